@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 
+import msgspec
 import pytest
 from rule_cases import (
     CAPACITY,
@@ -602,11 +603,11 @@ def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding():
     (one,) = _judged("matmul-efficiency", products(500 * US)).findings
     for whole_ms, places, minor in ((1, 1, False), (99, 1, False), (101, 1, True), (150, 2, False)):
         losses = {0: Losses(steps=1, known_ns=whole_ms * MS)}
-        same = [replace(one, ms_per_step=1.0)] * places
+        same = [msgspec.structs.replace(one, ms_per_step=1.0)] * places
         assert bool(_minor(same, losses)) is minor
-    unknown = replace(one, ms_per_step=None)
+    unknown = msgspec.structs.replace(one, ms_per_step=None)
     assert not _minor([unknown], {0: Losses(steps=1, known_ns=10**12)})
-    assert not _minor([replace(one, ms_per_step=0.0)], {})
+    assert not _minor([msgspec.structs.replace(one, ms_per_step=0.0)], {})
     found = _judged("garbage-collection", FIRES["garbage-collection"])
     assert (found.findings, found.at_least("note")) == ((), False)
     assert [line for line in found.lines() if line.startswith("would save less than 1 %")]

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
@@ -104,8 +104,7 @@ def recorded_stages(summaries: Iterable[RankSummary]) -> list[list[int]]:
 _Members = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Traffic:
+class _Traffic(msgspec.Struct, frozen=True):
     """What one rank does in the groups of the same members, in its whole steps.
 
     Attributes:

@@ -13,7 +13,6 @@ takes them; every instant counts in one class only:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -189,8 +188,7 @@ def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
     return found
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(msgspec.Struct, frozen=True):
     """A rank that others wait for.
 
     Attributes:
@@ -204,8 +202,7 @@ class Late:
     per_step_ns: int
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """One class of lost time of a job.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.critical_path.records import PathRecords, path_records
@@ -22,8 +23,7 @@ from traceconv.core.model import StepSource, Trace
 from traceconv.core.side_tables import Columns
 
 
-@dataclass(frozen=True)
-class SummaryRequest:
+class SummaryRequest(msgspec.Struct, frozen=True):
     """What a summary is to hold besides rank, span, graphs and steps.
 
     Attributes:

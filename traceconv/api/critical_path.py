@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Unpack
+
+from msgspec.structs import replace
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.core.model import UNKNOWN, EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
@@ -19,8 +20,7 @@ TITLE = "Findings"
 """Heading of the lanes of marks."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """One thing to draw.
 
     Attributes:
@@ -35,7 +35,7 @@ class Mark:
 
     name: str
     lane: str = TITLE
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     times_ns: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     dur_ns: int = 0

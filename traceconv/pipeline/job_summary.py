@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
@@ -36,8 +37,7 @@ PATH = "Critical path"
 """The lane of what of the critical path is on a rank."""
 
 
-@dataclass(frozen=True)
-class JobSummary:
+class JobSummary(msgspec.Struct, frozen=True):
     """The summaries of all ranks, and what is wrong with the run."""
 
     summaries: Sequence[RankSummary]

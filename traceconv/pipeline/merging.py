@@ -7,12 +7,12 @@ the size limit are settled from what is known of all ranks, without any event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from traceconv.alignment import plan as clocks
 from traceconv.core.codes import Severity
@@ -69,7 +69,7 @@ def reading(
 
     whole = {"mode": "detail", **scope(options.view)}
     requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
-    return msgspec.structs.replace(plain, summary=requested, summary_view=whole)
+    return replace(plain, summary=requested, summary_view=whole)
 
 
 def read_ranks(
@@ -182,10 +182,7 @@ def _write(
             refuse_losses(report)
 
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
-        named = [
-            msgspec.structs.replace(job, path=executor.folder / f"encoded-{i}")
-            for i, job in enumerate(jobs)
-        ]
+        named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
         label = f"writing {Path(target.path).name}"
         counted = partial(counted_progress, progress, plan.predicted, label)
         return engines.ordered(executor.watched(encode, named, counted))

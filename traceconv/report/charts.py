@@ -8,8 +8,9 @@ gives meaning to, in light and in dark.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from traceconv.core.markup import Markup, el
 from traceconv.report.figures import ticks
@@ -37,8 +38,7 @@ def legend(*entries: tuple[str, str]) -> Markup:
               class_="legend")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One bar.
 
     Attributes:
@@ -74,8 +74,7 @@ def _part(kind: str, share: float, tooltip: str) -> Markup | None:
     return el("i", class_=kind, style=f"width:{width:.2f}%", title=tooltip) if width else None
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One cell of a map: how much of the largest (0 to 1; None = nothing known), and words."""
 
     share: float | None
@@ -133,8 +132,7 @@ def _below(at: Sequence[float], names: Sequence[str]) -> list[Markup]:
     ]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A curve: class, points, and an upper edge if it is a band (y is the lower one then)."""
 
     kind: str

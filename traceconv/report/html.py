@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -23,6 +23,8 @@ from traceconv.report import figures as say
 from traceconv.report import page_charts as charts
 
 Document = Mapping[str, Any]
+
+_TEMPLATE, _SCRIPT = (Path(__file__).with_name(f"report.{ending}") for ending in ("html", "js"))
 
 NO_ANALYSIS = "not analysed: this run was asked for no views"
 
@@ -115,9 +117,8 @@ def framed(title: str, body: object, version: str) -> str:
     Args:
         version: of the program that made what is shown.
     """
-    room = files("traceconv.report")
-    template = Template(room.joinpath("report.html").read_text(encoding="utf-8"))
-    script = room.joinpath("report.js").read_text(encoding="utf-8")
+    template = Template(_TEMPLATE.read_text(encoding="utf-8"))
+    script = _SCRIPT.read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return template.substitute(
         title=esc(title), body=join(body), version=esc(version), script=script, digest=digest

@@ -8,9 +8,9 @@ of all ranks together and never see an event. The latter makes JSON values, whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_matching import matched
@@ -93,8 +93,7 @@ def request(
     )
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """What is wrong with a run.
 
     Attributes:
@@ -244,7 +243,7 @@ class _Rows:
             also = [f"{one.place()} ({one.amount()})" for one in others]
             saving = [first.saving()] if first.saving() else []
             drawn = [one for one in first.slices if one.lane]
-            places = {id(one): self.place(first.rank, vars(one)) for one in drawn}
+            places = {id(one): self.place(first.rank, msgspec.structs.asdict(one)) for one in drawn}
             told = [
                 f"{one.name}: {exact(one.dur_ns)} in the table {one.table}, in no lane"
                 for one in first.slices
@@ -253,7 +252,10 @@ class _Rows:
             yield {
                 **first.as_dict(),
                 "slices": [
-                    {**vars(one), "since_start_ns": places.get(id(one), {}).get("start_ns")}
+                    {
+                        **msgspec.structs.asdict(one),
+                        "since_start_ns": places.get(id(one), {}).get("start_ns"),
+                    }
                     for one in first.slices
                 ],
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",

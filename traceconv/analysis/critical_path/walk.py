@@ -17,9 +17,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
@@ -61,8 +62,7 @@ UNKNOWN_SIZE = "how many members the group has is unknown"
 _FIRST, _START = -1, -2
 
 
-@dataclass(frozen=True)
-class RankTime:
+class RankTime(msgspec.Struct, frozen=True):
     """One rank, on the shared clock.
 
     Attributes:
@@ -132,8 +132,7 @@ class RankTime:
         return int(np.searchsorted(self.when, time, "right")) - 1
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """A stretch of the path.
 
     Attributes:
@@ -160,8 +159,7 @@ class Segment:
     certain: bool = True
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """The paths of all steps.
 
     Attributes:
@@ -175,9 +173,9 @@ class Path:
     """
 
     why: str = ""
-    steps: Mapping[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    steps: Mapping[tuple[int, int], tuple[int, int, int]] = msgspec.field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
-    left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    left_out: Mapping[tuple[int, int], str] = msgspec.field(default_factory=dict)
     missing: int = 0
     unchecked: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     shape: JobShape = NO_SHAPE
@@ -191,8 +189,7 @@ Node = tuple[int, int, int]
 it, ``_START`` where there is none, or below that an operation: ``-3 - row``."""
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """What is before a node: stretches, nodes, and whether that is all there can be."""
 
     segments: tuple[Segment, ...]
@@ -200,8 +197,7 @@ class _Found:
     lost: bool = False
 
 
-@dataclass(frozen=True)
-class _Meeting:
+class _Meeting(msgspec.Struct, frozen=True):
     """One operation on several ranks: rows by rank, and what is known of it."""
 
     rows: Mapping[int, int]

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -140,8 +139,7 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
     )
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Where items are in a rank.
 
     Attributes:
@@ -273,8 +271,7 @@ def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], 
     return which, at, cells
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """What a device did, by start: names, and when each was launched (-1 if nothing says).
 
     ``traced``: whether launches were recorded at all.
@@ -296,8 +293,7 @@ class _Work:
         return cls(start[order], names[order], launched[rows[order]], bool((launched >= 0).any()))
 
 
-@dataclass(frozen=True)
-class _Gaps:
+class _Gaps(msgspec.Struct, frozen=True):
     """Where a device does nothing, cut at the borders of steps.
 
     Attributes:

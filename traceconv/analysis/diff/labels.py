@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,8 +91,7 @@ def labels(sort: Sort, name: NDArray[Any], **columns: NDArray[Any]) -> dict[str,
     return {"sort": kinds, "name": name, **{k: columns.get(k, empty) for k in KEY[2:]}}
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """What is known of the rows of a rank.
 
     Attributes:

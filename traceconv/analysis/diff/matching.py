@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
+import msgspec
 import numpy as np
 
 from traceconv.analysis.diff.labels import KEY, Sort
@@ -29,8 +29,7 @@ the step; shapes, or size of a collective; kernel of the same operator; group of
 _MOST_PAIRED = 250_000  # candidates of before times those of after; above, only their order counts
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """One way to be the same.
 
     Attributes:
@@ -67,8 +66,7 @@ _LEVELS = (
 """Tried in this order. The operator has to be known where it alone says what a kernel is for."""
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(msgspec.Struct, frozen=True):
     """Items of both runs, each in one row.
 
     Attributes:

@@ -27,8 +27,7 @@ RankPair = tuple[int, int]
 """A rank before, and the one after that it is compared with."""
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True):
     """The items of all ranks of a run, each once.
 
     Attributes:

@@ -4,10 +4,10 @@ repeated, slow links."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.analysis.losses import EXPOSED
@@ -150,8 +150,7 @@ def _told_packages(trace: Trace) -> Known | None:
     )
 
 
-@dataclass
-class _Size:
+class _Size(msgspec.Struct):
     """Packages of one size over one transport."""
 
     n_bytes: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,8 +47,7 @@ class Severity(StrEnum):
     WARNING = "warning"  # time is lost
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A threshold.
 
     Attributes:
@@ -73,8 +72,7 @@ class Limit:
         return "µs" if self.unit == "us" else self.unit
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A piece of the timeline that shows what is meant; ns on the clock of its rank.
 
     ``lane`` is the way to it below its rank, as a viewer shows it; "" where it is not drawn: then
@@ -88,8 +86,7 @@ class Slice:
     table: str = ""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One place that a rule reports.
 
     Attributes:
@@ -109,7 +106,7 @@ class Case:
 
     rank: int
     value: float
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
     where: str = ""
     steps: Sequence[int] = ()
     slices: Sequence[Slice] = ()
@@ -123,8 +120,7 @@ Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case] | None]
 """The cases among ranks that have data; None if these cannot be looked at together."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule.
 
     Attributes:

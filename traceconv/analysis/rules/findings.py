@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 
@@ -71,8 +71,7 @@ PLACES_SHOWN = 10
 """Most places that are named in text where a rule reports several."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One place that a rule reports.
 
     Attributes:
@@ -190,7 +189,7 @@ class Finding:
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
             "slices": [
-                {**vars(one), "since_start_ns": since}
+                {**msgspec.structs.asdict(one), "since_start_ns": since}
                 for one, since in zip(case.slices, self.since_ns, strict=True)
             ],
             "advice": self.advice,
@@ -219,8 +218,7 @@ def _of_all(name: str) -> str:
     return "in_all_ns" if name == "per_step_ns" else name.removesuffix("_per_step")
 
 
-@dataclass(frozen=True)
-class Unchecked:
+class Unchecked(msgspec.Struct, frozen=True):
     """A rule that could not look.
 
     Attributes:
@@ -248,8 +246,7 @@ class Unchecked:
         return {**found, "broken": self.broken}
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """What the rules say of a run.
 
     Attributes:

@@ -7,10 +7,10 @@ the *device queue* between that and the training step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.analysis.losses import IDLE, INPUT, INPUT_MS, INPUT_PERCENT
 from traceconv.analysis.rules.definition import (

@@ -9,10 +9,11 @@ nobody, so the shortest time that a member is inside is what the transfer takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
@@ -36,8 +37,7 @@ _CHANCE = 0.002  # probability that groups that are alike have one that seems to
 _MESSAGES = 0.1  # of the messages of a group wait for nobody, whichever side comes last
 
 
-@dataclass(frozen=True)
-class SlowLink:
+class SlowLink(msgspec.Struct, frozen=True):
     """A link, and what is usual for its transport.
 
     Attributes:
@@ -150,8 +150,7 @@ def _outliers(links: _Links, below: float) -> list[SlowLink]:
 # -- groups -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SlowGroup:
+class SlowGroup(msgspec.Struct, frozen=True):
     """A group whose transfers take much longer than those of other groups of its size.
 
     Attributes:

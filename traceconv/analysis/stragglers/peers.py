@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ Step = tuple[int, int]
 """Recording window and number of a step, as the first rank of those that match counts."""
 
 
-@dataclass(frozen=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """The groups of all ranks of a program that do the same in it, such as their tensor groups.
 
     Axes are steps, then places or operations, then ranks.
@@ -63,8 +62,7 @@ class Role:
         return own
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """What ranks of one stage do in all steps that are alike.
 
     Attributes:

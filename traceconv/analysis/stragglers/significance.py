@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,8 +54,7 @@ _FURTHEST = 1e3  # times as far as others; what is further says no more
 _INERT = 2.2  # standard errors; less is no correlation
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """Tables, judged. All but ``more`` have axes (places, ranks).
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ _STANDS_OUT = 3.0  # times that: what is looked at where not all steps are late
 _MINORITY = 0.5  # of the ranks of a program may be slower than the others, or roles differ
 
 
-@dataclass(frozen=True)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True):
     """A rank that does more than its peers.
 
     Attributes:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
@@ -66,8 +67,7 @@ _OF_MEDIANS = 1.25  # times as far as a mean a median is off
 _STEP = 0.001  # probability that a step in which nobody is late has somebody who is
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A rank that comes late, in the run or in one step.
 
     Attributes:
@@ -165,8 +165,7 @@ class Finding:
         )
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Which rank delays the others.
 
     Attributes:
@@ -188,7 +187,7 @@ class Verdict:
     method: str
     culprits: tuple[Finding, ...] = ()
     slow_groups: tuple[SlowGroup, ...] = ()
-    steps: Mapping[Step, Finding | None] = field(default_factory=dict)
+    steps: Mapping[Step, Finding | None] = msgspec.field(default_factory=dict)
     compared: int = 0
     reason: str = ""
     bound_ns: int | None = None

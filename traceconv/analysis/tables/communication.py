@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,8 +43,7 @@ _PART_COLUMNS = Column.ns("Transit Time", "Wait Time", "Synchronization Time", "
 _PARTS = tuple(column.key for column in _PART_COLUMNS)
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """The communication of a rank, by start within each group of ranks.
 
     Attributes:

@@ -10,9 +10,9 @@ other units, "Total Time(us)", are made by :meth:`Column.heading` where values a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ Ranked = Sequence[tuple[int, Columns]]
 """What the ranks with data know of one table: (rank, its facts), ascending."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table: what it is called, and what its values are.
 
     Attributes:
@@ -94,8 +93,7 @@ BANDWIDTH = Column("Bandwidth", "GB/s", "float")
 """10^9 bytes per second."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """One table: how it is computed, and how it is described.
 
     Attributes:
@@ -121,8 +119,7 @@ class Table:
     reads: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """One table of all ranks.
 
     Attributes:
@@ -157,8 +154,7 @@ TIMED = (
 """The columns of :func:`timed`, as ``op_statistic`` calls them."""
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True):
     """Columns that name what is counted.
 
     Attributes:

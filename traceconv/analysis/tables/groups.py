@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ Measures = Mapping[str, NDArray[Any]]
 value's unit) and ``m2``, the sum of squared deviations from the group's mean (float64)."""
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True):
     """Rows with equal keys, brought together.
 
     Attributes:

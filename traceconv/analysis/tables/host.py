@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _NO_OPERATOR = re.compile(
 _PADDLE_TYPES = {"Operator": "operator", "Forward": "module"}
 
 
-@dataclass(frozen=True)
-class Nest:
+class Nest(msgspec.Struct, frozen=True):
     """Slices of threads, each within the next larger one.
 
     Slices that cross count as ended when the outer one ends.
@@ -160,8 +159,7 @@ def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
     return groups.spread(np.array([_PADDLE_TYPES.get(t, t) for t in types.tolist()], object))
 
 
-@dataclass(frozen=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True):
     """Device rows with the host call each was launched by.
 
     Attributes:

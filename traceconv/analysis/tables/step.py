@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -125,8 +125,7 @@ _NEVER, _EVER = -(2**62), 2**62
 """Ends and starts of what no row has: earlier and later than any stamp."""
 
 
-@dataclass(frozen=True)
-class _Begun:
+class _Begun(msgspec.Struct, frozen=True):
     """Some event rows by start, and for every step which of them begin in it.
 
     Attributes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
@@ -458,7 +459,11 @@ class Sequences:
         of = packets.columns
         values = np.where(of.lengths >= 0, of.values + moved.view(np.uint64), of.values)
         kept = replace(
-            packets, data=content, start=start, columns=replace(of, values=values), place=-1
+            packets,
+            data=content,
+            start=start,
+            columns=msgspec.structs.replace(of, values=values),
+            place=-1,
         )
         self._deferred.append((kept, state, packets.where(0)))
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
@@ -67,16 +69,14 @@ _BEFORE_2_4 = re.compile(rb'"(?:context_mode|parallel_mode)"')
 _RAW = re.compile(rf"(?:(?P<folder>.*?)/)?(?:JOB[^/]*|{PROF.pattern})/")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One file that is read for events."""
 
     kind: Kind
     name: str
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What the reader remembers from finding to reading.
 
     Attributes:
@@ -88,12 +88,11 @@ class Plan:
 
     parts: tuple[Part, ...]
     offset_ns: int = 0
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     raw: tuple[Window, ...] = ()
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The files of one rank in one folder.
 
     Attributes:
@@ -332,7 +331,7 @@ def with_raw(
             found[i] = with_known(found[i], raws, issues)
         else:
             windows = tuple(_window(source, raw, issues) for raw in raws)
-            plan = replace(plan, raw=windows)
+            plan = msgspec.structs.replace(plan, raw=windows)
             found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
     return found
 

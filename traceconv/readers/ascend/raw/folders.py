@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -62,8 +64,7 @@ _CLOCKS = re.compile(
 _PROF_CLOCKS = re.compile(rf"{PROF.pattern}/(?:{_CLOCKS.pattern})")
 
 
-@dataclass(frozen=True)
-class Raw:
+class Raw(msgspec.Struct, frozen=True):
     """The raw data of one device in one folder.
 
     Attributes:
@@ -232,8 +233,7 @@ def _by_number(names: Iterable[str]) -> list[str]:
 # -- raw folders as parts of captures -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """One raw folder of a capture, with its clock and the chip's ``platform_version``."""
 
     raw: Raw

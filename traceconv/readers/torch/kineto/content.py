@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -105,8 +105,7 @@ class _Placed(msgspec.Struct, frozen=True):
         return members + b"}"
 
 
-@dataclass
-class Collectives:
+class Collectives(msgspec.Struct):
     """Moves kernels that communicate to the lane of their process group, with size and bandwidth.
 
     PyTorch (2.2 and later, NCCL) copies what it knows of a collective into the arguments of its
@@ -122,8 +121,8 @@ class Collectives:
 
     build: TraceBuilder
     device_lanes: Mapping[int, Track]
-    groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
-    _known: Repeated[_Placed] = field(default_factory=Repeated)
+    groups: Mapping[str, ProcessGroup] = msgspec.field(default_factory=dict)
+    _known: Repeated[_Placed] = msgspec.field(default_factory=Repeated)
 
     def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
         """Give the chosen rows their tracks and more arguments."""
@@ -191,8 +190,7 @@ def _share(collective: Any, ranks: int) -> float:
     return next((share(ranks) for pattern, share in _SHARES if pattern.match(name)), 0.0)
 
 
-@dataclass
-class Launches:
+class Launches(msgspec.Struct):
     """Draws arrows from calls to what they made the device do, by their correlation numbers.
 
     The profiler also marks both ends of every launch (``ac2g``). Marks are bound by time, and in
@@ -206,8 +204,8 @@ class Launches:
 
     build: TraceBuilder
     tasks_seen: int = 0
-    _calls: list[tuple[I32, I32]] = field(default_factory=list)  # (number, row) each
-    _tasks: list[tuple[I32, I32]] = field(default_factory=list)
+    _calls: list[tuple[I32, I32]] = msgspec.field(default_factory=list)  # (number, row) each
+    _tasks: list[tuple[I32, I32]] = msgspec.field(default_factory=list)
 
     def note(self, rows: Incoming, calls: NDArray[np.bool_], tasks: NDArray[np.bool_]) -> None:
         """Take in a batch of rows whose graph probe is the correlation number."""

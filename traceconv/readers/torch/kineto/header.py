@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
@@ -49,8 +50,7 @@ _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
 _parse = json.JSONDecoder().raw_decode
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What is known before the events are read.
 
     Attributes:
@@ -66,7 +66,7 @@ class Header:
     host: str = ""
     base_ns: int | None = None
     is_unix: bool | None = None
-    placement: Placement = field(default_factory=Placement)
+    placement: Placement = msgspec.field(default_factory=Placement)
 
     def clock(self) -> Anchor | None:
         """The clock of the events as they will be read: bases are added then."""
@@ -77,8 +77,7 @@ class Header:
         return None if self.is_unix is None else Anchor(Domain.RELATIVE, evidence=f"no {BASE}")
 
 
-@dataclass(frozen=True)
-class ProcessGroup:
+class ProcessGroup(msgspec.Struct, frozen=True):
     """One communication group: its description ("" if it has none), and how many ranks it has."""
 
     description: str = ""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from functools import cached_property
 
+import msgspec
+
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
@@ -76,8 +78,7 @@ def sort_of(category: str, phase: str = "X") -> Sort:
     return Sort.SYNC if low.endswith("_sync") else Sort.OTHER
 
 
-@dataclass(frozen=True)
-class Processes:
+class Processes(msgspec.Struct, frozen=True):
     """The processes of a file that matter for the names of lanes.
 
     Attributes:
