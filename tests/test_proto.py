@@ -83,9 +83,8 @@ def test_encoder_uses_the_described_numbers(name):
     """The constants of the hand-written encoder are the fields described, no more, no less."""
     described = our_messages()[f"perfetto.protos.{name}"]
     constants = getattr(perfetto_fields, name.rpartition(".")[2])
-    assert {f.name.upper(): f.number for f in described.fields} == {
-        c.name: c.value for c in constants
-    }
+    fields = {f.name.upper(): f.number for f in described.fields}
+    assert fields == perfetto_fields.numbers(constants)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -93,9 +92,8 @@ def test_own_messages_have_the_described_numbers(name):
     """So are those of what only our reader reads."""
     described = _proto.message("traceconv_rank", f"traceconv.{OWN[name]}").DESCRIPTOR
     constants = getattr(perfetto_fields, name)
-    assert {f.name.upper(): f.number for f in described.fields} == {
-        c.name: c.value for c in constants
-    }
+    fields = {f.name.upper(): f.number for f in described.fields}
+    assert fields == perfetto_fields.numbers(constants)
 
 
 def test_own_field_is_nobody_elses():

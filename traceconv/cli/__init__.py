@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -193,7 +192,9 @@ def _internal_error(
 ) -> None:
     say.message(f"internal error: {kind.__name__}: {error}", fg="red")
     if {"-v", "--verbose"} & set(sys.argv[1:]):
-        traceback.print_exception(kind, error, trace)
+        from traceback import print_exception
+
+        print_exception(kind, error, trace)
     else:
         say.message("This is a fault of traceconv. Add -v for the traceback, and report it.")
 

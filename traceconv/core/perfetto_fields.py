@@ -7,10 +7,16 @@ knows and so all pass over, are in classes whose names begin with ``Own``, descr
 
 from __future__ import annotations
 
-from enum import IntEnum
+
+def numbers(message: type) -> dict[str, int]:
+    """The fields of one of the classes below by name.
+
+    They are plain classes, as every merge to Perfetto defines them all: enumerations cost more.
+    """
+    return {name: number for name, number in vars(message).items() if name.isupper()}
 
 
-class TracePacket(IntEnum):
+class TracePacket:
     """Field numbers, as in all classes below."""
 
     CLOCK_SNAPSHOT = 6
@@ -42,14 +48,14 @@ SYSTEM_DATA = frozenset(
 Those that may tell of the user are not among them: logs, packages, properties, configurations."""
 
 
-class ClockSnapshot(IntEnum):
+class ClockSnapshot:
     """Readings of several clocks at one instant."""
 
     CLOCKS = 1
     PRIMARY_TRACE_CLOCK = 2
 
 
-class Clock(IntEnum):
+class Clock:
     """One of these readings."""
 
     CLOCK_ID = 1
@@ -58,14 +64,14 @@ class Clock(IntEnum):
     UNIT_MULTIPLIER_NS = 4
 
 
-class TracePacketDefaults(IntEnum):
+class TracePacketDefaults:
     """What packets of a sequence have where they say nothing."""
 
     TRACK_EVENT_DEFAULTS = 11
     TIMESTAMP_CLOCK_ID = 58
 
 
-class TrackEventDefaults(IntEnum):
+class TrackEventDefaults:
     """What events of a sequence have where they say nothing."""
 
     TRACK_UUID = 11
@@ -73,7 +79,7 @@ class TrackEventDefaults(IntEnum):
     EXTRA_DOUBLE_COUNTER_TRACK_UUIDS = 45
 
 
-class TrackDescriptor(IntEnum):
+class TrackDescriptor:
     """One row of the viewer."""
 
     UUID = 1
@@ -95,7 +101,7 @@ class TrackDescriptor(IntEnum):
     THREAD_ORDERING = 20
 
 
-class ProcessDescriptor(IntEnum):
+class ProcessDescriptor:
     """What makes a track a process."""
 
     PID = 1
@@ -103,7 +109,7 @@ class ProcessDescriptor(IntEnum):
     PROCESS_LABELS = 8
 
 
-class ThreadDescriptor(IntEnum):
+class ThreadDescriptor:
     """What makes a track a thread."""
 
     PID = 1
@@ -114,7 +120,7 @@ class ThreadDescriptor(IntEnum):
     REFERENCE_THREAD_INSTRUCTION_COUNT = 8
 
 
-class CounterDescriptor(IntEnum):
+class CounterDescriptor:
     """What makes a track a counter."""
 
     TYPE = 1
@@ -125,7 +131,7 @@ class CounterDescriptor(IntEnum):
     Y_AXIS_SHARE_KEY = 7
 
 
-class Attribute(IntEnum):
+class Attribute:
     """One key of the trace's metadata."""
 
     KEY = 1
@@ -133,7 +139,7 @@ class Attribute(IntEnum):
     STRING_VALUE = 3
 
 
-class TrackEvent(IntEnum):
+class TrackEvent:
     """One mark on a track."""
 
     TIMESTAMP_DELTA_US = 1
@@ -169,7 +175,7 @@ GPU_CORRELATION = 3000
 """An extension of :class:`TrackEvent`: the GPU events a call submits and awaits."""
 
 
-class LegacyEvent(IntEnum):
+class LegacyEvent:
     """How Chrome's older events are written into a TrackEvent."""
 
     NAME_IID = 1
@@ -186,7 +192,7 @@ class LegacyEvent(IntEnum):
     TID_OVERRIDE = 19
 
 
-class InternedData(IntEnum):
+class InternedData:
     """Strings that packets refer to by number."""
 
     EVENT_CATEGORIES = 1
@@ -199,7 +205,7 @@ class InternedData(IntEnum):
     GPU_COUNTER_DESCRIPTORS = 47
 
 
-class DebugAnnotation(IntEnum):
+class DebugAnnotation:
     """One argument of an event."""
 
     NAME_IID = 1
@@ -216,7 +222,7 @@ class DebugAnnotation(IntEnum):
     STRING_VALUE_IID = 17
 
 
-class GpuRenderStageEvent(IntEnum):
+class GpuRenderStageEvent:
     """What a GPU did."""
 
     EVENT_ID = 1
@@ -236,7 +242,7 @@ class GpuRenderStageEvent(IntEnum):
     LAUNCH = 21
 
 
-class GpuCounterEvent(IntEnum):
+class GpuCounterEvent:
     """Samples of a GPU's counters."""
 
     COUNTER_DESCRIPTOR = 1
@@ -276,7 +282,7 @@ of Perfetto has it. Viewers pass over it.
 """
 
 
-class OwnRank(IntEnum):
+class OwnRank:
     """What only we know of a rank, in a packet's :data:`OWN_FIELD`."""
 
     RANK = 1
@@ -292,7 +298,7 @@ class OwnRank(IntEnum):
     ROWS = 11
 
 
-class OwnLane(IntEnum):
+class OwnLane:
     """What only we know of a track."""
 
     UUID = 1

@@ -23,6 +23,7 @@ from traceconv.core.perfetto_fields import (
     ThreadDescriptor,
     TracePacket,
     TrackEvent,
+    numbers,
 )
 from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
 from traceconv.core.protobuf_columns import (
@@ -42,7 +43,7 @@ from traceconv.readers.shared.arguments import quoted
 _SOURCE_LOCATION, _SOURCE_LOCATION_IID, _SOURCE_LOCATIONS = 33, 34, 4
 
 FIELDS = (
-    *map(int, TrackEvent),
+    *numbers(TrackEvent).values(),
     GPU_CORRELATION,
     _SOURCE_LOCATION,
     _SOURCE_LOCATION_IID,

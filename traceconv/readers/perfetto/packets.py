@@ -18,7 +18,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64, Mask
-from traceconv.core.perfetto_fields import OWN_FIELD, TracePacket
+from traceconv.core.perfetto_fields import OWN_FIELD, TracePacket, numbers
 from traceconv.core.protobuf_columns import (
     CUT,
     DAMAGED,
@@ -41,7 +41,7 @@ PACKET_BYTES = 256 << 20
 LONGEST = 512 << 20
 """No packet is longer; what seems to be is damaged."""
 
-FIELDS = (*map(int, TracePacket), OWN_FIELD)
+FIELDS = (*numbers(TracePacket).values(), OWN_FIELD)
 """What is looked at; other fields are data of other sources."""
 
 _NUMBERS = (

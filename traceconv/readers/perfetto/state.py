@@ -467,7 +467,7 @@ class Sequences:
         )
         self._deferred.append((kept, state, packets.where(0)))
 
-    def advanced(self, state: State, which: ThreadDescriptor, delta: int) -> int | None:
+    def advanced(self, state: State, which: int, delta: int) -> int | None:
         """What differences in events of a sequence add up to, with ``delta``; None if there is
         nothing they could be added to.
 

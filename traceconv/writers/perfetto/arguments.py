@@ -268,7 +268,7 @@ def _pair(piece: bytes) -> _Object | None:
 class _Table:
     """Strings by number, counted from 1."""
 
-    def __init__(self, field: InternedData, room: int) -> None:
+    def __init__(self, field: int, room: int) -> None:
         self._field, self._room = field, room
         self.ids: dict[bytes, int] = {}
 
