@@ -177,7 +177,7 @@ class Path(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = msgspec.field(default_factory=dict)
     missing: int = 0
-    unchecked: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    unchecked: Mapping[tuple[int, int], tuple[int, ...]] = msgspec.field(default_factory=dict)
     shape: JobShape = NO_SHAPE
 
 

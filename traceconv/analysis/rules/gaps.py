@@ -5,10 +5,10 @@ that repeat."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.analysis.losses import EXPOSED, IDLE
@@ -39,7 +39,7 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.intervals import EMPTY, intersection, length_within, subtraction, total, union
+from traceconv.core.intervals import intersection, length_within, none, subtraction, total, union
 from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -256,7 +256,7 @@ def _in_their_place(
     if not lanes:
         return None
     found: dict[int, int] = {}
-    parts = [EMPTY]
+    parts = [none()]
     for cpu, own in lanes.items():
         lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
         free = intersection(within, union(events.start_ns[lost], events.end_ns[lost]))

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
-from traceconv.core.intervals import EMPTY, length_within, union
+from traceconv.core.intervals import length_within, none, union
 from traceconv.core.model import I64, Layer, Mask, OpClass
 from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
@@ -199,6 +199,6 @@ def _beside(own: Rows, cpus: I64, others: Rows) -> I64:
     for cpu in distinct(cpus).tolist():
         at, ran = np.flatnonzero(cpus == cpu), runs.get(cpu)
         spans = np.stack((own["start"][at], own["end"][at]), axis=1)
-        busy = EMPTY if ran is None else union(others["start"][ran], others["end"][ran])
+        busy = none() if ran is None else union(others["start"][ran], others["end"][ran])
         found[at] = length_within(busy, spans)
     return found
