@@ -17,6 +17,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -215,18 +216,22 @@ def _leave(ended: Sequence[int]) -> None:
             os._exit(ended[0])
 
 
+_LOADING = RLock()
+
+
 class _PutOff(ModuleType):
     """A package that is loaded when something of it is first used: what only finds captures and
-    names types of columns goes without. That is before a thread is started, as nothing guards it.
-    """
+    names types of columns goes without."""
 
     def __getattr__(self, name: str) -> Any:
-        spec = self.__spec__
-        if spec is None or spec.loader is None:
-            raise AttributeError(name)
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__path__ = spec.submodule_search_locations or []
-        spec.loader.exec_module(self)
+        with _LOADING:
+            if type(self) is _PutOff:  # else another thread has loaded it meanwhile
+                spec = self.__spec__
+                if spec is None or spec.loader is None:
+                    raise AttributeError(name)
+                self.__class__ = ModuleType  # type: ignore[assignment]
+                self.__path__ = spec.submodule_search_locations or []
+                spec.loader.exec_module(self)
         return getattr(self, name)
 
 
