@@ -23,7 +23,7 @@ def same(one, two):
     return one.dtype == two.dtype and one.shape == two.shape and one.tolist() == two.tolist()
 
 
-WORK = ("before_ns", "hidden_ns", "window", "steps", "in_step_ns")
+WORK = ("before_ns", "hidden_ns", "window", "steps", "in_step_ns", "opened", "opening_ns")
 
 
 def all_columns(summary):
@@ -87,7 +87,7 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         path.write_bytes(content)
         with pytest.raises(MalformedInputError, match=r"rank-0\.summary: not a summary of a rank"):
             rank_summary.load(path)
-    with pytest.raises(MalformedInputError, match="of version 99, not 7"):
+    with pytest.raises(MalformedInputError, match="of version 99, not 8"):
         decode(other[3])
     with pytest.raises(MalformedInputError, match="cannot be read"):
         rank_summary.load(tmp_path / "none")
@@ -103,6 +103,7 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         {"work": {"before_ns": {"type": "<f8", "shape": [0, 5], "bytes": b""}}},
         {"work": {"before_ns": {"type": "<i8", "shape": [1, 5], "bytes": bytes(40)}}},
         {"work": {"steps": {"type": "<i8", "shape": [1, 2], "bytes": bytes(16)}}},
+        {"work": {"opened": {"type": "<i8", "shape": [1], "bytes": bytes(8)}}},
         {"issues": [{"code": "no such", "severity": "loss", "file": "", "count": 1}]},
         {"collectives": {"rank": 0, "groups": [], "kinds": []}},
     ],

@@ -152,7 +152,7 @@ def test_a_rank_that_is_late_in_some_steps_is_intermittent():
     assert culprit.why == "collector pause"
     assert culprit.gain_ns == pytest.approx(0.8 * MS, rel=0.1)
     assert " takes 8.0" in culprit.text()
-    assert " steps (4, 14, 24), mostly collector pause; it costs 8" in culprit.text()
+    assert " steps (4, 14, 24), mostly collector pause; it costs 79" in culprit.text()
 
 
 def test_what_happens_once_proves_nothing():
@@ -409,11 +409,24 @@ def test_what_was_measured_is_what_happened():
     happened = simulate(TrainingJob(dp=2, steps=4))
     known = known_of(happened)
     (program,) = programs(known, matched([one.collectives for one in known]))
-    start, end, _ = happened.stages[0].table
+    start, end, borders = happened.stages[0].table
     rows = [i for i, op in enumerate(happened.stages[0].ops) if op.what == "dp"]
-    true = (start[rows][1:] - end[rows][:-1]).T
-    own = program.roles[0].own[1:, 0].T
-    assert np.abs(own - true).max() < 5
+    true = (start[rows] - np.vstack((borders[:1], end[rows][:-1]))).T
+    assert np.abs(program.roles[0].own[:, 0].T - true).max() < 5
+
+
+def test_the_first_collective_of_a_capture_counts_from_the_start_of_its_step():
+    """If nobody has a step before: where one capture begins later, what it did before its first
+    collective is unknown, as others did more there. Of steps that are not marked, it always is."""
+    job = TrainingJob(tp=2, dp=2, windows={1: (3, 12)})
+    known = known_of(simulate(job))
+    (program,) = programs(known, matched([one.collectives for one in known]))
+    for role in program.roles:
+        unknown = np.isnan(role.own[:, 0])
+        assert np.argwhere(unknown[[0, 3]]).tolist() == [[0, 1], [1, 1]]
+        assert not unknown[4:].any()
+    (first, *_) = known_of(simulate(replace(job, numbering="none")))
+    assert not len(first.work.opened)
 
 
 # -- links ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 7
+VERSION = 8
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -235,6 +235,8 @@ def _check(summary: RankSummary) -> None:
         shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape
         if shapes != ((len(known), OWN + 1), (len(known),), (len(known),)):
             raise ValueError("columns of collectives differ in length")
+    if work.opening_ns.shape != (len(work.opened), OWN + 1):
+        raise ValueError("columns of collectives differ in length")
     if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
         raise ValueError("columns of collectives differ in length")
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):

@@ -55,6 +55,9 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
         marked:  whether the source marks steps; otherwise all operations have one number.
         steps:   (steps, 2): recording window and number of those that are marked and recorded.
         in_step_ns: (steps, parts): the time from the end of the step before to that of each.
+        opened:  (n,): rows of operations that are the first of their group in a recording window,
+            where the step in which they are begins the window and is marked.
+        opening_ns: (n, parts): the time from the start of that step to theirs.
     """
 
     before_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
@@ -64,6 +67,8 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
     marked: bool = True
     steps: I64 = np.zeros((0, 2), np.int64)
     in_step_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
+    opened: I64 = np.zeros(0, np.int64)
+    opening_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
 
 
 def own_work(trace: Trace, known: CollectiveRecords) -> OwnWork:
@@ -89,7 +94,8 @@ def own_work(trace: Trace, known: CollectiveRecords) -> OwnWork:
     window = _windows(trace, known)
     spans, follows = _since_last(known, window)
     inside = np.stack((known.start_ns, known.end_ns), axis=1)
-    numbers, periods = _periods(steps.take((steps.covered == Covered.TIMELINE) & marked))
+    numbers, periods, first = _periods(steps.take((steps.covered == Covered.TIMELINE) & marked))
+    opened, openings = _openings(known, window, ~follows, numbers[first], periods[first, 0])
     return OwnWork(
         np.where(follows[:, None], _parts(sets, spans), -1),
         length_within(compute, inside),
@@ -98,13 +104,15 @@ def own_work(trace: Trace, known: CollectiveRecords) -> OwnWork:
         marked,
         numbers,
         _parts(sets, periods),
+        opened,
+        _parts(sets, openings),
     )
 
 
-def _periods(steps: StepTable) -> tuple[I64, I64]:
+def _periods(steps: StepTable) -> tuple[I64, I64, NDArray[np.bool_]]:
     """(steps, 2): window and number of each step, and from the end of the step before to its own:
     pauses between belong to the later. Of the first of a window that is not known, so it is left
-    out unless there are none to speak of."""
+    out unless there are none to speak of; and which are those first ones."""
     spans = steps.device_spans
     named = np.stack((steps.window, steps.step), axis=1).astype(np.int64)
     follows = np.zeros(len(steps), bool)
@@ -113,7 +121,26 @@ def _periods(steps: StepTable) -> tuple[I64, I64]:
     spans[1:, 0] = np.where(follows[1:], np.minimum(spans[:-1, 1], spans[1:, 0]), spans[1:, 0])
     lengths = spans[:, 1] - spans[:, 0]
     known = follows | (pauses.sum() <= _PAUSES * lengths[follows].sum())
-    return named[known], spans[known]
+    return named[known], spans[known], ~follows[known]
+
+
+def _openings(
+    known: CollectiveRecords, window: I32, first: NDArray[np.bool_], steps: I64, start_ns: I64
+) -> tuple[I64, I64]:
+    """Rows of operations, and (rows, 2): from the start of their step to theirs.
+
+    Args:
+        first: of their group in a window.
+        steps: (n, 2): windows, and the number of the step that begins each.
+        start_ns: (n,): when it does.
+    """
+    rows = np.flatnonzero(first)
+    begins = np.stack((window[rows], known.step[rows]), axis=1).astype(np.int64)
+    found, at = np.nonzero((begins[:, None] == steps).all(axis=2))
+    rows = rows[found]
+    spans = np.stack((start_ns[at], known.start_ns[rows]), axis=1)
+    ordered = spans[:, 1] >= spans[:, 0]
+    return rows[ordered], spans[ordered]
 
 
 def _parts(sets: Sequence[I64], spans: I64) -> I64:

@@ -165,6 +165,14 @@ class _Steps:
         before[1:][follows] = index[:-1][follows]
         return before
 
+    def openings(self, rows: I64) -> F64:
+        """(rows, parts): the time from the start of the step, of those operations that are the
+        first of their group in a window; NaN of others."""
+        found = np.full((len(rows), len(PARTS)), np.nan)
+        seen = np.isin(rows, self.work.opened)
+        found[seen] = self.work.opening_ns[np.searchsorted(self.work.opened, rows[seen])]
+        return found
+
     @property
     def begins(self) -> I64:
         """When the first operation of each step starts."""
@@ -486,6 +494,8 @@ def _role(
     rows = np.full(shape, -1, np.int32)
     parts = np.full((*shape, len(PARTS)), np.nan)
     inside, hidden = np.zeros(shape), np.zeros(shape)
+    opening = np.full((steps, len(taking), len(PARTS)), np.nan)
+    opens = np.ones(steps, bool)
     follows = np.full((steps, len(taking)), -1, np.int64)
     keys = []
     for column, (one, at) in enumerate(taking):
@@ -503,13 +513,17 @@ def _role(
         last = one.step[np.maximum(start - 1, 0)]
         spent[(last != previous) | (previous < 0) | ~before[one.rank][step], 0] = np.nan
         parts[into, :, column] = spent
+        opening[into, column] = one.openings(start)
+        opens[into] &= previous < 0
         inside[into, :, column] = one.records.end_ns[row] - one.records.start_ns[row]
         hidden[into, :, column] = one.work.hidden_ns[row]
         row_of = np.full(len(one.keys), -1, np.int64)
         row_of[at[:, 0]] = at[:, 1]
         follows[into, column] = np.where(previous >= 0, row_of[previous], -1)
+    # where nobody has a step before, all count from the start of this one
+    parts[opens, 0] = opening[opens]
     ends = _waited_for(inside, hidden)
-    return Role(tuple(keys), kinds, ends, _places(parts, ends, follows), rows)
+    return Role(tuple(keys), kinds, ends, _places(parts, ends, follows, opens), rows)
 
 
 def _waited_for(inside: F64, hidden: F64) -> tuple[int, ...]:
@@ -519,7 +533,9 @@ def _waited_for(inside: F64, hidden: F64) -> tuple[int, ...]:
     return tuple(i for i in range(len(waits)) if i == 0 or waits[i])
 
 
-def _places(parts: F64, ends: Sequence[int], follows: I64) -> F64:
+def _places(
+    parts: F64, ends: Sequence[int], follows: I64, opens: NDArray[np.bool_]
+) -> F64:
     """What ranks did at each place: operations that nobody waits for belong to the next."""
     inner = parts.copy()
     inner[:, 0] = 0
@@ -529,7 +545,8 @@ def _places(parts: F64, ends: Sequence[int], follows: I64) -> F64:
     if ends[-1] < parts.shape[1] - 1:  # the rest of the step before
         rest = upto[:, -1] - upto[:, ends[-1]]
         column = np.arange(parts.shape[2])
-        found[:, 0] += np.where(
-            (follows >= 0)[..., None], rest[np.maximum(follows, 0), column], np.nan
-        )
+        before = rest[np.maximum(follows, 0), column]
+        before[follows < 0] = np.nan
+        before[opens] = 0.0  # counts from where its step begins
+        found[:, 0] += before
     return found
