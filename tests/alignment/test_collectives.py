@@ -8,8 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 from effort import effort
+from job_simulator.noise import SHAPES, draw
 from synthetic_job import UNIX, Job, apart, capture, evidences, kept, knowledge, run, trace
 
+from traceconv.alignment import fits
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import (
     CollectiveRecords,
@@ -20,7 +22,7 @@ from traceconv.alignment.collective_records import (
 from traceconv.alignment.plan import aligned, plan
 from traceconv.core.clock import INT64_MAX, Anchor, Correction, Domain, time_text
 from traceconv.core.errors import ClockError
-from traceconv.core.robust import median_ns
+from traceconv.core.robust import line, median_ns
 
 SECOND = 10**9
 
@@ -163,6 +165,36 @@ def test_a_clock_set_by_what_another_group_says():
     plans = found(happened, both)
     assert plans.offsets[1].matches == 15
     assert plans.error_ns(1) > 600_000
+
+
+@pytest.mark.parametrize("steps_", [2, 4])
+def test_a_clock_that_is_set_and_set_back_makes_the_error_as_large(steps_):
+    """Neighbours are off together; a single end that comes late is no such thing."""
+    happened = run(Job(1, 2, 1, steps=40, layers=0, jitter=1000))
+    first, second = knowledge(happened)
+    sure = found(happened, [first, second]).offsets[1].error_ns
+    assert sure < 5000
+    for by in (70_000, -300_000):
+        moved = _set(_set(second, 20, by), 20 + steps_, -by)
+        one = found(happened, [first, moved]).offsets[1]
+        assert abs(by) <= one.error_ns < abs(by) + 10_000
+        assert "; for a while, ends are " in one.evidence
+        alone = found(happened, [first, _set(_set(second, 20, by), 21, -by)]).offsets[1]
+        assert alone.error_ns < 2 * sure
+
+
+@pytest.mark.parametrize("noise", SHAPES)
+def test_neighbours_are_off_together_by_chance_as_rarely_as_is_said(noise):
+    """Whatever the noise: wild ends are next to each other at times."""
+    rng = np.random.default_rng(6)
+    seen = [
+        fits._shifted(
+            line(np.arange(count) * 1e6, draw(noise, rng, count) * 1e4, drifting=False), 0
+        )
+        for count in (8, 30, 100, 300)
+        for _ in range(150)
+    ]
+    assert np.count_nonzero(seen) <= 3
 
 
 # -- what is refused ------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class _Star(msgspec.Struct, frozen=True):
 
 
 class _Stepped(msgspec.Struct, frozen=True):
-    """Two ranks of a group, one of whose clocks seems to have been set."""
+    """Two ranks of a group, one of whose clocks seems to have been set, or for a while."""
 
     group: Matched
     columns: tuple[int, int]
@@ -92,7 +92,7 @@ def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> I
     while left and tried < _CENTRES:
         fits = {c: _fit(group, c, centre) for c in left if c != centre}
         for column, fit in fits.items():
-            if fit.step_ns:
+            if fit.step_ns or fit.shift_ns:
                 stepped.append(_Stepped(group, (column, centre), fit.step_ns))
             if fit.doubt:
                 doubts.setdefault(group.ranks[column], f"{group.key}: {fit.doubt}")
@@ -366,6 +366,11 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecke
         evidence += (
             f"; at one end of them, ends are {time_text(abs(round(fit.step_ns)))} further apart: "
             "late, or a clock was set"
+        )
+    if fit.shift_ns:
+        evidence += (
+            f"; for a while, ends are {time_text(round(fit.shift_ns))} further apart: late, or a "
+            "clock was set and set back"
         )
     if unchecked:
         evidence += f"; in {unchecked} a clock that was set would not show"

@@ -8,6 +8,7 @@ the offset between two clocks and its drift.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ _BROKEN = 0.1  # share of operations that may end before all have begun
 _MEET = 3.0  # times that ends are nearer to each other than starts, where ranks wait for each other
 SETTABLE_NS = 50_000  # a clock that was set by less is uncertain by that, by more it is refused
 _SAME_FAMILY = 0.001  # probability that a clock that was not set is said to have been
+_FAR = 3.0  # standard deviations; what is nearer may be chance
 _BLOCK = 6  # values per block, at least, whose means are compared with the line
 _BLOCKS = 8
 
@@ -80,6 +82,8 @@ class Fit(msgspec.Struct, frozen=True):
         step_ns:   by how much one of both clocks seems to have been set between them, or, where so
             few are before or after that the error holds either way, ends may only have come late; 0
             if none.
+        shift_ns:  by how much neighbours among them are off together, for a while: one of both
+            clocks was set and set back, or they came late; 0 if none are.
         doubt:     why it is rejected, or "".
         loose:     why it is used only where "collective" was requested, or "".
     """
@@ -92,6 +96,7 @@ class Fit(msgspec.Struct, frozen=True):
     matches: int = 0
     span_ns: tuple[int, int] = (0, 0)
     step_ns: float = 0.0
+    shift_ns: float = 0.0
     doubt: str = ""
     loose: str = ""
 
@@ -124,6 +129,7 @@ class Fit(msgspec.Struct, frozen=True):
             min(self.matches, outer.matches),
             (first, max(first, last)),
             max(self.step_ns, outer.step_ns, key=abs),
+            max(self.shift_ns, outer.shift_ns),
             loose=self.loose or outer.loose,
         )
 
@@ -171,10 +177,15 @@ def fitted(
     grain = (_resolution(own[1]) + _resolution(other[1])) / 2 - 1
     rest = abs(size) + _q(known) * known.sigma if edge else size
     least = math.hypot(_q(known) * known.level_error, _bent(x, known), rest, grain) + 1
+    shift = _shifted(known, least)
+    least += shift + _q(known) * known.sigma * (shift > 0)
     growth = _q(known) * known.slope_error if known.slope else FASTEST
     span = int(end[0]), int(end[-1])
     error = Uncertainty(least, growth, centre)
-    fit = Fit(correction, error, spread_ns=known.sigma, matches=n, span_ns=span, step_ns=size)
+    fit = Fit(
+        correction, error, spread_ns=known.sigma, matches=n, span_ns=span, step_ns=size,
+        shift_ns=shift,
+    )  # fmt: skip
     gap = float(median(np.diff(end)))
     return replace(
         fit,
@@ -247,6 +258,32 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
         if abs(jump[at]) > 4 * np.abs(known.rest[~alone]).max() + known.sigma:
             return float(jump[at]), float(x[at])
     return 0.0, 0.0
+
+
+def _shifted(known: Line, error: float) -> float:
+    """By how much neighbours are off together at most, ns, by more than is stated and scatters; 0
+    if none are beyond chance.
+
+    Any values might be the largest, and any are next to each other. That they exceed all others by
+    a factor is the less likely, with tails as heavy as those of a Cauchy distribution in inverse
+    proportion.
+    """
+    n, off = len(known.rest), np.abs(known.rest)
+    far = np.where(off > max(error, _FAR * known.sigma), np.sign(known.rest), 0)
+    borders = np.flatnonzero(np.diff(far, prepend=0, append=0)).tolist()
+    most = 0.0
+    for start, stop in pairwise(borders):
+        often = stop - start
+        if far[start] == 0 or often < 2:
+            continue
+        least = float(off[start:stop].min())
+        others = np.delete(off, np.s_[start:stop])
+        above = int(np.count_nonzero(others >= least))
+        times = max(least / max(float(others.max(initial=0)), 1.0), 1.0)
+        chance = math.log(n) + often * math.log((above + often) / n / 2 / times) + math.log(2)
+        if chance < math.log(_SAME_FAMILY):
+            most = max(most, float(off[start:stop].max()))
+    return most
 
 
 def _normal(share: float) -> float:

@@ -533,9 +533,7 @@ def _waited_for(inside: F64, hidden: F64) -> tuple[int, ...]:
     return tuple(i for i in range(len(waits)) if i == 0 or waits[i])
 
 
-def _places(
-    parts: F64, ends: Sequence[int], follows: I64, opens: NDArray[np.bool_]
-) -> F64:
+def _places(parts: F64, ends: Sequence[int], follows: I64, opens: NDArray[np.bool_]) -> F64:
     """What ranks did at each place: operations that nobody waits for belong to the next."""
     inner = parts.copy()
     inner[:, 0] = 0
