@@ -104,6 +104,12 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         {"work": {"before_ns": {"type": "<i8", "shape": [1, 5], "bytes": bytes(40)}}},
         {"work": {"steps": {"type": "<i8", "shape": [1, 2], "bytes": bytes(16)}}},
         {"work": {"opened": {"type": "<i8", "shape": [1], "bytes": bytes(8)}}},
+        {
+            "work": {
+                "opened": {"type": "<i8", "shape": [2], "bytes": bytes(16)},
+                "opening_ns": {"type": "<i8", "shape": [2, 5], "bytes": bytes(80)},
+            }
+        },
         {"issues": [{"code": "no such", "severity": "loss", "file": "", "count": 1}]},
         {"collectives": {"rank": 0, "groups": [], "kinds": []}},
     ],

@@ -235,8 +235,9 @@ def _check(summary: RankSummary) -> None:
         shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape
         if shapes != ((len(known), OWN + 1), (len(known),), (len(known),)):
             raise ValueError("columns of collectives differ in length")
-    if work.opening_ns.shape != (len(work.opened), OWN + 1):
-        raise ValueError("columns of collectives differ in length")
+    opened = work.opened
+    if work.opening_ns.shape != (len(opened), OWN + 1) or (np.diff(opened) <= 0).any():
+        raise ValueError("columns of first collectives do not fit together")
     if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
         raise ValueError("columns of collectives differ in length")
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
