@@ -61,29 +61,15 @@ UNASKED = (
 )
 
 
-def loaded_by(*words):
+RUN = "from traceconv.cli import run\nassert run(sys.argv[1:]) == 0"
+MAIN = "from traceconv.cli import main\nsys.argv = ['traceconv', *sys.argv[1:]]\nmain()"
+"""A command as a function, and as the installed script calls it, which exits."""
+
+
+def loaded_by(*words, call=RUN):
     """The modules that a command has loaded when it is done."""
-    script = (
-        "import sys\n"
-        "from traceconv.cli import run\n"
-        "assert run(sys.argv[1:]) == 0\n"
-        "print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()[-1].split()
-
-
-def main_loads(*words):
-    """The same, as the installed script calls it."""
-    script = (
-        "import sys\n"
-        "from traceconv.cli import main\n"
-        "sys.argv = ['traceconv', *sys.argv[1:]]\n"
-        "try:\n    main()\n"
-        "finally:\n    print(*sys.modules)"
-    )
+    lines = call.replace("\n", "\n    ")
+    script = f"import sys\ntry:\n    {lines}\nfinally:\n    print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
     )
@@ -255,7 +241,7 @@ def test_inner_records_of_a_merge_are_structs(tmp_path):
 )
 def test_what_only_finds_does_without_arrays(case):
     """Names and heads of files tell what is in a folder; half of that would be loading numpy."""
-    names = main_loads("inspect", str(ROOT / "golden" / case / "input"))
+    names = loaded_by("inspect", str(ROOT / "golden" / case / "input"), call=MAIN)
     assert "traceconv.api.inspect" in names
     assert "numpy._core" not in names
     assert "traceconv.pipeline.spill" not in names
