@@ -64,15 +64,20 @@ def _suspects(trace: Trace) -> NDArray[np.intp]:
 def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
     """Starts and ends of ``rows`` with the tracks put one after the other in time, so that one pass
     over all of them never compares slices of two tracks."""
-    events = trace.events.take(rows)
-    turn = np.cumsum(np.append(False, events.track[1:] != events.track[:-1]), dtype=np.int64)
-    low = int(events.start_ns.min())
-    length = int(events.end_ns.max()) - low + 1
+    events = trace.events
+    track, start = events.track[rows], events.start_ns[rows]
+    end = start + events.dur_ns[rows]
+    turn = np.cumsum(np.append(False, track[1:] != track[:-1]), dtype=np.int64)
+    low = int(start.min())
+    length = int(end.max()) - low + 1
     if length * (int(turn[-1]) + 1) < 2**62:
-        start = events.start_ns - low + turn * length
-        return start, start + events.dur_ns
+        turn *= length
+        turn -= low
+        start += turn
+        end += turn
+        return start, end
     # too long for int64: times of equal order, as small as can be
-    times, order = np.unique(np.append(events.start_ns, events.end_ns), return_inverse=True)
+    times, order = np.unique(np.append(start, end), return_inverse=True)
     line = order.reshape(2, -1) + turn * len(times)
     return line[0], line[1]
 
