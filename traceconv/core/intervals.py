@@ -56,10 +56,10 @@ def difference(a: I64, b: I64) -> I64:
     return covered(breakdown(a, b), [0b01, 0b10])
 
 
-def merged(a: I64, b: I64) -> I64:
-    """What is in either set."""
-    both = np.concatenate((a, b))
-    return union(both[:, 0], both[:, 1])
+def merged(*sets: I64) -> I64:
+    """What is in any of the sets."""
+    rows = np.concatenate((none(), *sets))
+    return union(rows[:, 0], rows[:, 1])
 
 
 def clip(a: I64, start: int, end: int) -> I64:

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SelectionError
-from traceconv.core.intervals import union
+from traceconv.core.intervals import merged, union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
@@ -64,7 +64,7 @@ def by_step(trace: Trace, selected: Collection[int]) -> Trace:
     keep = member
     keep |= loose & ~device & _touching(events.start_ns, events.end_ns, steps)
     keep |= loose & device & _touching(events.start_ns, events.end_ns, work if len(work) else steps)
-    either = union(*np.concatenate((steps, work)).T)
+    either = merged(steps, work)
     samples = trace.counters.start_ns
     trace = replace(trace, steps=trace.steps.take(np.isin(trace.steps.step, list(selected))))
     return _kept(trace, "select-steps", keep, _touching(samples, samples, either))

@@ -51,8 +51,8 @@ class Reading(msgspec.Struct, frozen=True):
             TraceconvError: the rank cannot be read, or not be spilled.
         """
         trace = events(capture, advance, self.comm_patterns)
-        only = CollectiveRecords.none(trace.rank)
-        known = only if self.in_memory else collective_records(trace)
+        only = self.in_memory  # there is no other to compare it with
+        known = CollectiveRecords.none(trace.rank) if only else collective_records(trace)
         shown = compose(**self.view)
         if self.summary is not None:
             from traceconv.analysis import rank_summary

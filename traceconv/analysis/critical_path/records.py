@@ -22,7 +22,7 @@ from traceconv.analysis.tables.host import Nest, launches
 from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I8, I32, I64
-from traceconv.core.intervals import intersection, length_within, subtraction, union
+from traceconv.core.intervals import intersection, length_within, merged, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, StepSource, Trace
 from traceconv.passes.overlap import device_times
 
@@ -150,7 +150,7 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
     lengths[UNRECORDED] = inside - lengths.sum(axis=0)
     lengths[OUTSIDE] = cells[:, 1] - cells[:, 0] - inside
     at, part = np.nonzero(lengths.T)
-    exposed = union(*np.concatenate((sets[COMMUNICATION], sets[UNMATCHED])).T)
+    exposed = merged(sets[COMMUNICATION], sets[UNMATCHED])
     near = np.stack((known.end_ns - 2, known.end_ns), axis=1)
     direction, peer = _messages(trace, known)
     return PathRecords(
@@ -198,7 +198,7 @@ def _sets(where: Placed, known: CollectiveRecords) -> list[I64]:
 
 def _loose(known: CollectiveRecords, sets: Sequence[I64]) -> I8:
     """:data:`FIRM`, :data:`LATE` or :data:`ASIDE`, per operation."""
-    work = union(*np.concatenate((sets[COMPUTE], sets[COPY])).T)
+    work = merged(sets[COMPUTE], sets[COPY])
     end, found = known.end_ns, np.full(len(known), FIRM, np.int8)
     begins = np.sort(np.concatenate((work[:, 0], known.start_ns)))
     after = np.append(begins, np.iinfo(np.int64).max)[np.searchsorted(begins, end)] - end

@@ -39,7 +39,15 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.intervals import intersection, length_within, none, subtraction, total, union
+from traceconv.core.columns import once_each
+from traceconv.core.intervals import (
+    intersection,
+    length_within,
+    merged,
+    subtraction,
+    total,
+    union,
+)
 from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -220,6 +228,7 @@ class _Away(NamedTuple):
     whole: bool
 
 
+@once_each
 def _away(trace: Trace, steps: StepTable) -> _Away | None:
     """None for ranks of which slices off the CPU, or calls of the system, were not recorded."""
     events, lead = trace.events, leading(trace)
@@ -236,7 +245,7 @@ def _away(trace: Trace, steps: StepTable) -> _Away | None:
     )
     idle = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
     (told,) = fields(trace, off, _ON)
-    others = _in_their_place(trace, off, union(*np.concatenate([away[:0], *idle]).T))
+    others = _in_their_place(trace, off, merged(*idle))
     whole = bool((told != "").all())
     if others is None and whole:
         others = away[:0], {}
@@ -256,7 +265,7 @@ def _in_their_place(
     if not lanes:
         return None
     found: dict[int, int] = {}
-    parts = [none()]
+    parts = []
     for cpu, own in lanes.items():
         lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
         free = intersection(within, union(events.start_ns[lost], events.end_ns[lost]))
@@ -265,7 +274,7 @@ def _in_their_place(
         parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
         taken = length_within(free, spans)
         found |= dict(zip(runs[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True))
-    return union(*np.concatenate(parts).T), found
+    return merged(*parts), found
 
 
 def _descheduled(trace: Trace) -> Known | None:
@@ -277,7 +286,7 @@ def _descheduled(trace: Trace) -> Known | None:
         return None
     off = known.rows
     spans = np.stack((events.start_ns[off], events.end_ns[off]), axis=1)
-    shared = length_within(union(*np.concatenate([known.spans[:0], *known.idle]).T), spans)
+    shared = length_within(merged(*known.idle), spans)
     moves = [column.astype(object) for column in fields(trace, off, "from CPU", "to CPU")]
     within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
     others = {} if known.others is None else {"others_ns": _idle_within(known, known.others[0])}
