@@ -23,7 +23,9 @@ def same(one, two):
     return one.dtype == two.dtype and one.shape == two.shape and one.tolist() == two.tolist()
 
 
-WORK = ("before_ns", "hidden_ns", "window", "steps", "in_step_ns", "opened", "opening_ns")
+WORK = (
+    "before_ns", "hidden_ns", "idle_ns", "window", "steps", "in_step_ns", "opened", "opening_ns",
+)  # fmt: skip
 
 
 def all_columns(summary):
@@ -87,7 +89,7 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         path.write_bytes(content)
         with pytest.raises(MalformedInputError, match=r"rank-0\.summary: not a summary of a rank"):
             rank_summary.load(path)
-    with pytest.raises(MalformedInputError, match="of version 99, not 8"):
+    with pytest.raises(MalformedInputError, match="of version 99, not 9"):
         decode(other[3])
     with pytest.raises(MalformedInputError, match="cannot be read"):
         rank_summary.load(tmp_path / "none")

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from traceconv.core.columns import I32, I64
+from traceconv.core.columns import I8, I32, I64
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
@@ -28,6 +28,11 @@ BLOCK = 1 << 16
 
 P2P = "p2p"
 """The kind of sends, receives and exchanges: one side's send is the other's receive."""
+
+SEND, RECEIVE = 1, 2
+"""Directions of messages; 0 of an exchange, or where it is unknown."""
+
+_SENDS, _RECEIVES = re.compile(r"send(?!recv)|isend"), re.compile(r"(?<!send)(recv|receive)")
 
 _KINDS = re.compile(
     r"(allreduce|reducescatter|allgather|alltoall|broadcast|barrier)|"
@@ -58,6 +63,8 @@ class _Arguments(msgspec.Struct, rename={
     "run": "run_id",
     "program": "hlo_module",
     "instruction": "hlo_op",
+    "target": "Dst Rank",
+    "source": "Src Rank",
 }):  # fmt: skip
     """The arguments of an operation that are used; all others are skipped."""
 
@@ -71,10 +78,16 @@ class _Arguments(msgspec.Struct, rename={
     run: Any = None
     program: Any = None
     instruction: Any = None
+    target: Any = None
+    source: Any = None
 
 
 _NOTHING = _Arguments()
 _decode = msgspec.json.Decoder(_Arguments).decode
+
+
+SOMETIMES = ("identity", "direction", "peer")
+"""Columns of records that are empty where the source never says what they hold."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -105,6 +118,8 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
         start_ns, end_ns: int64, on the rank's own clock.
         identity: int64 per operation: equal on all its ranks, and nowhere else but in the same run
             of a program; -1 where the source does not say it, and empty where it never does.
+        direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other rank as
+            its arguments state it, -1 if they do not; empty of a rank without messages.
     """
 
     rank: int
@@ -117,6 +132,8 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
     start_ns: I64
     end_ns: I64
     identity: I64 = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    direction: I8 = msgspec.field(default_factory=lambda: np.empty(0, np.int8))
+    peer: I32 = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
 
     @classmethod
     def none(cls, rank: int) -> CollectiveRecords:
@@ -151,10 +168,11 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     named = _Named()
     blocks = [named.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
-    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 5
-    group, kind, size, identity, kept = map(np.concatenate, columns)
+    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 7
+    group, kind, size, direction, peer, identity, kept = map(np.concatenate, columns)
     rows = rows[kept.astype(bool)]
     order = np.argsort(group, kind="stable")
+    messages = order if P2P in named.kinds else order[:0]
     return CollectiveRecords(
         trace.rank,
         tuple(named.largest.values()),
@@ -166,6 +184,8 @@ def collective_records(trace: Trace) -> CollectiveRecords:
         events.start_ns[rows][order],
         events.end_ns[rows][order],
         identity[order] if (identity >= 0).any() else np.empty(0, np.int64),
+        direction[messages].astype(np.int8),
+        peer[messages].astype(np.int32),
     )
 
 
@@ -177,39 +197,41 @@ class _Named(msgspec.Struct):
         groups:  by key.
         largest: groups by key, in the order of their numbers.
         lanes:   groups that are but lanes.
-        known:   kind, size and group of operations that say the same; None of permutations.
+        known:   what :meth:`_numbers` gives of operations that say the same.
     """
 
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
     groups: dict[str, int] = msgspec.field(default_factory=dict)
     largest: dict[str, Group] = msgspec.field(default_factory=dict)
     lanes: dict[Track, Group] = msgspec.field(default_factory=dict)
-    known: Repeated[tuple[int, int, int] | None] = msgspec.field(default_factory=Repeated)
+    known: Repeated[tuple[int, int, int, int, int] | None] = msgspec.field(default_factory=Repeated)
 
-    def take(
-        self, trace: Trace, rows: NDArray[np.intp]
-    ) -> tuple[I32, I32, I64, I64, NDArray[np.bool_]]:
-        """Group, kind, size and identity of some operations; and which of the rows these are."""
+    def take(self, trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
+        """Group, kind, size, direction, peer and identity of some operations; and which of the rows
+        these are."""
         events = trace.events
-        group, kind, size, identity = [], [], [], []
+        numbers, identity = [], []
         kept = np.ones(len(rows), bool)
         facts = _facts(trace, events.args[rows].tolist())
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
         for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
             values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
-            found = self.known.of((n, t, *values), self._numbers, trace, f, n, t)
+            key = n, t, f.target, f.source, *values
+            found = self.known.of(key, self._numbers, trace, f, n, t)
             if found is None:
                 kept[at] = False
                 continue
-            kind.append(found[0])
-            size.append(found[1])
-            group.append(found[2])
+            numbers.append(found)
             identity.append(UNKNOWN if f.run is None else _identity(f, trace.strings[n]))
-        numbers = np.array((size, identity), np.int64)
-        return np.array(group, np.int32), np.array(kind, np.int32), numbers[0], numbers[1], kept
+        group, kind, size, direction, peer = np.array(numbers, np.int64).reshape(-1, 5).T
+        codes = group.astype(np.int32), kind.astype(np.int32)
+        return *codes, size, direction, peer, np.array(identity, np.int64), kept
 
-    def _numbers(self, trace: Trace, f: _Arguments, n: int, t: int) -> tuple[int, int, int] | None:
-        """Kind, size and group of an operation by its arguments, its name and its lane."""
+    def _numbers(
+        self, trace: Trace, f: _Arguments, n: int, t: int
+    ) -> tuple[int, int, int, int, int] | None:
+        """Group, kind, size, direction and peer of an operation by its arguments, its name and its
+        lane; None of permutations."""
         name, stated = trace.strings[n], _text(f.name)
         if _PERMUTE.search(stated or name):
             return None
@@ -219,7 +241,9 @@ class _Named(msgspec.Struct):
         group = self.groups.setdefault(one.key, len(self.groups))
         if one.size > self.largest.setdefault(one.key, one).size:
             self.largest[one.key] = one
-        return kind, UNKNOWN if what in _UNEVEN else _size(f), group
+        direction = (_direction(stated) or _direction(name)) if what == P2P else 0
+        size = UNKNOWN if what in _UNEVEN else _size(f)
+        return group, kind, size, direction, _peer(f, direction)
 
 
 def _kind(stated: str, name: str) -> str:
@@ -243,6 +267,26 @@ def kind_of(name: str) -> str:
     if match is None:
         return letters[:80]
     return match[1] or (P2P if match[2] else match[3])
+
+
+def _direction(name: str) -> int:
+    letters = _letters(name)
+    sends, receives = bool(_SENDS.search(letters)), bool(_RECEIVES.search(letters))
+    return 0 if sends == receives else SEND if sends else RECEIVE
+
+
+def _peer(facts: _Arguments, direction: int) -> int:
+    """The global rank of the other side: arguments count within the group."""
+    if not direction:
+        return UNKNOWN
+    place = _count(facts.target if direction == SEND else facts.source)
+    stated = facts.members
+    if isinstance(stated, str):
+        stated = re.findall(r"\d{1,9}", stated) if "..." not in stated else []
+    members = [_count(one) for one in stated] if isinstance(stated, list) else []
+    if min(members, default=UNKNOWN) < 0 or not 0 <= place < len(members):
+        return UNKNOWN
+    return members[place] if members[place] < 2**31 else UNKNOWN
 
 
 def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:

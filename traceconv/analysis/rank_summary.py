@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
 from traceconv.analysis.critical_path.records import PathRecords
 from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
@@ -27,7 +27,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 8
+VERSION = 9
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -228,12 +228,12 @@ def _check(summary: RankSummary) -> None:
     lengths = {
         len(value)
         for name, value in msgspec.structs.asdict(known).items()
-        if isinstance(value, np.ndarray) and (name != "identity" or len(value))
+        if isinstance(value, np.ndarray) and (len(value) or name not in SOMETIMES)
     }
     work = summary.work
     if len(work.before_ns):
-        shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape
-        if shapes != ((len(known), OWN + 1), (len(known),), (len(known),)):
+        lengths |= {len(one) for one in (work.before_ns, work.hidden_ns, work.idle_ns, work.window)}
+        if work.before_ns.shape[1:] != (OWN + 1,):
             raise ValueError("columns of collectives differ in length")
     opened = work.opened
     if work.opening_ns.shape != (len(opened), OWN + 1) or (np.diff(opened) <= 0).any():

@@ -7,17 +7,15 @@ what a rank takes grows with its collectives, not with its kernels.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.alignment.collective_records import P2P, CollectiveRecords
+from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.diff.items import Placed, placed
-from traceconv.analysis.diff.labels import KEY, Cause, Sort, Sources
+from traceconv.analysis.diff.labels import KEY, Cause, Sort
 from traceconv.analysis.tables.host import Nest, launches
 from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured
@@ -39,9 +37,6 @@ PARTS = (
 """
 
 COMPUTE, COMMUNICATION, COPY, INPUT, HOST, UNKNOWN_WAIT, UNRECORDED, OUTSIDE, UNMATCHED = range(9)
-
-SEND, RECEIVE = 1, 2
-"""Directions of messages; 0 of an exchange, or where it is unknown."""
 
 QUEUED_NS = 20_000
 """An operation that begins so soon after the one before it in its group was queued behind it."""
@@ -83,8 +78,6 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         blocking: per operation, whether the rank did nothing but communicate when it ended.
         loose:  per operation that does, one of :data:`FIRM`, :data:`LATE`, :data:`ASIDE`.
         queued: per operation, whether it waited for the one before it in its group.
-        direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other rank as
-            its arguments state it, -1 if they do not.
         phases: (n, 3): what it did as a stage of a pipeline, one of :data:`PHASES`, start and end;
             disjoint, by start. A pass lasts from its first task to the last before the other one,
             a bubble or other work. Without bubbles where no messages were recorded; where neither
@@ -100,15 +93,13 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     blocking: NDArray[np.bool_] = np.zeros(0, np.bool_)
     loose: I8 = np.zeros(0, np.int8)
     queued: NDArray[np.bool_] = np.zeros(0, np.bool_)
-    direction: I8 = np.zeros(0, np.int8)
-    peer: I32 = np.zeros(0, np.int32)
     phases: I64 = np.zeros((0, 3), np.int64)
 
     def check(self, operations: int) -> None:
         """Raise ValueError unless columns fit together and the pieces tile the points."""
         if self.why:
             return
-        every = (self.blocking, self.loose, self.queued, self.direction, self.peer)
+        every = (self.blocking, self.loose, self.queued)
         cells = max(len(self.points) - 1, 0)
         tables = {self.steps.shape[1:], self.phases.shape[1:]}
         if {len(one) for one in every} != {operations} or tables != {(3,)}:
@@ -152,7 +143,6 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
     at, part = np.nonzero(lengths.T)
     exposed = merged(sets[COMMUNICATION], sets[UNMATCHED])
     near = np.stack((known.end_ns - 2, known.end_ns), axis=1)
-    direction, peer = _messages(trace, known)
     return PathRecords(
         why="",
         steps=np.stack((steps.step.astype(np.int64), *spans.T), axis=1),
@@ -163,8 +153,6 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
         blocking=length_within(exposed, near) > 0,
         loose=_loose(known, sets),
         queued=_queued(known, sets[COMPUTE]),
-        direction=direction,
-        peer=peer,
         phases=_phases(trace, where, bubbles(known, sets[COMMUNICATION]), spans),
     )
 
@@ -209,13 +197,13 @@ def _loose(known: CollectiveRecords, sets: Sequence[I64]) -> I8:
     ended = np.concatenate(([np.iinfo(np.int64).min], work[:, 1]))
     since = ended[np.searchsorted(work[:, 1], end, "right")]
     heads = np.ones(len(known), bool)
-    heads[1:] = ~_adjacent(known)
+    heads[1:] = ~adjacent(known)
     begun = known.start_ns[np.maximum.accumulate(np.where(heads, np.arange(len(known)), 0))]
     found[(begun < since) & ((end - since <= BRIEF_NS) | late)] = ASIDE
     return found
 
 
-def _adjacent(known: CollectiveRecords) -> NDArray[np.bool_]:
+def adjacent(known: CollectiveRecords) -> NDArray[np.bool_]:
     """Of all but the first operation, whether it follows the one before it in its group at once."""
     gap = known.start_ns[1:] - known.end_ns[:-1]
     found: NDArray[np.bool_] = (np.diff(known.group) == 0) & (gap >= 0) & (gap <= QUEUED_NS)
@@ -226,7 +214,7 @@ def _queued(known: CollectiveRecords, compute: I64) -> NDArray[np.bool_]:
     """Whether an operation began when the one before it in its group let it, and not when the rank
     had come to it: it follows at once, while the rank computes. Rows are by group, then start."""
     found = np.zeros(len(known), bool)
-    found[1:] = _adjacent(known)
+    found[1:] = adjacent(known)
     computing = length_within(compute, np.stack((known.start_ns - 1, known.start_ns + 1), axis=1))
     return found & (computing > 0)
 
@@ -284,53 +272,3 @@ def _launched_in(trace: Trace) -> I64:
     held = at >= 0
     found[calls.device[held]] = of[at[held]]
     return found
-
-
-_SENDS, _RECEIVES = re.compile(r"send(?!recv)|isend"), re.compile(r"(?<!send)(recv|receive)")
-_PEERS = {SEND: "Dst Rank", RECEIVE: "Src Rank"}
-
-
-def _messages(trace: Trace, known: CollectiveRecords) -> tuple[I8, I32]:
-    """Directions and peers of the operations that are messages."""
-    direction, peer = np.zeros(len(known), np.int8), np.full(len(known), -1, np.int32)
-    if P2P not in known.kinds:
-        return direction, peer
-    record = Sources.of(trace, known).record
-    rows = np.flatnonzero(record >= 0)
-    rows = rows[known.kind[record[rows]] == known.kinds.index(P2P)]
-    for row, one in zip(rows.tolist(), record[rows].tolist(), strict=True):
-        args = trace.args[int(trace.events.args[row])]
-        args = args if isinstance(args, Mapping) else {}
-        stated = args.get("Collective name")
-        name = trace.strings[int(trace.events.name[row])]
-        direction[one] = _direction(stated) if isinstance(stated, str) and stated else 0
-        direction[one] = direction[one] or _direction(name)
-        peer[one] = _peer(args, int(direction[one]))
-    return direction, peer
-
-
-def _direction(name: str) -> int:
-    letters = re.sub(r"[^a-z]", "", name.lower())
-    sends, receives = bool(_SENDS.search(letters)), bool(_RECEIVES.search(letters))
-    return 0 if sends == receives else SEND if sends else RECEIVE
-
-
-def _peer(args: Mapping[str, Any], direction: int) -> int:
-    """The global rank of the other side: arguments count within the group."""
-    place, members = _whole(args.get(_PEERS.get(direction, ""))), _members(args)
-    return members[place] if 0 <= place < len(members) else -1
-
-
-def _members(args: Mapping[str, Any]) -> Sequence[int]:
-    stated = args.get("Process Group Ranks")
-    if isinstance(stated, str):
-        stated = re.findall(r"\d{1,9}", stated) if "..." not in stated else []
-    members = [_whole(one) for one in stated] if isinstance(stated, list) else []
-    return members if min(members, default=-1) >= 0 else []
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        value = int(value)
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-    return value if usable else -1

@@ -23,7 +23,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceconv.alignment.collective_matching import Matched
-from traceconv.alignment.collective_records import P2P, CollectiveRecords
+from traceconv.alignment.collective_records import P2P, SEND, CollectiveRecords
+from traceconv.alignment.messages import messages
 from traceconv.alignment.offsets import gathered, one_file, one_host_clock
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.bounds import stated_or_bounded
@@ -35,7 +36,6 @@ from traceconv.analysis.critical_path.records import (
     NOT_LOOKED_AT,
     OUTSIDE,
     PARTS,
-    SEND,
     UNMATCHED,
     PathRecords,
 )
@@ -329,7 +329,7 @@ class _Job:
         self.all_here = world_size == len(ranks)
         self.place = self._places()
         self.members = Counter(g.key for one in ranks.values() for g in one.known.groups)
-        self.messages = _messages(ranks)
+        self.messages = messages({rank: one.known for rank, one in ranks.items()})
 
     def _places(self) -> dict[int, tuple[I64, I64]]:
         """By rank: per operation the index of its matched group, and its row there; -1."""
@@ -492,7 +492,7 @@ class _Job:
             self._unseen(r, starts[r], int(self.ranks[r].end_ns[n])) for r, n in found.rows.items()
         )
         message = rank.known.kinds[int(rank.known.kind[row])] == P2P
-        sent = message and int(rank.path.direction[row]) == SEND and not unseen
+        sent = message and int(rank.known.direction[row]) == SEND and not unseen
         if sent and end < starts[last]:
             return alone, "", False  # it was handed over before anybody received it
         if found.doubt:
@@ -517,11 +517,11 @@ class _Job:
 
     def _meeting(self, rank: RankTime, row: int) -> _Meeting | None:
         """The same operation on the other ranks; None where that is not known."""
-        known, path = rank.known, rank.path
+        known = rank.known
         if len(self.ranks) == 1 and self.all_here:
             return _Meeting({rank.rank: row})
         message = known.kinds[int(known.kind[row])] == P2P
-        if message and int(path.direction[row]):
+        if message and int(known.direction[row]):
             other = self.messages.get((rank.rank, row))
             return other and _Meeting({rank.rank: row, other[0]: other[1]})
         group, place = (int(one[row]) for one in self.place[rank.rank])
@@ -537,7 +537,7 @@ class _Job:
             return None
         if size <= 0 and self.all_here and (one.named or len(self.ranks) == 2):
             size = len(one.ranks)
-        if message and any(int(self.ranks[r].path.direction[n]) for r, n in rows.items()):
+        if message and any(int(self.ranks[r].known.direction[n]) for r, n in rows.items()):
             return None
         doubt = next((f"may be another: {one.doubts[c]}" for c in columns if one.doubts[c]), "")
         if size <= 0:
@@ -547,47 +547,6 @@ class _Job:
         elif len(rows) != size:
             doubt = "not matched on all members"
         return _Meeting(rows, doubt)
-
-
-def _messages(ranks: Mapping[int, RankTime]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Sends and receives of the same message: what one rank sends another, in order, where both
-    have equally many in a step."""
-    sides: dict[tuple[str, int, int, int], tuple[list[int], list[int]]] = {}
-    pairs = _pairs(ranks)
-    for number, rank in ranks.items():
-        known, path = rank.known, rank.path
-        rows = np.flatnonzero(path.direction != 0)
-        for row in rows[np.argsort(known.start_ns[rows], kind="stable")].tolist():
-            key = known.groups[int(known.group[row])].key
-            peer = int(path.peer[row])
-            peer = pairs.get((key, number), -1) if peer < 0 else peer
-            if peer not in ranks or peer == number:
-                continue
-            sends = int(path.direction[row]) == SEND
-            ends = (number, peer) if sends else (peer, number)
-            both = sides.setdefault((key, *ends, int(known.step[row])), ([], []))
-            both[0 if sends else 1].append(row)
-    found = {}
-    for (_, source, target, _), (sent, received) in sides.items():
-        if len(sent) == len(received):
-            for one, other in zip(sent, received, strict=True):
-                found[source, one], found[target, other] = (target, other), (source, one)
-    return found
-
-
-def _pairs(ranks: Mapping[int, RankTime]) -> dict[tuple[str, int], int]:
-    """The other rank of groups of two, by group and rank."""
-    members: dict[str, list[int]] = {}
-    for number, rank in ranks.items():
-        for group in rank.known.groups:
-            if group.size == 2 and group.named:
-                members.setdefault(group.key, []).append(number)
-    return {
-        (key, one): other
-        for key, both in members.items()
-        if len(both) == 2
-        for one, other in (both, both[::-1])
-    }
 
 
 def _only(part: int, ns: int) -> list[int]:

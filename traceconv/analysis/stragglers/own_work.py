@@ -49,6 +49,8 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
             operation in the same group and recording window to the start of this one; -1 where
             there is none before.
         hidden_ns: how much of an operation the rank computed during it: it waited the less.
+        idle_ns: how long before the end of an operation the rank had computed last, at most since
+            its start: what it waited there at the end; 0 where it went on.
         window:  recording window of the step that an operation belongs to.
         told:    whether that is known: where operations of several groups were recorded and no
             computing, nobody knows during which of them the rank waited.
@@ -62,6 +64,7 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
 
     before_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
     hidden_ns: I64 = np.zeros(0, np.int64)
+    idle_ns: I64 = np.zeros(0, np.int64)
     window: I32 = np.zeros(0, np.int32)
     told: bool = True
     marked: bool = True
@@ -99,6 +102,7 @@ def own_work(trace: Trace, known: CollectiveRecords) -> OwnWork:
     return OwnWork(
         np.where(follows[:, None], _parts(sets, spans), -1),
         length_within(compute, inside),
+        _idle(compute, known),
         window,
         len(compute) > 0 or len(known.groups) == 1,
         marked,
@@ -148,6 +152,17 @@ def _parts(sets: Sequence[I64], spans: I64) -> I64:
     compute, waiting, collecting, comm = (length_within(one, spans) for one in sets)
     gap = spans[:, 1] - spans[:, 0] - compute - waiting - collecting - comm
     return np.stack((compute, gap, waiting, collecting, comm), axis=1)
+
+
+def _idle(compute: I64, known: CollectiveRecords) -> I64:
+    """See :attr:`OwnWork.idle_ns`.
+
+    Args:
+        compute: a set of intervals.
+    """
+    begun = np.searchsorted(compute[:, 0], known.end_ns) - 1
+    ended = np.concatenate((compute[:, 1], [np.iinfo(np.int64).min]))[begun]  # -1: none
+    return np.maximum(known.end_ns - np.maximum(ended, known.start_ns), 0)
 
 
 def _since_last(known: CollectiveRecords, window: I32) -> tuple[I64, NDArray[np.bool_]]:

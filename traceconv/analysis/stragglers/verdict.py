@@ -34,6 +34,7 @@ from traceconv.analysis.stragglers.reasons import (
     reason,
     some,
 )
+from traceconv.analysis.stragglers.replay import Replay
 from traceconv.analysis.stragglers.significance import median, over_others
 from traceconv.analysis.stragglers.suspects import (
     CONSTANT,
@@ -298,7 +299,8 @@ def judge(
     lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
     step_ns = float(np.median([ns for ns in lengths if ns] or [0.0]))
     suspects = [suspect for one in found for suspect in one.suspects if _beyond(suspect)]
-    named = _named(suspects, waits, clocks, material)
+    replay = Replay.of(by_rank, waits, clocks) if suspects else None
+    named = _named(suspects, waits, clocks, material, replay)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
     steps = _by_step(found, waits, material)
     steps = {where: _as_named(one, named) for where, one in steps.items()}
@@ -342,7 +344,11 @@ def _step_ns(one: RankSummary) -> float:
 
 
 def _named(
-    suspects: Sequence[Suspect], waits: Waits, clocks: Clocks, material: float
+    suspects: Sequence[Suspect],
+    waits: Waits,
+    clocks: Clocks,
+    material: float,
+    replay: Replay | None,
 ) -> list[Finding]:
     """Those for whom others wait, by a part of a step that matters."""
     by_rank: dict[int, list[Suspect]] = {}
@@ -358,15 +364,31 @@ def _named(
             always = [one for one in found if one.pattern == CONSTANT] or found
             behind = set(kept).union(*(beyond[r] for r in kept if r != rank))
             gains = [(gain(one, behind, waits), one) for one in always[:_TABLES]]
-            most, one = max(gains, key=lambda pair: pair[0])
-            if most >= material * one.judged.program.step_ns:
-                best[rank] = most, one
+            best[rank] = max(gains, key=lambda pair: pair[0])
+        if replay and best:
+            best = _in_whole(best, replay)
+        best = {
+            rank: (most, one)
+            for rank, (most, one) in best.items()
+            if most >= material * one.judged.program.step_ns
+        }
         if len(best) == len(kept):
             break
         kept = {rank: kept[rank] for rank in best}
     chosen = [one for _, one in best.values()]
     told = [_finding(one, most, chosen, waits, clocks) for most, one in best.values()]
     return [one for one in told if one is not None]
+
+
+def _in_whole(
+    best: Mapping[int, tuple[float, Suspect]], replay: Replay
+) -> dict[int, tuple[float, Suspect]]:
+    """Gains as far as they are gains of the job, where that is known."""
+    whole = replay.gains([one for _, one in best.values()]).tolist()
+    return {
+        rank: (float(np.fmin(most, of_job)), one)
+        for (rank, (most, one)), of_job in zip(best.items(), whole, strict=True)
+    }
 
 
 def _finding(
