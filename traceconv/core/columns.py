@@ -39,12 +39,59 @@ R = TypeVar("R")
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The different values of a column, ascending.
 
-    As ``numpy.unique``, which imports ``numpy.ma`` for it: a thirtieth of a small merge.
+    As ``numpy.unique``, which imports ``numpy.ma`` for it: a thirtieth of a small merge. Whole
+    numbers that are near each other are counted, a tenth of what it takes to sort them.
     """
+    counted = _counted(values)
+    if counted is not None:
+        low, _, there = counted
+        return (there + low).astype(values.dtype)
     ordered = np.sort(values)
     if len(ordered) < 2:
         return ordered
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def factorized(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different values of a column, ascending, and which of them each is: as ``numpy.unique``
+    with ``return_inverse``, see :func:`distinct`."""
+    counted = _counted(values)
+    if counted is None:
+        found, which = np.unique(values, return_inverse=True)
+        return found, which
+    low, above, there = counted
+    number = np.empty(int(there[-1]) + 1, np.intp)
+    number[there] = np.arange(len(there))
+    return (there + low).astype(values.dtype), number.take(above)
+
+
+_FEW = 1 << 10
+
+
+def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]] | None:
+    """The least of whole numbers, how far each is above, and the different ones among that; None
+    where sorting takes less."""
+    if values.ndim != 1 or not len(values) or values.dtype.kind != "i":
+        return None
+    low, high = int(values.min()), int(values.max())
+    if high - low >= len(values) + _FEW:
+        return None
+    above = values.astype(np.int64) - low if low else values
+    return low, above, np.flatnonzero(np.bincount(above))
+
+
+def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
+    """The permutation that puts rows in the order of lanes, rows of a lane as they are given.
+
+    Numbers of one and two bytes are sorted by counting, in as many rounds.
+
+    Args:
+        lane: whole numbers, 0 and more.
+    """
+    most = int(lane.max(initial=0))
+    narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.int64
+    order: NDArray[np.intp] = np.argsort(lane.astype(narrow), kind="stable")
+    return order
 
 
 def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
@@ -306,11 +353,8 @@ class EventTable(Table):
 
     def sort_order(self) -> NDArray[np.intp]:
         """The permutation that puts rows into table order."""
-        tracks = int(self.track.max()) + 1 if len(self) else 0
-        # one and two bytes are sorted by counting, in as many rounds
-        narrow = np.uint8 if tracks <= 2**8 else np.uint16 if tracks <= 2**16 else np.int32
-        order = np.argsort(self.track.astype(narrow), kind="stable")
-        track, start = self.track[order], self.start_ns[order]
+        order = in_lanes(self.track)
+        track, start = self.track.take(order), self.start_ns.take(order)
         bad = (track[1:] == track[:-1]) & (start[1:] <= start[:-1])
         tied = np.flatnonzero(bad & (start[1:] == start[:-1]))  # few
         bad[tied] = self.dur_ns[order[tied + 1]] > self.dur_ns[order[tied]]

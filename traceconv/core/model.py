@@ -468,7 +468,10 @@ class Trace:
         """
         selected = frozenset(map(Layer, layers))
         of_track = np.array([t.layer in selected for t in self.tracks], bool)
-        return of_track[self.events.track] if len(of_track) else np.zeros(len(self.events), bool)
+        if not len(of_track):
+            return np.zeros(len(self.events), bool)
+        rows: Mask = of_track.take(self.events.track)
+        return rows
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""

@@ -127,6 +127,15 @@ def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     return _lanes.first_fit
 
 
+def joined() -> Callable[..., tuple[bytes, int]] | None:
+    """Finds the ends of arrows that belong together (``arrows.c``)."""
+    if not _usable("_arrows"):
+        return None
+    from traceconv.native import _arrows
+
+    return _arrows.joined
+
+
 class Wire(Protocol):
     """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
 
@@ -171,7 +180,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_arrows")
 """The parts that have a Python tier."""
 
 

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, distinct, once_each
+from traceconv.core.columns import (
+    BLOB_BITS,
+    F64,
+    I32,
+    I64,
+    OFFSET_MASK,
+    distinct,
+    factorized,
+    once_each,
+)
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Args, Layer, Trace
 from traceconv.core.protobuf_columns import codes
@@ -26,7 +35,7 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[NDArray[Any]]:
 
     Numbers come as written, lists and objects as JSON without white space.
     """
-    ids, back = np.unique(trace.events.args[rows], return_inverse=True)
+    ids, back = factorized(trace.events.args[rows])
     columns = [np.full(len(ids), "", object) for _ in keys]
     left = _taken(trace.args, ids, keys, columns)
     decoder, needles = _decoder(keys), [msgspec.json.encode(key) for key in keys]

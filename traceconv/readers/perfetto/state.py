@@ -22,6 +22,7 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
+from traceconv.core.columns import factorized
 from traceconv.core.model import I64, Mask
 from traceconv.core.perfetto_fields import (
     IID,
@@ -266,7 +267,7 @@ class Sequences:
         if len(key) and int(key.min()) == int(key.max()):
             distinct, which = key[:1], np.zeros(len(key), np.int64)
         else:
-            distinct, which = np.unique(key, return_inverse=True)
+            distinct, which = factorized(key)
         own = [(one >> 32, one & 0xFFFFFFFF) for one in distinct.tolist()]
         for one in own:
             self._state(one)

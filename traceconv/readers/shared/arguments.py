@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import factorized
 from traceconv.core.model import I32, I64
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def quoted(text: str) -> bytes:
 
 def named(codes: NDArray[Any], names: Mapping[int, str]) -> list[bytes]:
     """The JSON string of each code; of a code without a name, its number."""
-    distinct, back = np.unique(codes, return_inverse=True)
+    distinct, back = factorized(codes)
     table = [quoted(names[c]) if c in names else b"%d" % c for c in distinct.tolist()]
     return [table[i] for i in back.tolist()]
 
@@ -87,7 +88,7 @@ def factored(column: I64) -> tuple[I64, I64]:
         return column, column
     low, high = int(column.min()), int(column.max())
     if high - low > 2 * len(column) + 65536:
-        values, codes = np.unique(column, return_inverse=True)
+        values, codes = factorized(column)
         return values, codes.astype(np.int64)
     present = np.zeros(high - low + 1, bool)
     present[column - low] = True

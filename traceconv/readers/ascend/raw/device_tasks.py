@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, factorized
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
@@ -530,7 +530,7 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple
     run[order] = nth  # which run of its launch a part belongs to
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
     key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
-    values, codes = np.unique(key, return_inverse=True)
+    values, codes = factorized(key)
     low = np.full(len(values), np.iinfo(np.int64).max)
     high = np.zeros(len(values), np.int64)
     np.minimum.at(low, codes, start)

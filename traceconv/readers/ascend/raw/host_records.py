@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import factorized
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
@@ -238,7 +239,7 @@ class Around:
         self._index = np.flatnonzero(which)
         chosen = calls.take(self._index)
         self._end = chosen.end_ns
-        self._threads, lane = np.unique(chosen.thread, return_inverse=True)
+        self._threads, lane = factorized(chosen.thread)
         rows = np.arange(len(chosen), dtype=np.int32)
         dur = chosen.end_ns - chosen.start_ns
         self._binder = Binder(Anchors(lane.astype(np.int32), chosen.start_ns, dur, rows))

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, in_lanes
 from traceconv.core.model import BACKWARDS, I32, I64
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import Lanes, Texts, Touched
@@ -54,10 +55,9 @@ class LaneBinder:
         part_of = self._parts(int(lane.max(initial=-1)) + 1)
         end, slice_, point = (part_of[of] for of in (lane, self._slices.lane, self._points.lane))
         for part in distinct(end).tolist():
-            ends = np.flatnonzero(end == part)
+            ends, slices, points = (np.flatnonzero(of == part) for of in (end, slice_, point))
             binder = Binder(
-                self._anchors(self._slices, slice_ == part),
-                self._anchors(self._points, point == part),
+                self._anchors(self._slices, slices), self._anchors(self._points, points)
             )
             found[ends] = binder.rows(lane[ends], time[ends], encloses[ends])
         return found
@@ -72,10 +72,10 @@ class LaneBinder:
         most = max(ROWS_AT_ONCE, int(rows.sum()) // MOST_PARTS)
         return ((np.cumsum(rows) - rows) // most).astype(np.int16)
 
-    def _anchors(self, touched: Touched, chosen: NDArray[np.bool_]) -> Anchors:
-        row = touched.row[chosen]
-        at = row - np.int32(self._first)
-        return Anchors(touched.lane[chosen], self._start[at], self._dur[at], row)
+    def _anchors(self, touched: Touched, chosen: Index) -> Anchors:
+        row = touched.row.take(chosen)
+        at = row - self._first  # of 64 bits: indexes that numpy need not convert, twice
+        return Anchors(touched.lane.take(chosen), self._start.take(at), self._dur.take(at), row)
 
 
 class Binder:
@@ -95,13 +95,13 @@ class Binder:
         self._points = Binder(points) if points is not None and len(points.lane) else None
         self._scale = _Scale(slices)
         key = self._scale.keys(slices.lane, slices.start)
-        order = _ordered(key, slices.dur).astype(np.int32)  # rows are numbered so, too
-        self._key = key[order]
+        order = _ordered(slices.lane, key, slices.dur)
+        self._key = key.take(order)
         del key
-        self._row = slices.row[order]
-        self._end = slices.start[order]
-        self._end += slices.dur[order]
-        self._lane = slices.lane[order]
+        self._row = slices.row.take(order)
+        self._end = slices.start.take(order)
+        self._end += slices.dur.take(order)
+        self._lane = slices.lane.take(order)
         self._tree: list[I64] | None = None
 
     @property
@@ -223,10 +223,14 @@ class _Scale:
         return equal
 
 
-def _ordered(key: I64, dur: I64) -> Index:
-    """By key, then longest first, then as given."""
-    order = np.argsort(key)
-    tied = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+def _ordered(lane: I32, key: I64, dur: I64) -> Index:
+    """By key, which begins with the lane, then longest first, then as given."""
+    order = in_lanes(lane)  # most lanes are in order as they were recorded
+    ordered = key.take(order)
+    if (ordered[1:] < ordered[:-1]).any():
+        order = order.take(np.argsort(ordered, kind="stable"))
+        ordered = key.take(order)
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(tied):
         rows = distinct(np.append(tied, tied + 1))
         inner = order[rows]
@@ -247,28 +251,31 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     or step before it, in time; if there is none before it, from the first start (clocks of host
     and device may differ a little). One start may have many finishes.
     """
-    n = len(key)
-    tail = np.full(n, -1, np.int32)
-    order = np.argsort(key)
-    # keys numbered from 0, so that what is known of a key is an array
-    group = np.empty(n, np.int32)
-    in_order = key[order]
-    new = np.append(True, in_order[1:] != in_order[:-1])
-    group[order] = np.cumsum(new, dtype=np.int32) - np.int32(1)
-    del order, in_order, new
-    count = int(group.max()) + 1 if n else 0
+    compiled = native.joined()
+    found, undecided = (_joined if compiled is None else compiled)(key, stage)
+    tail = np.frombuffer(found, np.int32)
+    if undecided:
+        tail = tail.copy()
+        rest = np.flatnonzero(tail < -1)
+        tail[rest] = _chained(rest, tail[rest], stage[rest], start[rest])
+    return tail
+
+
+def _joined(key: NDArray[np.int64], stage: NDArray[np.int8]) -> tuple[I32, int]:
+    """As ``joined`` of ``native/arrows.c``, but for numbers of keys that are not decided."""
+    tail = np.full(len(key), -1, np.int32)
+    known = distinct(key)
+    group, count = np.searchsorted(known, key).astype(np.int32), len(known)
     starts = stage == _START
     first = np.full(count, -1, np.int32)
     first[group[starts]] = np.flatnonzero(starts)
     many = np.bincount(group[starts], minlength=count) > 1
     many[group[stage == _STEP]] = True
-    # nearly all arrows: one start, no steps; every finish comes from that start
     simple = ~many[group] & ~starts
     tail[simple] = first[group[simple]]
-    rest = np.flatnonzero(many[group])
-    if len(rest):
-        tail[rest] = _chained(rest, group[rest], stage[rest], start[rest])
-    return tail
+    undecided = many[group]
+    tail[undecided] = -2 - group[undecided]
+    return tail, int(undecided.sum())
 
 
 def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
