@@ -399,7 +399,7 @@ class TraceBuilder:
         layers = [track.layer for track in trace.tracks]
         host = np.array([layer in (Layer.HOST, Layer.RUNTIME) for layer in layers], bool)
         device = np.array([layer in (Layer.DEVICE, Layer.COMM) for layer in layers], bool)
-        launch = host[events.track[flows.src]] & device[events.track[flows.dst]]
+        launch = host.take(events.track.take(flows.src)) & device.take(events.track.take(flows.dst))
         ahead = events.start_ns[flows.src[launch]] - events.start_ns[flows.dst[launch]]
         count, most = int((ahead > 0).sum()), int(ahead.max(initial=0))
         where = f"by up to {most} ns"

@@ -115,6 +115,14 @@ def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[
     return call
 
 
+def _taken(column: NDArray[Any], rows: Any) -> NDArray[Any]:
+    """``column[rows]``, in half the time where ``rows`` are numbers."""
+    if isinstance(rows, np.ndarray) and rows.dtype.kind == "i":
+        return column.take(rows)
+    taken: NDArray[Any] = column[rows]
+    return taken
+
+
 class Strings:
     """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
 
@@ -249,14 +257,14 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
-        taken = type(self)(**{n: c[rows] for n, c in self.columns().items()})
+        taken = type(self)(**{n: _taken(c, rows) for n, c in self.columns().items()})
         taken.names = self.names
         return taken
 
     def reorder(self, rows: Any) -> None:
         """As :meth:`take`, in place, one column after the other: for a table nobody else holds."""
         for name, column in self.columns().items():
-            setattr(self, name, column[rows])
+            setattr(self, name, _taken(column, rows))
 
     def with_columns(self, **changed: NDArray[Any]) -> Self:
         """The same table with some columns replaced; the others are shared."""
@@ -382,10 +390,10 @@ def _order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
         return np.lexsort((-dur, start))
     key = (start - low) << place
     key |= np.arange(n)  # the position also keeps ties in input order
-    key.sort()
+    key.sort(kind="stable")  # most are in order nearly
     order: NDArray[np.intp] = key & ((1 << place) - 1)
     key >>= place
-    dur = dur[order]
+    dur = dur.take(order)
     # few starts are equal: only runs of them whose durations ascend are sorted again
     same = key[1:] == key[:-1]
     if (same & (dur[1:] > dur[:-1])).any():

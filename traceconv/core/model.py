@@ -443,8 +443,8 @@ class Trace:
         position = np.cumsum(events, dtype=np.int32) - np.int32(1)  # new row of each kept one
         flows = self.flows
         if len(flows):
-            flows = flows.take(events[flows.src] & events[flows.dst])
-            flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+            flows = flows.take(events.take(flows.src) & events.take(flows.dst))
+            flows = flows.with_columns(src=position.take(flows.src), dst=position.take(flows.dst))
         return self.evolve(
             stage,
             events=self.events.take(events),
@@ -455,9 +455,9 @@ class Trace:
     @property
     def used(self) -> Mask:
         """Which tracks have events or samples."""
-        used = np.zeros(len(self.tracks), bool)
-        used[self.events.track] = True
-        used[self.counters.track] = True
+        tables = self.events, self.counters
+        rows = [np.bincount(table.track, minlength=len(self.tracks)) for table in tables]
+        used: Mask = (rows[0] > 0) | (rows[1] > 0)
         return used
 
     def rows_of(self, *layers: Layer | str) -> Mask:
@@ -569,9 +569,9 @@ def arranged(trace: Trace, alone: bool = False) -> Trace:
     events, counters, flows = trace.events, trace.counters, trace.flows
     if len(events):
         if alone:
-            events.track = renumber[events.track]
+            events.track = renumber.take(events.track)
         else:
-            events = events.with_columns(track=renumber[events.track])
+            events = events.with_columns(track=renumber.take(events.track))
         order = events.sort_order()
         if not (order[1:] > order[:-1]).all():  # else the rows are in order already
             position = np.empty(len(order), np.int32)
@@ -581,7 +581,9 @@ def arranged(trace: Trace, alone: bool = False) -> Trace:
             else:
                 events = events.take(order)
             if len(flows):
-                flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+                flows = flows.with_columns(
+                    src=position.take(flows.src), dst=position.take(flows.dst)
+                )
     if len(counters):
         counters = counters.with_columns(track=renumber[counters.track])
         counters = counters.take(np.lexsort((counters.start_ns, counters.track)))

@@ -59,15 +59,15 @@ def _suspects(trace: Trace) -> NDArray[np.intp]:
         return np.empty(0, np.intp)
     suspect = np.zeros(len(trace.tracks), bool)
     suspect[events.track[1:][early]] = True
-    return np.flatnonzero(suspect[events.track])
+    return np.flatnonzero(suspect.take(events.track))
 
 
 def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
     """Starts and ends of ``rows`` with the tracks put one after the other in time, so that one pass
     over all of them never compares slices of two tracks."""
     events = trace.events
-    track, start = events.track[rows], events.start_ns[rows]
-    end = start + events.dur_ns[rows]
+    track, start = events.track.take(rows), events.start_ns.take(rows)
+    end = start + events.dur_ns.take(rows)
     turn = np.cumsum(np.append(False, track[1:] != track[:-1]), dtype=np.int64)
     low = int(start.min())
     length = int(end.max()) - low + 1
@@ -177,15 +177,13 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
 
 
 def _without_empty(trace: Trace) -> Trace:
-    used = np.zeros(len(trace.tracks), bool)
-    used[trace.events.track] = True
-    used[trace.counters.track] = True
+    used = trace.used
     if used.all():
         return trace
     number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     return replace(
         trace,
         tracks=tuple(t for t, needed in zip(trace.tracks, used.tolist(), strict=True) if needed),
-        events=trace.events.with_columns(track=number[trace.events.track]),
-        counters=trace.counters.with_columns(track=number[trace.counters.track]),
+        events=trace.events.with_columns(track=number.take(trace.events.track)),
+        counters=trace.counters.with_columns(track=number.take(trace.counters.track)),
     )

@@ -384,7 +384,7 @@ def _works(trace: Trace) -> list[Work]:
     if len(devices) < 2:
         return [work("", True)]
     lane = {d: np.array([m is None or m[0] == d for m in named], bool) for d in devices}
-    return [work(device, lane[device][events.track]) for device in devices]
+    return [work(device, lane[device].take(events.track)) for device in devices]
 
 
 def _other_tasks(trace: Trace, on: Any) -> I64:

@@ -53,7 +53,9 @@ class LaneBinder:
         """As :meth:`Binder.rows`."""
         found = np.full(len(lane), -1, np.int32)
         part_of = self._parts(int(lane.max(initial=-1)) + 1)
-        end, slice_, point = (part_of[of] for of in (lane, self._slices.lane, self._points.lane))
+        end, slice_, point = (
+            part_of.take(of) for of in (lane, self._slices.lane, self._points.lane)
+        )
         for part in distinct(end).tolist():
             ends, slices, points = (np.flatnonzero(of == part) for of in (end, slice_, point))
             binder = Binder(
@@ -317,7 +319,7 @@ class Arrows(msgspec.Struct):
         """
         if not len(flows):
             return
-        stage = self._stages()[flows.shape]
+        stage = self._stages().take(flows.shape)
         tail = joined(flows.key, stage, flows.start)
         flows.key = np.empty(0, np.int64)
         head = np.flatnonzero(stage != _START)
@@ -368,7 +370,8 @@ class Arrows(msgspec.Struct):
         self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
 
     def _bind(self, flows: Flows, head: Index, tail: I32, binder: LaneBinder) -> None:
-        lane, stage = self.tables.shapes.lane[flows.shape], self._stages()[flows.shape]
+        lane = self.tables.shapes.lane.take(flows.shape)
+        stage = self._stages().take(flows.shape)
         encloses = flows.encloses | (stage != _FINISH)
         row = binder.rows(lane, flows.start, encloses)
         drawn = (row[head] >= 0) & (row[tail] >= 0)
@@ -394,7 +397,7 @@ class Arrows(msgspec.Struct):
         for code in distinct(shape).tolist():
             if shapes.category[code]:
                 ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
-        found = ids[shape]
+        found = ids.take(shape)
         for i in np.flatnonzero(found < 0).tolist():
             text = self.texts.text(int(name[i]))
             found[i] = self.build.string(_unnumbered(text))

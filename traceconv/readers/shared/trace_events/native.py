@@ -306,11 +306,11 @@ class _Map:
         self._count = end
 
     def __getitem__(self, codes: I32) -> I32:
-        return codes if self._same else self._codes[codes]
+        return codes if self._same else self._codes.take(codes)
 
     def or_none(self, codes: I32) -> I32 | None:
         """The same; None if no row says anything."""
-        found = self._codes[codes] if (codes >= 0).any() else codes
+        found = self._codes.take(codes) if (codes >= 0).any() else codes
         return found if (found >= 0).any() else None
 
 

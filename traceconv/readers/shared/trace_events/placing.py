@@ -201,12 +201,12 @@ class Texts:
 
     def ids(self, codes: I32) -> I32:
         """String ids of name codes."""
-        found: I32 = self._ids[codes]
+        found: I32 = self._ids.take(codes)
         new = found < 0
         if new.any():
             for code in distinct(codes[new]).tolist():
                 self._ids[code] = self._build.string(self.text(code))
-            found = self._ids[codes]
+            found = self._ids.take(codes)
         return found
 
 
@@ -243,14 +243,14 @@ class _Answers:
 
     def of(self, names: I32) -> tuple[NDArray[np.bool_], I8, I32, I32]:
         """Whether it says something of name codes; class, graph and step if it does."""
-        which = self._which[names]
+        which = self._which.take(names)
         new = which == 0
         if new.any():
             for code in distinct(names[new]).tolist():
                 self._which[code] = self._number(self._ask(self._texts.text(code)))
-            which = self._which[names]
+            which = self._which.take(names)
         op, graph, step = np.array(self._said, np.int32).T
-        return which > 1, op[which].astype(np.int8), graph[which], step[which]
+        return which > 1, op.astype(np.int8).take(which), graph.take(which), step.take(which)
 
     def _number(self, said: Named | None) -> int:
         number = self._numbers.setdefault(said, len(self._said))
@@ -299,7 +299,7 @@ class Placer:
         if not len(rows):
             return
         self._lanes.prepare(rows.shape)
-        instant = (self._tables.shapes.kind[rows.shape] == INSTANT) | instants
+        instant = (self._tables.shapes.kind.take(rows.shape) == INSTANT) | instants
         rows, instant = self._concerned(rows, instant)
         kept = self.shift(rows.start, rows.dur)
         if not kept.all():
@@ -309,7 +309,7 @@ class Placer:
             return
         self._tables.tally.add("missing-name", count=int((rows.name < 0).sum()))
         graph, step, op = self._meaning(rows)
-        track, name = self._lanes.track[rows.shape], self._texts.ids(rows.name)
+        track, name = self._lanes.track.take(rows.shape), self._texts.ids(rows.name)
         if self._revise is not None:
             rows.args, rows.length = rows.args.copy(), rows.length.copy()
             columns = track, op, graph, step, name, rows.start, rows.dur, rows.args, rows.length
@@ -337,7 +337,7 @@ class Placer:
 
     def _concerned(self, rows: Rows, instant: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.bool_]]:
         """The rows that go on a track; the others are booked."""
-        tally, track = self._tables.tally, self._lanes.track[rows.shape]
+        tally, track = self._tables.tally, self._lanes.track.take(rows.shape)
         mine = track != OUT
         tally.saw("instant", int((instant & mine).sum()))
         tally.saw("slice", int((~instant & mine).sum()))
@@ -368,10 +368,10 @@ class Placer:
 
     def _meaning(self, rows: Rows) -> tuple[I32, I32, I8]:
         """Graph, step and class of rows."""
-        op = self._lanes.op[rows.shape]
+        op = self._lanes.op.take(rows.shape)
         graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()
         step = np.full(len(rows), -1, np.int32) if rows.step is None else rows.step.copy()
-        rule = self._lanes.rule[rows.shape]
+        rule = self._lanes.rule.take(rows.shape)
         for number in distinct(rule[rule >= 0]).tolist():
             where = np.flatnonzero(rule == number)
             place = self._lanes.rules[number]
@@ -380,7 +380,7 @@ class Placer:
                 op[where] = np.where(by_type >= 0, by_type, op[where])
             if place.by_name is not None:
                 self._apply_names(place, rows.name[where], where, graph, step, op)
-        of_lane = self._lanes.graph[rows.shape]
+        of_lane = self._lanes.graph.take(rows.shape)
         return np.where(graph >= 0, graph, of_lane), step, op
 
     def _types_of(self, number: int, place: Placed) -> I8:
@@ -416,10 +416,10 @@ class Placer:
             low, high = int(rows.start[slices].min()), int((rows.start + rows.dur)[slices].max())
             before = self.span or (low, high)
             self.span = min(low, before[0]), max(high, before[1])
-        lane = self._lane_of[rows.shape]
-        stacked = slices & (self._tables.shapes.kind[rows.shape] != ASYNC)
+        lane = self._lane_of.take(rows.shape)
+        stacked = slices & (self._tables.shapes.kind.take(rows.shape) != ASYNC)
         for into, which in ((self.slices, stacked), (self.points, ~stacked)):
-            bound = which & self._touched[lane]
+            bound = which & self._touched.take(lane)
             if bound.any():
                 row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
                 into.append(Touched(lane[bound], row))
