@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.core.columns import distinct, factorized, in_lanes, once_each
+from traceconv.core.columns import distinct, factored, in_lanes, once_each
 
 
 class Thing:
@@ -52,7 +52,7 @@ def test_different_values_are_those_of_numpy(kind, values, base):
     expected, which = np.unique(column, return_inverse=True)
     assert distinct(column).tolist() == expected.tolist()
     assert distinct(column).dtype == column.dtype
-    found, numbers = factorized(column)
+    found, numbers = factored(column)
     assert (found.tolist(), numbers.tolist()) == (expected.tolist(), which.tolist())
     assert found.dtype == column.dtype
 

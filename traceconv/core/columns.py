@@ -52,7 +52,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def factorized(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def factored(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The different values of a column, ascending, and which of them each is: as ``numpy.unique``
     with ``return_inverse``, see :func:`distinct`."""
     counted = _counted(values)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import holding
 from traceconv.core.model import (
     I32,
@@ -151,7 +151,7 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     # (number, position) as one sorted integer: the last step of a number among those that had begun
     # is the largest key below (number, how many had begun)
     room = len(steps) + 1
-    numbers, which = factorized(steps.step)
+    numbers, which = factored(steps.step)
     keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
     rank = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
     begun = np.searchsorted(steps.start_ns, time, "right")

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
 from traceconv.passes.steps import phase_rows
@@ -51,7 +51,7 @@ def forward_backward(trace: Trace) -> Trace:
     rows = phase_rows(trace, steps.take(found), start[found], end[found])
     issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
     tracks = [trace.tracks[i] for i in distinct(rows.track).tolist()]
-    rows = rows.with_columns(track=factorized(rows.track)[1].astype(np.int32))
+    rows = rows.with_columns(track=factored(rows.track)[1].astype(np.int32))
     return replace(trace, issues=issues).add_events("borders", tracks, rows)
 
 

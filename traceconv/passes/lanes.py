@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I64, Trace, Track, arranged
 from traceconv.native import first_fit
 
@@ -78,7 +78,7 @@ def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
         end += turn
         return start, end
     # too long for int64: times of equal order, as small as can be
-    times, order = factorized(np.append(start, end))
+    times, order = factored(np.append(start, end))
     line = order.reshape(2, -1) + turn * len(times)
     return line[0], line[1]
 
@@ -166,7 +166,7 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
         return trace
     old = trace.events.track
     key = old[moving].astype(np.int64) << 32 | lane[lane > 0]  # one number per (track, lane)
-    needed, which = factorized(key)
+    needed, which = factored(key)
     extra: list[Track] = [
         msgspec.structs.replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()
     ]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import merged, union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
@@ -137,7 +137,7 @@ def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) 
 def _hulls(trace: Trace, rows: Mask) -> I64:
     """The set covered by the spans from first start to last end of each step's ``rows``."""
     events = trace.events.take(rows)
-    numbers, which = factorized(events.step)
+    numbers, which = factored(events.step)
     low = np.full(len(numbers), np.iinfo(np.int64).max)
     high = np.full(len(numbers), np.iinfo(np.int64).min)
     np.minimum.at(low, which, events.start_ns)

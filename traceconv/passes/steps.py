@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import (
     EventTable,
@@ -318,7 +318,7 @@ def _ranges_named(
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(host & (events.dur_ns > 0))
-    names, which = factorized(events.name[rows])
+    names, which = factored(events.name[rows])
     texts = [trace.strings[name] for name in names.tolist()]
     for matched in tried:
         found = [matched(text) for text in texts]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.clock import us_text
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Args, Table
 
 AnyTable = TypeVar("AnyTable", bound=Table)
@@ -38,7 +38,7 @@ def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
     first = int(column[0])
     if (column == first).all():
         return [make(first)] * len(column)
-    values, where = factorized(column)
+    values, where = factored(column)
     # as objects, so that one take gives every row its bytes, without copies of them
     table = np.empty(len(values), object)
     table[:] = [make(v) for v in values.tolist()]
@@ -47,7 +47,7 @@ def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
 
 def lengths(column: NDArray[Any], make: Callable[[int], bytes]) -> I64:
     """Length of ``make`` of every value."""
-    values, where = factorized(column)
+    values, where = factored(column)
     return np.array([len(make(v)) for v in values.tolist()], np.int64)[where]
 
 
@@ -115,7 +115,7 @@ def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
     first = int(column[0])
     if (column == first).all():
         return same(make(first))
-    values, where = factorized(column)
+    values, where = factored(column)
     _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
     return 1, b"", made, ends, where.astype(np.int32)
 

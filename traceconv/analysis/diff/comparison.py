@@ -32,7 +32,7 @@ from traceconv.analysis.diff.verdict import (
 )
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import numbered
-from traceconv.core.columns import F64, I64, factorized
+from traceconv.core.columns import F64, I64, factored
 
 TOLERANCE = 1.0
 """Percent, of what is compared: a smaller difference is none."""
@@ -263,7 +263,7 @@ class _Comparing:
         """Everything, without verdicts if there are reasons against them."""
         sort = self._keys()[0]["sort"]
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
-        group = factorized(group)[1].reshape(-1)
+        group = factored(group)[1].reshape(-1)
         series = self._series()
         ns = self._job_ns()
         items = self._items(series, ns, group, reasons)

@@ -35,7 +35,7 @@ from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I64, factorized, once_each
+from traceconv.core.columns import I64, factored, once_each
 from traceconv.core.intervals import (
     holding,
     intersection,
@@ -403,7 +403,7 @@ class _Builder:
         groups = Groups.of(parts["item"], parts["at"])
         summed = {name: groups.total(parts[name]) for name in ("ns", "count", "busy_ns")}
         places = {name: parts[name][groups.first].astype(np.int64) for name in ("item", "at")}
-        used, places["item"] = factorized(places["item"])
+        used, places["item"] = factored(places["item"])
         places["item"] = places["item"].reshape(-1).astype(np.int64)
         return self._items(used), {**places, **summed}
 

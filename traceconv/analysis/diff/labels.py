@@ -17,7 +17,7 @@ from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
-from traceconv.core.columns import I64, factorized
+from traceconv.core.columns import I64, factored
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.passes.scopes import ROOTS
 
@@ -124,7 +124,7 @@ class Sources(msgspec.Struct, frozen=True):
     def names(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Lasting names of event rows; "" of row -1."""
         ids = np.where(rows >= 0, self.trace.events.name[rows], -1)
-        unique, back = factorized(ids)
+        unique, back = factored(ids)
         return texts([lasting(self.trace.strings[i]) if i >= 0 else "" for i in unique.tolist()])[
             back.reshape(-1)
         ]

@@ -31,7 +31,7 @@ from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
-from traceconv.core.columns import OverlapTimes, factorized
+from traceconv.core.columns import OverlapTimes, factored
 from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
@@ -340,7 +340,7 @@ def _clocks(trace: Trace) -> Known | None:
         length, speed, at = _pieces(busy, spans, time, value)
         if not len(length):
             continue
-        speeds, which = factorized(speed)
+        speeds, which = factored(speed)
         ns = np.bincount(which, length, len(speeds)).astype(np.int64)
         of_step = np.bincount(at, length, len(steps))
         weighted = np.bincount(at, length * speed, len(steps))

@@ -22,7 +22,7 @@ from traceconv.alignment.collective_records import P2P, UNKNOWN, CollectiveRecor
 from traceconv.analysis.job_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
-from traceconv.core.columns import F64, I32, I64, factorized
+from traceconv.core.columns import F64, I32, I64, factored
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Kinds in which not everybody waits for everybody."""
@@ -120,7 +120,7 @@ class _Steps:
         window = self.work.window
         key = (window.astype(np.int64) << 32) + number
         rows = np.flatnonzero(number >= 0)
-        self.keys, at = factorized(key[rows])
+        self.keys, at = factored(key[rows])
         self.windows, self.numbers = (self.keys >> 32), (self.keys & 0xFFFFFFFF)
         self.number, self.window = number, window
         self.step = np.full(len(one), -1, np.int64)

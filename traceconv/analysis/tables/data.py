@@ -19,7 +19,7 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.core.columns import F64, factorized
+from traceconv.core.columns import F64, factored
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
@@ -170,7 +170,7 @@ def _cpu_facts(trace: Trace) -> Columns:
 
 
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
-    return factorized(column)[1].reshape(-1)
+    return factored(column)[1].reshape(-1)
 
 
 def _mean(groups: Groups, value: F64) -> F64:

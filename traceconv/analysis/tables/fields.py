@@ -21,7 +21,7 @@ from traceconv.core.columns import (
     I64,
     OFFSET_MASK,
     distinct,
-    factorized,
+    factored,
     once_each,
 )
 from traceconv.core.json_text import NOT_JSON
@@ -35,7 +35,7 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[NDArray[Any]]:
 
     Numbers come as written, lists and objects as JSON without white space.
     """
-    ids, back = factorized(trace.events.args[rows])
+    ids, back = factored(trace.events.args[rows])
     columns = [np.full(len(ids), "", object) for _ in keys]
     left = _taken(trace.args, ids, keys, columns)
     decoder, needles = _decoder(keys), [msgspec.json.encode(key) for key in keys]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import F64, I64, factorized
+from traceconv.core.columns import F64, I64, factored
 from traceconv.core.side_tables import ABSENT
 
 _ROOM = 2**62
@@ -104,8 +104,8 @@ def _joined(keys: Sequence[NDArray[Any]]) -> I64:
         low, high = int(key.min()), int(key.max())
         width = high - low + 1
         if width >= _ROOM or room * width >= _ROOM:
-            key = factorized(key)[1]
-            joined = factorized(joined)[1].astype(np.int64)
+            key = factored(key)[1]
+            joined = factored(joined)[1].astype(np.int64)
             low, width, room = 0, int(key.max()) + 1, int(joined.max()) + 1
         joined = joined * width + (key.astype(np.int64) - low)
         room *= width

@@ -33,7 +33,7 @@ from traceconv.analysis.tables.fields import (
 )
 from traceconv.analysis.tables.groups import Groups, mean, numbered
 from traceconv.analysis.tables.host import Nest, kernels, launched_within, launches, operators
-from traceconv.core.columns import I64, factorized
+from traceconv.core.columns import I64, factored
 from traceconv.core.intervals import holding
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -184,7 +184,7 @@ def _shape_facts(trace: Trace) -> Columns:
 
 
 def _dense(step: I64) -> I64:
-    return factorized(step)[1].reshape(-1).astype(np.int64)
+    return factored(step)[1].reshape(-1).astype(np.int64)
 
 
 def _step_at(trace: Trace, time: I64) -> I64:

@@ -32,7 +32,7 @@ from traceconv.analysis.tables.stated_steps import (
     with_steps_beside,
 )
 from traceconv.analysis.utilisation import share, utilisation, whole_rank
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
@@ -306,7 +306,7 @@ def _stated_summary(steps: Columns) -> Columns:
     if not len(steps.get("step", ())):
         return NOTHING
     keys = [steps[name] for name in (RANK, "graph") if name in steps]
-    groups = Groups.of(*(factorized(key)[1] for key in keys))
+    groups = Groups.of(*(factored(key)[1] for key in keys))
     named = {name: steps[name][groups.first] for name in (RANK, "graph") if name in steps}
     return {**named, **groups.measured(steps["device_dur_ns"])}
 
@@ -415,7 +415,7 @@ def _mean_known(groups: Groups, value: I64) -> I64:
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers in the order of the steps; what is no step comes last."""
     last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
-    return factorized(last)[1].reshape(-1)
+    return factored(last)[1].reshape(-1)
 
 
 # -- the vendor's own columns -------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
 from traceconv.readers.nsight.nvtx import Ranges, hexadecimal
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
@@ -147,7 +147,7 @@ def _headings(report: Report, ops: I8, names: I32 | int) -> tuple[list[str], I64
     titles = dict(zip(_LANES, (0, 1), strict=True))
     found = (ops == OpClass.WAIT).astype(np.int64)
     comm = np.flatnonzero(ops == OpClass.COMM)
-    distinct, back = factorized(np.broadcast_to(names, ops.shape)[comm])
+    distinct, back = factored(np.broadcast_to(names, ops.shape)[comm])
     libraries = [lane_title(report.build.strings[i]) for i in distinct.tolist()]
     codes = [titles.setdefault(library, len(titles)) for library in libraries]
     found[comm] = np.array(codes, np.int64)[back]
@@ -241,7 +241,7 @@ def kernels(report: Report, nccl: Issued | None, ranks: Mapping[int, int]) -> No
     rows, dur = report.timed(report.rows(TABLE, columns, "globalPid"), TABLE)
     ids = np.where(rows["demangledName"] >= 0, rows["demangledName"], rows["shortName"])
     names = report.texts(ids)
-    distinct, back = factorized(names)
+    distinct, back = factored(names)
     words, strings = report.comm_words, report.build.strings
     classes = [kernel_class(strings[i], words) for i in distinct.tolist()]
     op = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, Kind, Layer, OpClass
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
@@ -90,7 +90,7 @@ def _added(
     """Put ranges or marks into the trace."""
     rows, dur = report.timed(rows, TABLE, "slice" if kind is Kind.SLICE else "instant")
     names, detail = _named(report, rows)
-    distinct, back = factorized(names)
+    distinct, back = factored(names)
     strings = report.build.strings
     steps = np.array([step_number(strings[name]) for name in distinct.tolist()], np.int32)
     groups, bad = payloads(report.database, rows["rowid"])

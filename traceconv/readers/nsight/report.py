@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
@@ -135,7 +135,7 @@ class Report:
 
     def labels(self, codes: Column, label: Callable[[int], str]) -> I32:
         """String ids of the trace for what each code is called."""
-        distinct, back = factorized(codes)
+        distinct, back = factored(codes)
         table = [self.build.string(label(c)) for c in distinct.tolist()]
         return np.array(table, np.int32)[back] if table else np.empty(0, np.int32)
 
@@ -154,7 +154,7 @@ class Report:
 
     def threads(self, ids: Column, layer: Layer, title: str) -> I32:
         """The lanes of serialized thread ids."""
-        distinct, back = factorized(ids)
+        distinct, back = factored(ids)
         tracks = [self.thread(t, layer, title) for t in distinct.tolist()]
         return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
 
@@ -307,7 +307,7 @@ def _devices(database: Database, gpus: I64) -> I64:
         for gpu, device in database.rows("TARGET_INFO_GPU", "id", "cuDevice")
         if isinstance(gpu, int) and isinstance(device, int)
     }
-    distinct, back = factorized(gpus)
+    distinct, back = factored(gpus)
     table = np.array([known.get(gpu, gpu) for gpu in distinct.tolist()], np.int64)
     return table[back] if len(table) else np.empty(0, np.int64)
 

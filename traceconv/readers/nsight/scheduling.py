@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within, none, union
 from traceconv.core.model import I64, Layer, Mask, OpClass
 from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
@@ -93,7 +93,7 @@ def _add_runs(report: Report, runs: Rows, names: Mapping[int, str]) -> None:
     """Add runs of other processes, on the lanes of their CPUs."""
     build, pids = report.build, pid_of(runs["globalTid"])
     build.seen("slice", len(pids))
-    cpus, back = factorized(runs["cpu"])
+    cpus, back = factored(runs["cpu"])
     lanes = [build.track(Layer.OTHER, f"CPU {n}", "", OTHERS, sort=n) for n in cpus.tolist()]
     build.extend(
         track=np.array(lanes, np.int32)[back],

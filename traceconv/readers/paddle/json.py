@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
@@ -70,7 +70,7 @@ class Names:
         own &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
         found = np.empty(len(rows), np.int32)
         for which, texts in ((own, self._short), (~own, self._texts)):
-            codes, back = factorized(rows.name[which])
+            codes, back = factored(rows.name[which])
             ids = [self._build.string(texts[code]) for code in codes.tolist()]
             found[which] = np.array(ids, np.int32)[back]
         for code in distinct(rows.shape[instant]).tolist():

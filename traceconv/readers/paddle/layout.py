@@ -12,7 +12,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
@@ -170,7 +170,7 @@ def _ops(records: Records, build: TraceBuilder) -> I8:
     of_lane = np.array([_OPS.get(lane.what, OpClass.HOST) for lane in records.lanes], np.int8)
     op: I8 = of_lane[records.lane]
     kernels = np.flatnonzero(records.whats() == What.KERNEL)
-    names, back = factorized(records.name[kernels])
+    names, back = factored(records.name[kernels])
     classes = [kernel_class(build.strings[i], build.comm_words) for i in names.tolist()]
     op[kernels] = np.array(classes, np.int8)[back]
     return op
@@ -182,7 +182,7 @@ def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
     titles: dict[str, int] = {"": 0}
     title = np.zeros(len(op), np.int32)
     comm = np.flatnonzero(op == OpClass.COMM)
-    names, back = factorized(records.name[comm])
+    names, back = factored(records.name[comm])
     codes = [titles.setdefault(lane_title(build.strings[i]), len(titles)) for i in names.tolist()]
     title[comm] = np.array(codes, np.int32)[back]
     key = records.lane * len(titles) + title

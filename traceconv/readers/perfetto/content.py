@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
 from traceconv.core.perfetto_fields import INSTANT, SLICE_END
@@ -348,7 +348,7 @@ class _Content:
         """Numbers of arguments: those of one text have one."""
         if not self._part.grouped:
             return args.astype(np.int64)
-        distinct, back = factorized(args)
+        distinct, back = factored(args)
         stated = distinct[distinct >= 0]
         texts: dict[bytes, int] = {}
         codes = [texts.setdefault(text, len(texts)) for text in self._build.args_of(stated)]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, TITLES, Capture, Kind, Layer, OpClass, Track
 from traceconv.core.perfetto_fields import (
@@ -354,7 +354,7 @@ class _Content:
         """Steps of host ranges that bear their number in their name."""
         host = np.array([track.layer is Layer.HOST for track in tracks], bool)
         rows = np.flatnonzero(host[marks.lane[made.mark]]) if len(tracks) else np.empty(0, np.intp)
-        names, back = factorized(marks.name[made.mark][rows])
+        names, back = factored(marks.name[made.mark][rows])
         strings = self._build.strings
         known = [step_number(strings[i]) if i >= 0 else -1 for i in names.tolist()]
         step[rows] = np.array(known, np.int32)[back] if len(rows) else -1

@@ -22,7 +22,7 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I64, Mask
 from traceconv.core.perfetto_fields import (
     IID,
@@ -267,7 +267,7 @@ class Sequences:
         if len(key) and int(key.min()) == int(key.max()):
             distinct, which = key[:1], np.zeros(len(key), np.int64)
         else:
-            distinct, which = factorized(key)
+            distinct, which = factored(key)
         own = [(one >> 32, one & 0xFFFFFFFF) for one in distinct.tolist()]
         for one in own:
             self._state(one)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.readers.rocm.database import GPU, Member, Place, Rows, Tables
@@ -105,7 +105,7 @@ class Reading:
         return own | (place.pid < 0) if self._member.row >= 0 else np.ones(len(own), bool)
 
     def _labels(self, ids: I64, texts: Mapping[int, str], otherwise: str = "(no name)") -> I32:
-        codes, back = factorized(ids)
+        codes, back = factored(ids)
         table = [self._build.string(texts.get(i) or otherwise) for i in codes.tolist()]
         missing = np.array([i not in texts for i in codes.tolist()], bool)
         if len(codes):
@@ -153,7 +153,7 @@ class Reading:
         )
 
     def _categories(self, ids: I64) -> tuple[I64, list[Category]]:
-        codes, back = factorized(ids)
+        codes, back = factored(ids)
         found = [category(self._events.names.get(i, "")) for i in codes.tolist()]
         return back.astype(np.int64), found
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.readers.shared.arguments import AT_ONCE, Value, objects, quoted, tracks
 from traceconv.readers.shared.collective_names import lane_title
@@ -162,7 +162,7 @@ class Process:
         return tracks((sort[at], thread[at]), track)
 
     def _steps(self, names: I32) -> I32:
-        ids, back = factorized(names)
+        ids, back = factored(names)
         strings = self.build.strings
         numbers = np.array([step_number(strings[i]) for i in ids.tolist()], np.int32)
         return numbers[back] if len(numbers) else np.empty(0, np.int32)
@@ -192,7 +192,7 @@ class Process:
         """
         build = self.build
         at = np.flatnonzero(spans.usable(build))
-        ids, back = factorized(names[at])
+        ids, back = factored(names[at])
         strings, words = build.strings, build.comm_words
         classes = [kernel_class(strings[i], words) if op is None else op for i in ids.tolist()]
         ops = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)
@@ -329,7 +329,7 @@ def registered(
     texts = [b""] * len(next(iter(columns.values()))[0])
     for key, (column, value) in columns.items():
         head = b"," + quoted(key) + b":"
-        codes, back = factorized(column)
+        codes, back = factored(column)
         stated = [value(code) for code in codes.tolist()]
         parts = [head + one if one else b"" for one in stated]
         texts = [text + parts[i] for text, i in zip(texts, back.tolist(), strict=True)]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.rocm.process import ROCTX, Process, Spans, registered
 from traceconv.readers.shared.arguments import lookup, number, picked, tracks
@@ -45,7 +45,7 @@ class Reading:
         return {**more, **found}
 
     def _named(self, ids: I64, texts: dict[int, str], otherwise: str) -> I32:
-        codes, back = factorized(ids)
+        codes, back = factored(ids)
         table = [self._build.string(texts.get(i) or otherwise) for i in codes.tolist()]
         return np.array(table, np.int32)[back] if table else np.empty(0, np.int32)
 
@@ -83,7 +83,7 @@ class Reading:
                 return build.track(Layer.HOST, f"Thread {tid}", "", ROCTX)
             return build.track(Layer.RUNTIME, f"Thread {tid}", "", "HIP")
 
-        codes, back = factorized(names)
+        codes, back = factored(names)
         steps = np.array([step_number(build.strings[i]) for i in codes.tolist()], np.int32)
         sort = (calls["tid"][at], marked[at].astype(np.int64), own[at].astype(np.int64))
         first = build.extend(

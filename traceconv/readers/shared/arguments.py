@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def quoted(text: str) -> bytes:
 
 def named(codes: NDArray[Any], names: Mapping[int, str]) -> list[bytes]:
     """The JSON string of each code; of a code without a name, its number."""
-    distinct, back = factorized(codes)
+    distinct, back = factored(codes)
     table = [quoted(names[c]) if c in names else b"%d" % c for c in distinct.tolist()]
     return [table[i] for i in back.tolist()]
 
@@ -80,19 +80,6 @@ Value = Callable[[int], bytes]
 
 Columns = Mapping[str, tuple[I64, Value]]
 """Argument key -> column and what its numbers mean."""
-
-
-def factored(column: I64) -> tuple[I64, I64]:
-    """The different values, ascending, and for every row which of them it is."""
-    if not len(column):
-        return column, column
-    low, high = int(column.min()), int(column.max())
-    if high - low > 2 * len(column) + 65536:
-        values, codes = factorized(column)
-        return values, codes.astype(np.int64)
-    present = np.zeros(high - low + 1, bool)
-    present[column - low] = True
-    return np.flatnonzero(present) + low, (np.cumsum(present) - 1)[column - low]
 
 
 def combined(*columns: I64) -> tuple[I64, list[tuple[int, ...]]]:

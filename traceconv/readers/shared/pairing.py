@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64
 
 Rows = NDArray[np.intp]
@@ -40,8 +40,8 @@ def combined_key(*columns: I64) -> I64:
         low = int(column.min()) if len(column) else 0
         span = (int(column.max()) if len(column) else 0) - low + 1
         if reach * span >= 1 << 62:
-            key = factorized(key)[1].astype(np.int64)
-            column = factorized(column)[1].astype(np.int64)
+            key = factored(key)[1].astype(np.int64)
+            column = factored(column)[1].astype(np.int64)
             low, span, reach = 0, len(column) + 1, len(column) + 1
         key = key * span + (column - low)
         reach *= span

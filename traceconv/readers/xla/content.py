@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.clock import INT64_MAX, is_unix_ns
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64, Capture, Layer, Mask, OpClass
 from traceconv.core.ranks import format_ranges
@@ -101,7 +101,7 @@ class Reading:
         of_kind = np.array([build.string(name) for name in plane.kinds] or [0], np.int32)
         found = of_kind[np.maximum(kinds, 0)]
         nameless = np.flatnonzero(kinds < 0)
-        ids, back = factorized(plane.metadata_id[nameless])
+        ids, back = factored(plane.metadata_id[nameless])
         made = np.array([build.string(f"event {i}") for i in ids.tolist()] or [0], np.int32)
         found[nameless] = made[back]
         return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, Layer, Mask, OpClass
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -68,7 +68,7 @@ class DeviceLines:
     def _kernels(self, plane: Plane, at: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
         """Classes of what ran on the streams of a GPU."""
         strings, words = self._build.strings, self._build.comm_words
-        distinct, back = factorized(names)
+        distinct, back = factored(names)
         table = [
             OpClass.COPY if COPIES.match(strings[i]) else kernel_class(strings[i], words)
             for i in distinct.tolist()
@@ -174,7 +174,7 @@ class DeviceLines:
         build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
         kept = at[~bad & ~odd]
         names = self._reading.names(plane)[kept]
-        distinct, back = factorized(names)
+        distinct, back = factored(names)
         title = f"{self._device.kind} Counters"
         tracks = [
             build.track(

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I64, Mask
 from traceconv.readers.shared.pairing import latest
 
@@ -95,7 +95,7 @@ def launches(events: HostEvents, at: Rows) -> Rows:
     calls, programs = _calls(events)
     if not events.has_run[at].all():  # of versions that do not number programs
         return _within(events, calls, programs, _given(events, at), at)
-    runs, back = factorized(number[at])
+    runs, back = factored(number[at])
     order = np.lexsort((start[at], back))
     first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
     found = _within(events, calls, programs, _given(events, first), first)

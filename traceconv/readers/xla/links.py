@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I64, Mask
 from traceconv.readers.shared.pairing import combined_key, latest
 from traceconv.readers.xla.space import Plane
@@ -63,7 +63,7 @@ class Links:
         if not self.ends:
             return
         kind, number, row, made, twin = map(np.concatenate, zip(*self.ends, strict=True))
-        _, pair = factorized(combined_key(kind, number))
+        _, pair = factored(combined_key(kind, number))
         size = int(pair.max(initial=-1)) + 1
         source = np.full(size, -1, np.int64)
         begins = np.flatnonzero(made)[::-1]  # the first of several counts

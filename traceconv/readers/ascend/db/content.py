@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.readers.ascend.common.capture_files import Detail, Part
@@ -23,7 +24,7 @@ from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.device import Communication, tasks
 from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
 from traceconv.readers.ascend.db.host import arrows, operators
-from traceconv.readers.shared.arguments import combined, factored, shared, text, tracks
+from traceconv.readers.shared.arguments import combined, shared, text, tracks
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
 from traceconv.readers.shared.sqlite.database import Database, opened
 

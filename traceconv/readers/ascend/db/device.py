@@ -16,14 +16,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import (
     Columns,
     apart,
     combined,
-    factored,
     label,
     lookup,
     number,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import TIMES, Export
@@ -19,7 +20,6 @@ from traceconv.readers.shared.arguments import (
     Value,
     apart,
     combined,
-    factored,
     label,
     lookup,
     number,

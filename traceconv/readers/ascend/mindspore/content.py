@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
 from traceconv.core.side_tables import ABSENT, Columns
@@ -365,7 +365,7 @@ def _timed(build: TraceBuilder, start: I64, length: I64) -> NDArray[np.bool_]:
 
 def _streams(build: TraceBuilder, stream: NDArray[Any], title: str) -> NDArray[np.int32]:
     """The track of each row's stream."""
-    number, which = factorized(stream)
+    number, which = factored(stream)
     tracks = [build.track(Layer.DEVICE, f"Stream {s}", title=title) for s in number.tolist()]
     found: NDArray[np.int32] = np.array(tracks, np.int32)[which]
     return found

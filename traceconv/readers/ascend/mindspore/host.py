@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Track
 from traceconv.core.side_tables import ABSENT, Columns
@@ -63,7 +63,7 @@ class _Records:
         found = np.zeros(len(rows), np.intp)
         for heading in headings:
             found = found * len(self.words[heading]) + self.codes[heading][rows]
-            found = factorized(found)[1]  # ranks again, so that it fits
+            found = factored(found)[1]  # ranks again, so that it fits
         return found
 
     def cells(self, headings: Sequence[str], row: int) -> list[str]:

@@ -16,23 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factorized
+from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared.arguments import (
-    Value,
-    apart,
-    factored,
-    label,
-    number,
-    shared,
-    text,
-    tracks,
-)
+from traceconv.readers.shared.arguments import Value, apart, label, number, shared, text, tracks
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
 from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 
@@ -530,7 +521,7 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple
     run[order] = nth  # which run of its launch a part belongs to
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
     key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
-    values, codes = factorized(key)
+    values, codes = factored(key)
     low = np.full(len(values), np.iinfo(np.int64).max)
     high = np.zeros(len(values), np.int64)
     np.minimum.at(low, codes, start)

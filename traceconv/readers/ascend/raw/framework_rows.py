@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
-from traceconv.readers.shared.arguments import Columns, apart, combined, factored, tracks
+from traceconv.readers.shared.arguments import Columns, apart, combined, tracks
 from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.numbers import whole_number
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64
 from traceconv.readers.ascend.db.host import backward_pairs
 from traceconv.readers.ascend.raw.clock import timed
@@ -29,7 +29,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import Value, factored, lookup, quoted, text
+from traceconv.readers.shared.arguments import Value, lookup, quoted, text
 from traceconv.readers.shared.pairing import Marks, combined_key, nested_by_name, paired
 
 _OP = {
@@ -222,7 +222,7 @@ def read_calls(
     rows = rows[_known(build, rows["tag"])]
     column = {n: rows[n].astype(np.int64) for n in ("thread", "pid", "key", "tag")}
     time_ns = clock.torch_ns(rows["time"].astype(np.int64))
-    threads, code = factorized(column["thread"])
+    threads, code = factored(column["thread"])
     lane: I32 = code.astype(np.int32)
     none = np.full(len(rows), -1, np.int32)
     if not len(rows):

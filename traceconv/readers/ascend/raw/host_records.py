@@ -17,21 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
-from traceconv.readers.shared.arguments import (
-    Value,
-    combined,
-    factored,
-    number,
-    quoted,
-    shared,
-    tracks,
-)
+from traceconv.readers.shared.arguments import Value, combined, number, quoted, shared, tracks
 from traceconv.readers.shared.pairing import combined_key, occurrences
 from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 
@@ -239,7 +231,7 @@ class Around:
         self._index = np.flatnonzero(which)
         chosen = calls.take(self._index)
         self._end = chosen.end_ns
-        self._threads, lane = factorized(chosen.thread)
+        self._threads, lane = factored(chosen.thread)
         rows = np.arange(len(chosen), dtype=np.int32)
         dur = chosen.end_ns - chosen.start_ns
         self._binder = Binder(Anchors(lane.astype(np.int32), chosen.start_ns, dur, rows))

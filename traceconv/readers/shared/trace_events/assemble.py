@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factorized
+from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Track
 from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
@@ -108,7 +108,7 @@ class Counters:
     def _kinds(self, samples: Samples) -> tuple[Kinds, I64]:
         """The different kinds of samples, and which one each row is of."""
         lanes = samples.shape.astype(np.int64) * (len(self._tables.names) + 1) + samples.name
-        _, lane = factorized(lanes)
+        _, lane = factored(lanes)
         keys = lane * len(self._series) + samples.series
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         columns = (c[first].tolist() for c in (samples.shape, samples.name, samples.series))
