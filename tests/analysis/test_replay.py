@@ -86,6 +86,26 @@ def test_two_that_are_late_together_gain_together():
     assert max(alone) * 0.8 < found.gain_ns < gain_ns(happened) * 1.1
 
 
+def test_of_two_ranks_one_is_compared_with_the_other():
+    """A stage of two: its median is no peer."""
+    job = replace(QUIET, tp=1, steps=10, delays=(Delay((2,), 4e6),))
+    happened = run(job)
+    found = verdict(happened)
+    assert found.constant == {2}
+    assert found.gain_ns == pytest.approx(gain_ns(happened), rel=0.12)
+
+
+def test_of_very_many_it_is_not_worked_out(monkeypatch):
+    """What others wait for them is said then."""
+    delays = tuple(Delay((rank,), 3e6, spread=True) for rank in (1, 6))
+    happened = run(replace(QUIET, micro_batches=8, delays=delays))
+    known = verdict(happened).gain_ns
+    monkeypatch.setattr("traceconv.analysis.stragglers.replay._MOST", 1000)
+    found = verdict(happened)
+    assert found.constant == {1, 6}
+    assert found.gain_ns > known
+
+
 def test_clocks_do_not_matter():
     """What is known of a rank is compared on its own clock."""
     delay = Delay((6,), 4e6, spread=True)

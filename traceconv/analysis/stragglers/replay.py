@@ -31,6 +31,7 @@ _HANDED_OVER = 0.5  # of the time in which one side receives: the other did not 
 _AT_ONCE = 1.5  # times the shortest time in which a message is received: it was there before
 _LONG = 1 << 60  # ns: nobody waits so long
 _SEEN = 0.5  # of what a rank does more, at least, or it is not seen where
+_MOST = 1 << 23  # operations, times what is asked of them: 64 MB
 _COVERED = 0.9  # of the time in which a rank was judged, or another says nothing of what is gained
 
 
@@ -89,8 +90,11 @@ class Replay(msgspec.Struct, frozen=True):
 
     def gains(self, suspects: Sequence[Suspect]) -> F64:
         """(suspects,): what each adds to what the job gains per step, ns: by itself, or to what it
-        gains where all the others are like their peers already; NaN where that is unknown."""
+        gains where all the others are like their peers already; NaN where that is unknown, and
+        where there are so many of them that it would take too long."""
         count = len(suspects)
+        if (2 * count + 1) * len(self.row) > _MOST:
+            return np.full(count, np.nan)
         like = np.zeros((2 * count + 1, count), bool)
         like[0] = True
         like[1 : count + 1] = np.eye(count, dtype=bool)
@@ -122,9 +126,11 @@ class Replay(msgspec.Struct, frozen=True):
         size = int(np.median([len(mine[step]) for step in known]))
         late = [step for step in known if one.late[step] and len(mine[step]) == size]
         more = np.zeros(size)
+        others = within[: one.column] + within[one.column + 1 :]
         for step in late:
-            peers = [self.before_ns[rows[step]] for rows in within if len(rows[step]) == size]
-            more += self.before_ns[mine[step]] - median(np.array(peers, np.float64), 0)
+            peers = [self.before_ns[rows[step]] for rows in others if len(rows[step]) == size]
+            if peers:
+                more += self.before_ns[mine[step]] - median(np.array(peers, np.float64), 0)
         more = np.maximum(more / max(len(late), 1), 0)
         seen = more.sum() >= _SEEN * np.mean(one.excess[late]) if late else False
         for step in known:
