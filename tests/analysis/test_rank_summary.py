@@ -114,6 +114,21 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         },
         {"issues": [{"code": "no such", "severity": "loss", "file": "", "count": 1}]},
         {"collectives": {"rank": 0, "groups": [], "kinds": []}},
+        {
+            "collectives": {
+                "rank": 0,
+                "groups": [{"key": "a"}],
+                "kinds": ["p2p"],
+                **{
+                    name: {"type": "<i4", "shape": [1], "bytes": bytes(4)}
+                    for name in ("group", "kind", "step")
+                },
+                **{
+                    name: {"type": "<i8", "shape": [1], "bytes": bytes(8)}
+                    for name in ("size", "start_ns", "end_ns")
+                },
+            }
+        },
     ],
     ids=lambda change: str(change)[:40],
 )

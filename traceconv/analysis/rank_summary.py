@@ -240,6 +240,8 @@ def _check(summary: RankSummary) -> None:
         raise ValueError("columns of first collectives do not fit together")
     if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
         raise ValueError("columns of collectives differ in length")
+    if known.messages.any() and not len(known.direction) == len(known.peer) == len(known):
+        raise ValueError("messages without directions")
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(named):
             raise ValueError("collectives of no known group or kind")
