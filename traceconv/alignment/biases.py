@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import F64, distinct
+from traceconv.core.columns import F64
+from traceconv.core.ordering import distinct
 from traceconv.core.robust import Z99, median, scale, student
 
 _ROUNDS = 20

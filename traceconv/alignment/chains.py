@@ -21,7 +21,7 @@ from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
 from traceconv.alignment.offsets import Offset, unchecked_ns
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction, time_text
-from traceconv.core.columns import factored
+from traceconv.core.ordering import factored
 from traceconv.core.robust import median
 
 _CENTRES = 4  # of stars in a group, at most

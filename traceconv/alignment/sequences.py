@@ -33,7 +33,8 @@ from traceconv.alignment.hypotheses import (
     usual_size,
 )
 from traceconv.core.clock import Correction
-from traceconv.core.columns import F64, I64, distinct
+from traceconv.core.columns import F64, I64
+from traceconv.core.ordering import distinct
 from traceconv.core.robust import median
 
 _LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.clock import Correction
-from traceconv.core.columns import I64, distinct
+from traceconv.core.columns import I64
+from traceconv.core.ordering import distinct
 
 SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Kinds that end on no rank before they have begun on all."""

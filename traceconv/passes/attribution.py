@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import holding
 from traceconv.core.model import (
     I32,
@@ -25,6 +24,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.ordering import distinct, factored
 
 
 def attribution(trace: Trace) -> Trace:

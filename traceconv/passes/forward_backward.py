@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.ordering import distinct, factored
 from traceconv.passes.steps import phase_rows
 
 RECORDED = "step_trace_point_info"

@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, once_each
+from traceconv.core.columns import once_each
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import (
     intersection,
@@ -49,6 +49,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT
 
 _RANGES = re.compile(

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns, unit_of
 
 TOLERANCE_NS = 512

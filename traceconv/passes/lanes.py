@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import factored
 from traceconv.core.model import I64, Trace, Track, arranged
+from traceconv.core.ordering import factored
 from traceconv.native import first_fit
 
 MAX_DEPTH = 500

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.ordering import distinct
 
 ROOTS = re.compile(r"(?:Default|Gradients|recompute_Default)/")
 """How the full name of an operator begins."""

@@ -12,10 +12,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import merged, union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
+from traceconv.core.ordering import distinct, factored
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
 _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)

@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import (
     EventTable,
@@ -36,6 +35,7 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
+from traceconv.core.ordering import distinct, factored
 from traceconv.passes.attribution import step_source, step_table
 
 _PHASE = re.compile(

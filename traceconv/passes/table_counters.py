@@ -13,9 +13,9 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 _SIZE = re.compile(r"\((KB|MB)\)")

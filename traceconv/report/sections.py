@@ -17,8 +17,9 @@ from traceconv.analysis.critical_path.records import BUBBLE, PHASES
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
-from traceconv.core.columns import F64, distinct
+from traceconv.core.columns import F64
 from traceconv.core.job_shape import NODE, STAGE, JobShape
+from traceconv.core.ordering import distinct
 from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns
 

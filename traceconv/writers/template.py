@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.clock import us_text
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Args, Table
+from traceconv.core.ordering import distinct, factored
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 

@@ -32,7 +32,8 @@ from traceconv.analysis.diff.verdict import (
 )
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import numbered
-from traceconv.core.columns import F64, I64, factored
+from traceconv.core.columns import F64, I64
+from traceconv.core.ordering import factored
 
 TOLERANCE = 1.0
 """Percent, of what is compared: a smaller difference is none."""

@@ -35,7 +35,7 @@ from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I64, factored, once_each
+from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import (
     holding,
     intersection,
@@ -46,6 +46,7 @@ from traceconv.core.intervals import (
     union,
 )
 from traceconv.core.model import Covered, Layer, StepSource, StepTable, Trace
+from traceconv.core.ordering import factored
 from traceconv.core.side_tables import Columns
 from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times

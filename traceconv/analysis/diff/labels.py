@@ -17,8 +17,9 @@ from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
-from traceconv.core.columns import I64, factored
+from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.ordering import factored
 from traceconv.passes.scopes import ROOTS
 
 

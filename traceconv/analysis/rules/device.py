@@ -31,10 +31,11 @@ from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
-from traceconv.core.columns import OverlapTimes, factored
+from traceconv.core.columns import OverlapTimes
 from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
+from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
 

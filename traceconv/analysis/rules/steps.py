@@ -25,9 +25,10 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import distinct, once_each
+from traceconv.core.columns import once_each
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
+from traceconv.core.ordering import distinct
 from traceconv.passes.attribution import occurrence
 
 THEME = "steps"

@@ -22,7 +22,8 @@ from traceconv.alignment.collective_records import P2P, UNKNOWN, CollectiveRecor
 from traceconv.analysis.job_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
-from traceconv.core.columns import F64, I32, I64, factored
+from traceconv.core.columns import F64, I32, I64
+from traceconv.core.ordering import factored
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Kinds in which not everybody waits for everybody."""

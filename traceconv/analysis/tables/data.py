@@ -19,8 +19,9 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.core.columns import F64, factored
+from traceconv.core.columns import F64
 from traceconv.core.model import Trace
+from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 

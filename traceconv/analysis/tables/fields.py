@@ -14,18 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.core.columns import (
-    BLOB_BITS,
-    F64,
-    I32,
-    I64,
-    OFFSET_MASK,
-    distinct,
-    factored,
-    once_each,
-)
+from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, once_each
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Args, Layer, Trace
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.protobuf_columns import codes
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import F64, I64, factored
+from traceconv.core.columns import F64, I64
+from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT
 
 _ROOM = 2**62

@@ -33,9 +33,10 @@ from traceconv.analysis.tables.fields import (
 )
 from traceconv.analysis.tables.groups import Groups, mean, numbered
 from traceconv.analysis.tables.host import Nest, kernels, launched_within, launches, operators
-from traceconv.core.columns import I64, factored
+from traceconv.core.columns import I64
 from traceconv.core.intervals import holding
 from traceconv.core.model import OpClass, Trace
+from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"

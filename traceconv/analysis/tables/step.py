@@ -32,7 +32,6 @@ from traceconv.analysis.tables.stated_steps import (
     with_steps_beside,
 )
 from traceconv.analysis.utilisation import share, utilisation, whole_rank
-from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
@@ -45,6 +44,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.attribution import occurrence
 

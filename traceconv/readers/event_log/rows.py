@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
+from traceconv.core.ordering import distinct
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole

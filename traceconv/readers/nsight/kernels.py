@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.nsight.nvtx import Ranges, hexadecimal
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report

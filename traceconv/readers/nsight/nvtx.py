@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, Kind, Layer, OpClass
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import NAMELESS, TIMES, Report

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.columns import distinct
 from traceconv.core.model import I64
+from traceconv.core.ordering import distinct
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database

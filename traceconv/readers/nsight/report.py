@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Layer, OpClass
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
 from traceconv.readers.shared.gpu_kernels import note_devices

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.intervals import length_within, none, union
 from traceconv.core.model import I64, Layer, Mask, OpClass
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.arguments import register

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
+from traceconv.core.ordering import distinct, factored
 from traceconv.io.sources import Source
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,

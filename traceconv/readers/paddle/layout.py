@@ -12,8 +12,8 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
 

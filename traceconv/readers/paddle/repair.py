@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
+from traceconv.core.ordering import distinct
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
 from traceconv.io.temporary import named_temporary_file

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import factored
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, TITLES, Capture, Kind, Layer, OpClass, Track
+from traceconv.core.ordering import factored
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
     INSTANT,

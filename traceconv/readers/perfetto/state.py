@@ -22,8 +22,8 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
-from traceconv.core.columns import factored
 from traceconv.core.model import I64, Mask
+from traceconv.core.ordering import factored
 from traceconv.core.perfetto_fields import (
     IID,
     NEEDS_STATE,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
+from traceconv.core.ordering import distinct
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database

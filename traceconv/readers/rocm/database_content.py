@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.core.ordering import factored
 from traceconv.readers.rocm.database import GPU, Member, Place, Rows, Tables
 from traceconv.readers.rocm.process import (
     Category,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.core.ordering import factored
 from traceconv.readers.shared.arguments import AT_ONCE, Value, objects, quoted, tracks
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number

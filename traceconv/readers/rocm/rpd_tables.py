@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64, Layer, OpClass
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.rocm.process import ROCTX, Process, Spans, registered
 from traceconv.readers.shared.arguments import lookup, number, picked, tracks
 from traceconv.readers.shared.gpu_kernels import step_number

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64
+from traceconv.core.ordering import factored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

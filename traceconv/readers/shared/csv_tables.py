@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, unit_of
 from traceconv.io.sources import Source
 from traceconv.readers.shared.numbers import times

@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I32, I64
+from traceconv.core.ordering import distinct, factored
 
 Rows = NDArray[np.intp]
 

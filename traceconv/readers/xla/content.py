@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.clock import INT64_MAX, is_unix_ns
-from traceconv.core.columns import factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64, Capture, Layer, Mask, OpClass
+from traceconv.core.ordering import factored
 from traceconv.core.ranks import format_ranges
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.pairing import combined_key, latest

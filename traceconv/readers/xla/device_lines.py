@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, Layer, Mask, OpClass
+from traceconv.core.ordering import factored
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX

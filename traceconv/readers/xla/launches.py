@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I64, Mask
+from traceconv.core.ordering import distinct, factored
 from traceconv.readers.shared.pairing import latest
 
 _CALL = re.compile(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I64, Mask
+from traceconv.core.ordering import factored
 from traceconv.readers.shared.pairing import combined_key, latest
 from traceconv.readers.xla.space import Plane
 

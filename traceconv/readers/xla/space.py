@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import I32, I64, Mask, factored
+from traceconv.core.columns import I32, I64, Mask
+from traceconv.core.ordering import factored
 from traceconv.readers.shared.arguments import AT_ONCE, quoted
 from traceconv.readers.shared.protobuf_wire import FIXED64, LENGTH, VARINT, Cut, Damaged, fields
 from traceconv.readers.xla.wire import Parts, fields_of, parts_of, signed

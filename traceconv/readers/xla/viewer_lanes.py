@@ -12,9 +12,9 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.ordering import distinct
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of

@@ -20,7 +20,8 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
-from traceconv.core.columns import I64, distinct
+from traceconv.core.columns import I64
+from traceconv.core.ordering import distinct
 from traceconv.core.perfetto_fields import SYSTEM_DATA
 from traceconv.core.protobuf import BrokenMessage, Value
 from traceconv.io.streams import Progress

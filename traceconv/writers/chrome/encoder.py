@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import (
     BACKWARDS,
@@ -25,6 +24,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.ordering import distinct
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.arguments import Rewritten, fetch, kept, quoted, strict
 from traceconv.writers.template import (

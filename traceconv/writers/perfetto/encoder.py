@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I64, EventTable, Kind, Layer, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.perfetto_fields import (
     ATTRIBUTE,
     NEEDS_STATE,

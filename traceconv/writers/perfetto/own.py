@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from traceconv.core.codes import Severity
-from traceconv.core.columns import distinct
 from traceconv.core.model import I64, FlowTable, Mask, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
     OWN_FIELD,

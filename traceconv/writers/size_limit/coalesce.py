@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
 from traceconv.core.model import (
     I64,
     CounterTable,
@@ -31,6 +30,7 @@ from traceconv.core.model import (
     OpClass,
     Trace,
 )
+from traceconv.core.ordering import distinct
 
 ALWAYS = (Layer.STEP, Layer.OVERLAP)
 """Layers that are never reduced."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.ordering import factored
 from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import host

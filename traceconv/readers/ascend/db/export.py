@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.ordering import factored
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 TIMES = {"startNs": -1, "endNs": -1}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Layer, OpClass
+from traceconv.core.ordering import factored
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import TIMES, Export
 from traceconv.readers.shared.arguments import (

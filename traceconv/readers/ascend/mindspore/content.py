@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
 from traceconv.readers.ascend.common.identity import describe

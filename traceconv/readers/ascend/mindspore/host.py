@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factored
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Track
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, factored
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed

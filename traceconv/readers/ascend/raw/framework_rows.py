@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
+from traceconv.core.ordering import factored
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity

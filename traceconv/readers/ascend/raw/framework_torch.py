@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64
+from traceconv.core.ordering import factored
 from traceconv.readers.ascend.db.host import backward_pairs
 from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (

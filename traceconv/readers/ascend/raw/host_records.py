@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Layer, OpClass
+from traceconv.core.ordering import factored
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
+from traceconv.core.ordering import distinct
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.arguments import number, shared, text

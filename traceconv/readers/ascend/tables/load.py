@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import KB, MB

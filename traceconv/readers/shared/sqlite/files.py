@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
+from traceconv.core.ordering import distinct
 from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import TemporaryFolder, temporary_directory

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import distinct, in_lanes
 from traceconv.core.model import BACKWARDS, I32, I64
+from traceconv.core.ordering import distinct, in_lanes
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import Lanes, Texts, Touched
 from traceconv.readers.shared.trace_events.tables import Flows, Tables

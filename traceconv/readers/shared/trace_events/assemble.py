@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.columns import factored
 from traceconv.core.model import I32, I64, Track
+from traceconv.core.ordering import factored
 from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
 from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
+from traceconv.core.ordering import distinct
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
     Classify,

@@ -1,0 +1,39 @@
+"""Columns: their different values, and their order, as numpy and Python say."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.core.ordering import ascending, distinct, factored, in_lanes
+
+
+@given(
+    st.sampled_from(["i1", "i4", "i8", "u8", "f8"]),
+    st.lists(st.integers(-100, 100), max_size=50),
+    st.integers(-(2**40), 2**40),
+)
+def test_different_values_are_those_of_numpy(kind, values, base):
+    """Of any type, near each other or not: in order, and the number of each."""
+    wide = kind in ("i8", "f8")
+    values = [abs(v) if kind == "u8" else v + base * wide for v in values]
+    column = np.array(values if len(values) < 40 else [*values, 2**62 * wide], kind)
+    expected, which = np.unique(column, return_inverse=True)
+    assert distinct(column).tolist() == expected.tolist()
+    assert distinct(column).dtype == column.dtype
+    found, numbers = factored(column)
+    assert (found.tolist(), numbers.tolist()) == (expected.tolist(), which.tolist())
+    assert found.dtype == column.dtype
+
+
+@given(st.lists(st.integers(0, 70_000), max_size=50))
+def test_rows_of_a_lane_stay_in_order(lanes):
+    """However many lanes there are."""
+    order = in_lanes(np.array(lanes, np.int32)).tolist()
+    assert order == sorted(range(len(lanes)), key=lambda i: (lanes[i], i))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=80), st.booleans())
+def test_values_in_order(values, in_runs):
+    """Whether they come in runs or not."""
+    values = sorted(values) * 2 if in_runs else values
+    assert ascending(np.array(values, np.int64)).tolist() == sorted(values)

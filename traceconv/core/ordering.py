@@ -1,0 +1,107 @@
+"""Columns in order: their different values, and what sorts them in less time than sorting takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    I64 = NDArray[np.int64]
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The different values of a column, ascending.
+
+    As ``numpy.unique``, which imports ``numpy.ma`` for it: a thirtieth of a small merge. Whole
+    numbers that are near each other are counted, a tenth of what it takes to sort them.
+    """
+    counted = _counted(values)
+    if counted is not None:
+        low, _, there = counted
+        return (there + low).astype(values.dtype)
+    ordered = np.sort(values)
+    if len(ordered) < 2:
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def factored(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different values of a column, ascending, and which of them each is: as ``numpy.unique``
+    with ``return_inverse``, see :func:`distinct`."""
+    counted = _counted(values)
+    if counted is None:
+        found, which = np.unique(values, return_inverse=True)
+        return found, which
+    low, above, there = counted
+    number = np.empty(int(there[-1]) + 1, np.intp)
+    number[there] = np.arange(len(there))
+    return (there + low).astype(values.dtype), number.take(above)
+
+
+_FEW = 1 << 10
+
+
+def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]] | None:
+    """The least of whole numbers, how far each is above, and the different ones among that; None
+    where sorting takes less."""
+    if values.ndim != 1 or not len(values) or values.dtype.kind != "i":
+        return None
+    low, high = int(values.min()), int(values.max())
+    if high - low >= len(values) + _FEW:
+        return None
+    above = values.astype(np.int64) - low if low else values
+    return low, above, np.flatnonzero(np.bincount(above))
+
+
+_RUNS = 16  # values in a run that ascends, on average: from there on runs are merged
+
+
+def ascending(values: I64) -> I64:
+    """The values in order.
+
+    What is in order for long, as lanes one after the other are, is merged in a tenth of the time;
+    anything else is sorted by vector instructions.
+    """
+    breaks = np.count_nonzero(values[1:] < values[:-1])
+    return np.sort(values, kind="stable" if breaks * _RUNS < len(values) else None)
+
+
+def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
+    """The permutation that puts rows in the order of lanes, rows of a lane as they are given.
+
+    Numbers of one and two bytes are sorted by counting, in as many rounds.
+
+    Args:
+        lane: whole numbers, 0 and more.
+    """
+    most = int(lane.max(initial=0))
+    narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.int64
+    order: NDArray[np.intp] = np.argsort(lane.astype(narrow), kind="stable")
+    return order
+
+
+def order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
+    """The permutation that sorts by (start, -dur), ties in input order.
+
+    Start and position in one number are sorted as values, which takes vector instructions: a
+    fifth of what a stable sort of positions takes.
+    """
+    n, low = len(start), int(start.min())
+    place = n.bit_length()
+    if (int(start.max()) - low).bit_length() + place > 63:
+        return np.lexsort((-dur, start))
+    key = (start - low) << place
+    key |= np.arange(n)  # the position also keeps ties in input order
+    key = ascending(key)
+    order: NDArray[np.intp] = key & ((1 << place) - 1)
+    key >>= place
+    dur = dur.take(order)
+    # few starts are equal: only runs of them whose durations ascend are sorted again
+    same = key[1:] == key[:-1]
+    if (same & (dur[1:] > dur[:-1])).any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        order[tied] = order[tied][np.lexsort((-dur[tied], key[tied]))]
+    return order
