@@ -45,6 +45,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.ordering import distinct
 from traceconv.passes.input_wait import input_spans, leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -267,7 +268,7 @@ def _small_kernels(trace: Trace) -> Known | None:
     for one, gaps in idle_gaps(trace, steps):
         rows = one.kernels[inside(events.start_ns[one.kernels], within)]
         lengths.append(events.dur_ns[rows])
-        short = np.unique(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
+        short = distinct(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
         before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
         lost += total(before)
         ends.append(before[:, 1])

@@ -35,6 +35,7 @@ from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.input_wait import fetches
 
@@ -252,7 +253,7 @@ def _uneven(trace: Trace) -> Known | None:
     whole, steps = int(events.dur_ns[rows].sum()), max(len(measured(trace.steps)), 1)
     # shapes are looked up of those only that can have a tail: the others take most of the time
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
-    some = rows[np.isin(name, np.unique(events.name[some]))]
+    some = rows[np.isin(name, distinct(events.name[some]))]
     shapes = _input_shapes(trace, some)
     if len(some) and not any(shapes.tolist()):
         return None

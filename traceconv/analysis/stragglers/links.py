@@ -23,6 +23,7 @@ from traceconv.analysis.tables.communication import TABLES
 from traceconv.core.clock import time_text
 from traceconv.core.columns import F64
 from traceconv.core.model import Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.robust import SIGMA
 from traceconv.core.side_tables import Columns
 
@@ -287,7 +288,7 @@ def _collectives(group: Matched, by_rank: Mapping[int, RankSummary]) -> Iterator
     rows = group.row[:, group.base]
     inside = (group.end_ns - group.start_ns).astype(np.float64)
     fastest = np.where(group.row >= 0, inside, np.nan).min(axis=1)  # NaN unless all were seen
-    steps = max(len(np.unique(known.step[rows])), 1)
+    steps = max(len(distinct(known.step[rows])), 1)
     words = np.stack((known.kind[rows].astype(np.int64), known.size[rows]), axis=1)
     for kind, size in np.unique(words, axis=0).tolist():
         mine = (words == (kind, size)).all(axis=1) & ~np.isnan(fastest)
@@ -303,4 +304,4 @@ def _messages(one: RankSummary, key: str) -> tuple[F64, float]:
     rows = known.of_group(index)
     sent = known.messages[rows]
     times = (known.end_ns[rows] - known.start_ns[rows])[sent].astype(np.float64)
-    return times, len(times) / max(len(np.unique(known.step[rows])), 1)
+    return times, len(times) / max(len(distinct(known.step[rows])), 1)

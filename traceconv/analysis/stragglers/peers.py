@@ -23,7 +23,7 @@ from traceconv.analysis.job_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
 from traceconv.core.columns import F64, I32, I64
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import distinct, factored
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Kinds in which not everybody waits for everybody."""
@@ -187,10 +187,10 @@ def _tokens(one: CollectiveRecords, tokens: dict[tuple[object, ...], int]) -> I3
     if not len(one):
         return np.zeros(0, np.int32)
     pairs = np.stack((one.kind.astype(np.int64), one.size), axis=1)
-    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+    different, which = np.unique(pairs, axis=0, return_inverse=True)
     numbers = [
         tokens.setdefault(("operation", one.kinds[kind], size), len(tokens))
-        for kind, size in distinct.tolist()
+        for kind, size in different.tolist()
     ]
     return np.array(numbers, np.int32)[which.reshape(-1)]
 
@@ -292,7 +292,7 @@ class _Numbering:
 
     def of(self, one: _Steps) -> list[tuple[_Node, int]]:
         """The steps of a rank: the component of its window, and the number in that."""
-        windows = {w: self._root((one.rank, w)) for w in np.unique(one.windows).tolist()}
+        windows = {w: self._root((one.rank, w)) for w in distinct(one.windows).tolist()}
         return [
             (windows[window][0], number - windows[window][1])
             for window, number in zip(one.windows.tolist(), one.numbers.tolist(), strict=True)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
+from traceconv.core.ordering import distinct
 from traceconv.core.robust import SIGMA, student
 
 FAMILY = 0.003
@@ -215,7 +216,7 @@ def _common_variance(
         every = _ratio((variance * free).sum(axis=1), free.sum(axis=1))
         degrees = free.sum(axis=1) * (ranks - 1) / ranks
     every, degrees = np.maximum(every, 1.0), degrees.astype(np.float64)
-    for one in np.unique(kind).tolist():
+    for one in distinct(kind).tolist():
         mine = np.flatnonzero((kind == one) & (degrees > 0))
         if len(mine) > 1:
             every[mine] = np.maximum(every[mine], _ALIKE * float(np.median(every[mine])))

@@ -50,6 +50,7 @@ from traceconv.analysis.stragglers.suspects import (
 from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
+from traceconv.core.ordering import distinct
 from traceconv.core.robust import student
 
 SCHEMA_VERSION = 2
@@ -337,7 +338,7 @@ def _step_ns(one: RankSummary) -> float:
     known = one.collectives
     if not len(known):
         return 0.0
-    return float(known.end_ns.max() - known.start_ns.min()) / len(np.unique(known.step))
+    return float(known.end_ns.max() - known.start_ns.min()) / len(distinct(known.step))
 
 
 # -- who is named -------------------------------------------------------------------------------

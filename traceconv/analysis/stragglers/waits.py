@@ -16,6 +16,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.significance import over_others
 from traceconv.core.clock import time_text
 from traceconv.core.columns import F64, I32, I64
+from traceconv.core.ordering import distinct
 
 _SHORT = 0.05  # of the operations of a group wait for nobody, more or less
 
@@ -137,7 +138,7 @@ class Waits:
         keys = {
             one.groups[group].key
             for one in (self._every[rank].collectives for rank in ranks)
-            for group in np.unique(one.group[one.messages]).tolist()
+            for group in distinct(one.group[one.messages]).tolist()
         }
         return {
             rank
@@ -195,7 +196,7 @@ class Waits:
                 least = least[~np.isnan(least)]
                 if len(least) < 2:
                     continue
-                steps = max(len(np.unique(known.step[rows])), 1)
+                steps = max(len(distinct(known.step[rows])), 1)
                 wait = float((least - np.quantile(least, _SHORT)).sum()) / steps
                 who = f"the {captured} captured members" if captured > 1 else "the captured member"
                 text = (
@@ -223,7 +224,7 @@ class Waits:
             late[self._first(group)] = np.nan
             base = self._every[group.ranks[group.base]].collectives
             step = base.step[np.maximum(group.row[:, group.base], 0)]
-            for number in np.unique(step[step >= 0]).tolist():
+            for number in distinct(step[step >= 0]).tolist():
                 for rank, column in zip(group.ranks, late[step == number].T, strict=True):
                     seen = column[~np.isnan(column)]
                     if len(seen):

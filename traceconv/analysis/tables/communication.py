@@ -30,6 +30,7 @@ from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
 from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns
 
 TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
@@ -67,7 +68,7 @@ def _work(trace: Trace) -> _Work:
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     call = np.full(len(tasks), -1, np.int64)
     of_call, of_task = group[events.track[calls]], group[events.track[tasks]]
-    for number in np.unique(of_call).tolist():
+    for number in distinct(of_call).tolist():
         mine, theirs = np.flatnonzero(of_call == number), np.flatnonzero(of_task == number)
         start, end = events.start_ns[calls[mine]], events.end_ns[calls[mine]]
         at = np.searchsorted(start, events.start_ns[tasks[theirs]], "right") - 1
@@ -156,7 +157,7 @@ def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
 def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     names = trace.events.name[rows]
     fits = np.zeros(len(trace.strings), bool)
-    for name in np.unique(names).tolist():
+    for name in distinct(names).tolist():
         fits[name] = pattern.fullmatch(trace.strings[name]) is not None
     return fits[names]
 

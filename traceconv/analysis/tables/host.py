@@ -13,6 +13,7 @@ from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
 
@@ -50,7 +51,7 @@ class Nest(msgspec.Struct, frozen=True):
         thread = threads(trace)[trace.events.track[rows]]
         parent = np.full(len(rows), -1, np.int64)
         edges = {}
-        for number in np.unique(thread).tolist():
+        for number in distinct(thread).tolist():
             inside = np.flatnonzero(thread == number)
             events = trace.events.take(rows[inside])
             edges[number] = _stack(events.start_ns, events.end_ns, inside, parent)
@@ -145,7 +146,7 @@ def _host_rows(trace: Trace, kind: str, fits: Any) -> NDArray[np.intp]:
         mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == kind]
         return mine
     kept = np.zeros(len(trace.strings), bool)
-    for name in np.unique(events.name[rows]).tolist():
+    for name in distinct(events.name[rows]).tolist():
         kept[name] = fits(trace.strings[name])
     return rows[kept[events.name[rows]]]
 

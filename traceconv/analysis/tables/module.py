@@ -25,6 +25,7 @@ from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.host import Nest, launched_within, modules, paddle_types
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns
 
 _MODULE = Keys(("Module",), ("Device Time(ns)",))
@@ -110,7 +111,7 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
     else:
         names = trace.events.name[host]
         found = np.full(len(trace.strings), "", object)
-        for name in np.unique(names).tolist():
+        for name in distinct(names).tolist():
             match = _NAMED.fullmatch(trace.strings[name])
             found[name] = str(match.lastgroup) if match else ""
         phase = found[names]

@@ -180,7 +180,7 @@ def _free_within(trace: Trace, steps: StepTable) -> I64:
     """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
     free = trace.events.take(trace.events.op == OpClass.FREE)
     within = np.zeros(len(steps), np.int64)
-    for track in np.unique(free.track).tolist():
+    for track in distinct(free.track).tolist():
         lane = free.take(free.track == track)
         idle = np.stack((lane.start_ns, lane.end_ns), axis=1)
         within += length_within(idle, np.stack((steps.start_ns, steps.end_ns), axis=1))
@@ -360,7 +360,7 @@ def _overlap_facts(trace: Trace) -> Columns:
 def _input_wait(steps: StepTable) -> int:
     """Of a whole rank: that of its steps, where it is known of all of them."""
     waits = steps.input_wait_ns
-    graphs = np.unique(steps.graph)
+    graphs = distinct(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 

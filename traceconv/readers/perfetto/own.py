@@ -20,7 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, TITLES, Capture, Kind, Layer, OpClass, Track
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
     INSTANT,
@@ -286,7 +286,7 @@ class _Content:
             msgspec.structs.replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t
             for t in stated
         ]
-        there = np.unique(marks.lane[made.mark]).tolist()
+        there = distinct(marks.lane[made.mark]).tolist()
         numbers = np.zeros(len(known), np.int32)
         numbers[there] = [build.add_track(known[i]) for i in there]
         graph, step, args = self._columns(marks, made, known)
@@ -531,7 +531,7 @@ class _Lanes:
         if self._said.lanes:
             return
         for one in range(len(self._keys)):
-            found = set(np.unique(op[lane == one]).tolist())
+            found = set(distinct(op[lane == one]).tolist())
             layers = [layer for kind, layer in _LAYER_OF.items() if kind in found]
             if layers:
                 self._guessed[one] = layers[0]
