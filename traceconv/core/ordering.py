@@ -41,7 +41,7 @@ def factored(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return (there + low).astype(values.dtype), number.take(above)
 
 
-_FEW = 1 << 10
+_FEW = 1 << 10  # more numbers than there are values may be counted: soon done, however few
 
 
 def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]] | None:
@@ -86,8 +86,8 @@ def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
 def order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
     """The permutation that sorts by (start, -dur), ties in input order.
 
-    Start and position in one number are sorted as values, which takes vector instructions: a
-    fifth of what a stable sort of positions takes.
+    Start and position in one number are sorted as values, see :func:`ascending`: a fifth of what a
+    stable sort of positions takes.
     """
     n, low = len(start), int(start.min())
     place = n.bit_length()

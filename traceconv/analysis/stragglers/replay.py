@@ -43,13 +43,16 @@ class Replay(msgspec.Struct, frozen=True):
         clocks:  by which captures of different times are told apart; nothing else needs them.
         first:   (ranks + 1,): where the operations of each begin.
         row:     (operations,): in the records of its rank.
-        start_ns, end_ns: on the rank's own clock.
-        before_ns: from the start, or the end, of what the rank communicated last to the start.
+        start_ns: on the rank's own clock.
         waited_ns: how long before the end the rank did nothing else; 0 where it went on.
         meeting: number of the operation among those of all ranks, -1 where it was not matched.
         holds:   whether it ends only when all have come.
         early_ns: how long before the last member the rank came.
         behind:  the operation that this one was queued behind, -1 if behind none.
+        event, begins: (2 * operations,): starts and ends of operations, by rank and time: of which
+            operation, and whether it is the start.
+        since_ns: (2 * operations,): how long after the one before it on its rank each is.
+        before_ns: the same of the starts, by operation.
     """
 
     ranks: tuple[int, ...]
@@ -57,13 +60,15 @@ class Replay(msgspec.Struct, frozen=True):
     first: I64
     row: I64
     start_ns: I64
-    end_ns: I64
-    before_ns: I64
     waited_ns: I64
     meeting: I64
     holds: NDArray[np.bool_]
     early_ns: I64
     behind: I64
+    event: I64
+    begins: NDArray[np.bool_]
+    since_ns: I64
+    before_ns: I64
 
     @classmethod
     def of(cls, every: Mapping[int, RankSummary], waits: Waits, clocks: Clocks) -> Replay | None:
@@ -84,9 +89,8 @@ class Replay(msgspec.Struct, frozen=True):
         )
         behind = np.where(behind >= 0, behind + np.repeat(first[:-1], np.diff(first)), -1)
         behind = np.where((behind >= 0) & holds[behind], behind, -1)
-        before = np.concatenate([_since(piece[1], piece[2]) for piece in pieces])
-        columns = row, start, end, before, waited, meeting, holds, early, behind
-        return cls(ranks, clocks, first, *columns)
+        columns = row, start, waited, meeting, holds, early, behind
+        return cls(ranks, clocks, first, *columns, *_events(first, start, end))
 
     def gains(self, suspects: Sequence[Suspect]) -> F64:
         """(suspects,): what each adds to what the job gains per step, ns: by itself, or to what it
@@ -184,24 +188,22 @@ class Replay(msgspec.Struct, frozen=True):
         Returns:
             (ranks, cases), ns.
         """
-        operation, begins, events = self._events()
         cases = does_less.shape[1]
         ahead = np.zeros((len(self.ranks), cases))
         members = np.bincount(self.meeting[self.meeting >= 0])
         come = np.zeros(len(members), np.int64)
         ended = np.full((len(members), cases), np.inf)
-        since = self._since_event(operation, begins, events)
-        at, stop = events[:-1].copy(), events[1:]
+        at, stop = 2 * self.first[:-1], 2 * self.first[1:]
         while len(ranks := np.flatnonzero(at < stop)):
             here = at[ranks]
-            one = operation[here]
+            one = self.event[here]
             met = self.meeting[one]
-            ready = begins[here] | ~self.holds[one] | (come[met] == members[met])
+            ready = self.begins[here] | ~self.holds[one] | (come[met] == members[met])
             if not ready.any():
                 return None
             ranks, here, one, met = ranks[ready], here[ready], one[ready], met[ready]
             at[ranks] += 1
-            starts = begins[here]
+            starts = self.begins[here]
             rank, row, to = ranks[starts], one[starts], met[starts]
             ahead[rank] += less[row, None] * does_less[rank]
             arrives, queued = ahead[rank], self.behind[row] >= 0
@@ -211,29 +213,25 @@ class Replay(msgspec.Struct, frozen=True):
             np.add.at(come, to[some], 1)
             ends = ~starts & self.holds[one]
             rank, row, to = ranks[ends], one[ends], met[ends]
-            waited = np.minimum(self.waited_ns[row], since[here[ends]])
+            waited = np.minimum(self.waited_ns[row], self.since_ns[here[ends]])
             own = ahead[rank] + waited[:, None]
             ahead[rank] = np.where(waited[:, None] > 0, np.minimum(own, ended[to]), ahead[rank])
         return ahead
 
-    def _events(self) -> tuple[I64, NDArray[np.bool_], I64]:
-        """Starts and ends of operations, by rank and time: of which operation, whether it is the
-        start, and where those of each rank begin."""
-        count = len(self.row)
-        rank = np.repeat(np.arange(len(self.ranks)), np.diff(self.first))
-        times = np.concatenate((self.start_ns, self.end_ns))
-        brief = self.end_ns <= self.start_ns
-        # what ends at an instant does so before what starts then, unless it lasted no time
-        turn = np.concatenate((np.full(count, 1), np.where(brief, 2, 0)))
-        order = np.lexsort((turn, times, np.tile(rank, 2)))
-        return order % count, order < count, 2 * self.first
 
-    def _since_event(self, operation: I64, begins: NDArray[np.bool_], events: I64) -> I64:
-        """(events,): how long after the one before it on its rank each is, ns."""
-        times = np.where(begins, self.start_ns[operation], self.end_ns[operation])
-        since = np.diff(times, prepend=times[:1])
-        since[events[:-1][events[:-1] < len(since)]] = 0
-        return since
+def _events(first: I64, start: I64, end: I64) -> tuple[I64, NDArray[np.bool_], I64, I64]:
+    """The last columns of :class:`Replay`."""
+    count = len(start)
+    rank = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    times = np.concatenate((start, end))
+    # what ends at an instant does so before what starts then, unless it lasted no time
+    turn = np.concatenate((np.full(count, 1), np.where(end <= start, 2, 0)))
+    order = np.lexsort((turn, times, np.tile(rank, 2)))
+    since = np.diff(times[order], prepend=0)
+    since[2 * first[:-1][np.diff(first) > 0]] = 0
+    event, begins, before = order % count, order < count, np.empty(count, np.int64)
+    before[event[begins]] = since[begins]
+    return event, begins, since, before
 
 
 class _Met(msgspec.Struct, frozen=True):
@@ -334,10 +332,3 @@ def _of_rank(one: RankSummary, met: _Met) -> tuple[NDArray[Any], ...]:
     behind[queued] = place[queued - 1]
     columns = known.start_ns, known.end_ns, waited, met.number, met.holds, met.early_ns, behind
     return order, *(column[order] for column in columns)
-
-
-def _since(start: I64, end: I64) -> I64:
-    """How long before each start what started or ended last did; 0 of the first."""
-    events = np.sort(np.concatenate((start, end)))
-    before = np.searchsorted(events, start) - 1
-    return np.where(before >= 0, start - events[np.maximum(before, 0)], 0)
