@@ -264,7 +264,7 @@ class _Comparing:
         """Everything, without verdicts if there are reasons against them."""
         sort = self._keys()[0]["sort"]
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
-        group = factored(group)[1].reshape(-1)
+        group = factored(group)[1]
         series = self._series()
         ns = self._job_ns()
         items = self._items(series, ns, group, reasons)

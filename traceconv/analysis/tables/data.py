@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
@@ -158,7 +157,7 @@ def _cpu_facts(trace: Trace) -> Columns:
         return of_paddle
     who = named(side_table, "scope")
     op = numbers(side_table, "op_id")
-    groups = Groups.of(numbered(who), _dense(op))
+    groups = Groups.of(numbered(who), factored(op)[1])
     names = [f"{who[i]} {op[i]}" if op[i] != ABSENT else str(who[i]) for i in groups.first.tolist()]
     return {
         "Scope": texts(names),
@@ -168,10 +167,6 @@ def _cpu_facts(trace: Trace) -> Columns:
             for key in _CPU
         },
     }
-
-
-def _dense(column: NDArray[Any]) -> NDArray[Any]:
-    return factored(column)[1].reshape(-1)
 
 
 def _mean(groups: Groups, value: F64) -> F64:

@@ -174,7 +174,7 @@ def _shape_facts(trace: Trace) -> Columns:
     if (step < 0).any():
         step = np.where(step < 0, _step_at(trace, trace.events.start_ns[rows]), step)
     step = np.where(step < 0, ABSENT, step)
-    dense = _dense(step)
+    dense = factored(step)[1]
     groups = Groups.of(dense, numbered(kinds[known]),
                        numbered(shapes[known]))  # fmt: skip
     first = groups.first
@@ -182,10 +182,6 @@ def _shape_facts(trace: Trace) -> Columns:
         "Step": step[first], "OP Type": kinds[known][first], "Input Shapes": shapes[known][first],
         **groups.measured(trace.events.dur_ns[rows]),
     }  # fmt: skip
-
-
-def _dense(step: I64) -> I64:
-    return factored(step)[1].reshape(-1).astype(np.int64)
 
 
 def _step_at(trace: Trace, time: I64) -> I64:
@@ -210,7 +206,7 @@ def _told_shapes(trace: Trace) -> Columns:
     kinds, shapes = (named(side_table, h)[timed_rows] for h in ("op_type", "shape_info"))
     if not len(step):
         return NOTHING
-    groups = Groups.of(_dense(step), numbered(kinds), numbered(shapes))
+    groups = Groups.of(factored(step)[1], numbered(kinds), numbered(shapes))
     first = groups.first
     return {
         "Step": step[first], "OP Type": kinds[first], "Input Shapes": shapes[first],

@@ -415,7 +415,7 @@ def _mean_known(groups: Groups, value: I64) -> I64:
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers in the order of the steps; what is no step comes last."""
     last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
-    return factored(last)[1].reshape(-1)
+    return factored(last)[1]
 
 
 # -- the vendor's own columns -------------------------------------------------------------
