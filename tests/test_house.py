@@ -20,7 +20,7 @@ LEVELS = (
     {"readers", "passes", "alignment", "writers", "validation"},
     {"core"},
     {"io"},
-    {"core.errors", "core.version", "core.choices", "native", "_proto"},
+    {"core.errors", "core.patterns", "core.version", "core.choices", "native", "_proto"},
     {"core.codes"},
 )
 """The contract: a room imports rooms below its own line only. ``traceconv`` is the package itself,
@@ -177,6 +177,25 @@ def test_nothing_prints_evaluates_or_pickles():
         roots = {target.split(".")[0] for target, _, _ in imports()[name]}
         used += [f"{name} uses {word}" for word in (calls | roots) & unwanted]
     assert used == []
+
+
+def test_patterns_are_compiled_when_they_are_used():
+    """A module that compiles one where it is loaded makes every command start later."""
+    compiled = [
+        f"{name}:{node.lineno}"
+        for name, (tree, _) in modules().items()
+        for node in at_load(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile"
+    ]
+    assert compiled == []
+
+
+def at_load(node):
+    """What runs when a module is loaded: nothing within functions."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield child
+            yield from at_load(child)
 
 
 def test_no_error_is_swallowed_whole():

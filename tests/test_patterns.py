@@ -20,6 +20,7 @@ import pytest
 from effort import effort
 
 import traceconv
+from traceconv.core.patterns import lazy_regex
 
 LENGTH = effort(10_000, 20_000)
 """Characters of a worst case. What is in proportion takes a few ms; its square a second."""
@@ -29,6 +30,8 @@ MOST_S = effort(25, 50) / 100
 ENDLESS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
 INSIDE = {opcodes.CATEGORY_DIGIT: "0", opcodes.CATEGORY_SPACE: " ", opcodes.CATEGORY_WORD: "a"}
 MISFITS = ("\x01", "\n", "")
+
+PATTERN = (type(lazy_regex("")), re.Pattern)
 
 SEARCHED = ("search", "finditer", "findall", "sub", "split", "subn")
 """Ways of use that try every place of a text."""
@@ -56,14 +59,11 @@ def patterns():
             continue
         source = inspect.getsource(module)
         for name, value in vars(module).items():
-            if isinstance(value, str | bytes) and late(name, source):
-                value = re.compile(value)
             for number, one in enumerate(compiled(value)):
                 ways = "|".join(SEARCHED)
-                used = rf"\b{name}\.({ways})\(|\bre\.({ways})\({name}\b"
-                tried = re.search(used, source) is not None
+                tried = re.search(rf"\b{name}\.({ways})\(", source) is not None
                 among = any(f".{way}(" in source for way in ("search", "finditer", "findall"))
-                searched = tried or (among and not isinstance(value, re.Pattern))
+                searched = tried or (among and not isinstance(value, PATTERN))
                 known = seen.get((one.pattern, one.flags))
                 seen[one.pattern, one.flags] = (
                     known[0] if known else f"{module.__name__.removeprefix('traceconv.')}.{name}"
@@ -74,15 +74,9 @@ def patterns():
     return sorted(seen.values(), key=lambda one: one[0])
 
 
-def late(name: str, source: str) -> bool:
-    """Whether a text is a pattern that is compiled where it is used: rare ones cost no start."""
-    given = rf"\bre\.\w+\({name}\b|\bfor (p|pattern)\b[^()]* in \([^)]*\b{name}\b"
-    return re.search(given, source) is not None
-
-
 def compiled(value: object, depth: int = 2) -> Iterator[re.Pattern]:
-    if isinstance(value, re.Pattern):
-        yield value
+    if isinstance(value, PATTERN):
+        yield re.compile(value.pattern, value.flags)
     elif depth and isinstance(value, dict):
         for one in (*value, *value.values()):
             yield from compiled(one, depth - 1)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from traceconv.core.columns import I8, I32, I64
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
+from traceconv.core.patterns import lazy_regex
 
 UNKNOWN = -1
 
@@ -32,22 +33,22 @@ P2P = "p2p"
 SEND, RECEIVE = 1, 2
 """Directions of messages; 0 of an exchange, or where it is unknown."""
 
-_SENDS, _RECEIVES = re.compile(r"send(?!recv)|isend"), re.compile(r"(?<!send)(recv|receive)")
+_SENDS, _RECEIVES = lazy_regex(r"send(?!recv)|isend"), lazy_regex(r"(?<!send)(recv|receive)")
 
-_KINDS = re.compile(
+_KINDS = lazy_regex(
     r"(allreduce|reducescatter|allgather|alltoall|broadcast|barrier)|"
     r"(batchsendrecv|sendrecv|send|receive|recv)|(reduce|gather|scatter)"
 )
-_PERMUTE = re.compile(r"permute", re.IGNORECASE)
+_PERMUTE = lazy_regex(r"permute", re.IGNORECASE)
 """Operations that pass data on from device to device: they end on one without the others."""
 
 _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
-_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
-_NUMBERED = re.compile(r"Group \d+( Communication)?\Z")
-_DEVICE = re.compile(r"(GPU|NPU|TPU|CPU) \d+\Z")
-_LANE = re.compile(
+_HCCL = lazy_regex(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
+_NUMBERED = lazy_regex(r"Group \d+( Communication)?\Z")
+_DEVICE = lazy_regex(r"(GPU|NPU|TPU|CPU) \d+\Z")
+_LANE = lazy_regex(
     r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
 )
 

@@ -16,6 +16,7 @@ from traceconv.analysis.rank_summary import Excerpts
 from traceconv.analysis.tables.definition import NOTHING, texts
 from traceconv.analysis.tables.fields import floats, numbers
 from traceconv.core.model import F64, I64, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 LONGEST_KEPT = 3
@@ -26,7 +27,7 @@ _CURVES = 24  # of one rank; the highest are kept
 _CALLS = 100_000  # collectives whose names are kept
 _HIGHEST = 1e18  # a value beyond is no figure of memory or of a queue
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-_QUEUE = re.compile("queue", re.IGNORECASE)
+_QUEUE = lazy_regex("queue", re.IGNORECASE)
 _QUEUES = ("device_queue_profiling", "dataset_iterator_profiling")
 _NOTABLE = {
     "idle": OpClass.FREE,

@@ -21,7 +21,6 @@ known members and sizes, one such group for every rank, all of one size; else it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -42,6 +41,7 @@ from traceconv.core.job_shape import (
     shape_of,
 )
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 
 EARLIEST_REDUCTION = 0.3
 """Share of a step, in time, before which no gradient is reduced, and some activations are: backward
@@ -62,7 +62,7 @@ SLIGHT_BYTES = 4096
 SLIGHT_OPERATIONS = 8
 """... and no more than this."""
 
-_MEMBERS = re.compile(r"group \S+ \[(\d{1,7}(?:, ?\d{1,7})*)\]")
+_MEMBERS = lazy_regex(r"group \S+ \[(\d{1,7}(?:, ?\d{1,7})*)\]")
 _REDUCTIONS = ("allreduce", "reducescatter")
 _SHARING = (*_REDUCTIONS, "allgather")
 

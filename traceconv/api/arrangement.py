@@ -17,12 +17,13 @@ from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.api import options
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 Mask = NDArray[np.bool_]
 
-_FILTER = re.compile(r"\s*([^<>=!~]+?)\s*(!=|<=|>=|!~|=|<|>|~)\s*(.*?)\s*")
-_SORT = re.compile(r"\s*(.+?)\s*(?::(asc|desc))?\s*")
+_FILTER = lazy_regex(r"\s*([^<>=!~]+?)\s*(!=|<=|>=|!~|=|<|>|~)\s*(.*?)\s*")
+_SORT = lazy_regex(r"\s*(.+?)\s*(?::(asc|desc))?\s*")
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 from traceconv.core.choices import unknown
 from traceconv.core.clock import INT64_MAX, to_ns
 from traceconv.core.errors import ClockError, OptionError
+from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     from traceconv.core.job_shape import ByCoordinates
@@ -76,13 +77,13 @@ MAX_RANGE = 1_000_000
 """More numbers than this in one range are taken for a mistake."""
 
 _NUMBERS = 'numbers like 3, [0, 2], range(4), "0-7,12" or "all"'
-_RANGE = re.compile(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?\Z")
-_AXIS = re.compile(r"[a-z][a-z_]*\Z")
-_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
+_RANGE = lazy_regex(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?\Z")
+_AXIS = lazy_regex(r"[a-z][a-z_]*\Z")
+_SIZE = lazy_regex(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_TIME = re.compile(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
-_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})\Z")
-_THRESHOLD = re.compile(r"([a-z-]+(?:\.[a-z-]+)?)\s*=\s*(-?\d+(?:\.\d+)?)\Z")
+_TIME = lazy_regex(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
+_SHARD = lazy_regex(r"(\d{1,6})/(\d{1,6})\Z")
+_THRESHOLD = lazy_regex(r"([a-z-]+(?:\.[a-z-]+)?)\s*=\s*(-?\d+(?:\.\d+)?)\Z")
 
 
 # -- numbers ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,8 +25,9 @@ import click
 from traceconv.cli import completion, say
 from traceconv.core.choices import unknown
 from traceconv.core.errors import TraceconvError
+from traceconv.core.patterns import lazy_regex
 
-_PERFETTO_MODE = re.compile(
+_PERFETTO_MODE = lazy_regex(
     "binary|bundle|ctrace|deobfuscate|decompress_packets|firefox|hprof|java_heap_profile|json|"
     "profile|symbolize|systrace|text|util"
 )

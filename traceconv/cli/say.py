@@ -15,6 +15,7 @@ import click
 
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issue
+from traceconv.core.patterns import lazy_regex
 
 ISSUE_LINES = 8
 """At most this many lines of issues end a run; ``--report`` has them all."""
@@ -28,7 +29,7 @@ _LISTED = ("own-output", "steps-uncovered", "unread-file")
 """Codes whose files or places are named, as they say what a result does not hold."""
 
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = lazy_regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue"}
 
 
@@ -84,8 +85,8 @@ FLAGS = {
 API_ONLY = {"analyse", "merge_options", "selection"}
 """Keywords that messages name and the command line has no flag for, as it never needs them."""
 
-_KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]+))?`")
-_PLAIN = re.compile(r"[\w./:-]+")
+_KEYWORD = lazy_regex(r"`([a-z_]+)(?:=([^`]+))?`")
+_PLAIN = lazy_regex(r"[\w./:-]+")
 _LONG = {"step_items"}
 """Members of documents that are columns of numbers for programs."""
 

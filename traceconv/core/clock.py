@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from traceconv.core.errors import ClockError
+from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ PPT = 10**12
 MOST_DRIFT_PPT = 9 * 10**8
 """No clock is worse than 900 ppm; up to there, products with any time fit in int64."""
 
-_NUMBER = re.compile(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
+_NUMBER = lazy_regex(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DIGITS = 19  # of the largest int64
 _SCALES = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}

@@ -14,7 +14,6 @@ inferred. Whatever compares, selects, groups or names ranks by coordinates reads
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -25,6 +24,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core.columns import I32, I64, UNKNOWN, Mask
+from traceconv.core.patterns import lazy_regex
 
 NODE = "node"
 STAGE = "pp"
@@ -58,8 +58,8 @@ _MESH = {"mesh_replicate": (REPLICATE,), "mesh_shard": (SHARD,)}
 _IDLE = frozenset({"model", "parallel", "group", "groups", "mesh", "pg", "gloo", "world", "comm"})
 """Words in names of groups that say nothing of their axis; ``MODEL_PARALLEL_GROUP`` is of two."""
 
-_LETTERS = re.compile(r"[a-z]+")
-_AXIS = re.compile("[a-z][a-z_]{0,20}")
+_LETTERS = lazy_regex(r"[a-z]+")
+_AXIS = lazy_regex("[a-z][a-z_]{0,20}")
 _MOST = 1 << 20
 _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 

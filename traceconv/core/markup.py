@@ -6,11 +6,12 @@ that reverse the direction of writing. All of them are shown, none has an effect
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from html import escape
 
-_INVISIBLE = re.compile(
+from traceconv.core.patterns import lazy_regex
+
+_INVISIBLE = lazy_regex(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from traceconv.core.errors import OptionError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 
 COORDINATES = ("dp", "pp", "pcp", "cp", "dcp", "ep", "tp", "rank")
 """Known names of coordinates, the slowest first: ``tp`` differs between neighbouring ranks, ``dp``
@@ -21,15 +22,15 @@ only between replicas of a whole model. It is the order of vLLM and SGLang; Mega
 outside of ``dp``. ``rank`` is a number within all others. Any other name is slower than these, in
 the order in which the names are given, so that every layout can be described."""
 
-_WORD = (
+_WORD = lazy_regex(
     r"(?i)(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})"
     r"(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])"
 )
 _LOOSE = (
-    r"(?i)rank[_\-. ]?(\d{1,18})(?!\d)",
-    r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)",
-    r"(?i)worker[_\-. ]?(\d{1,7})(?!\d)",
-    r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)",  # longer ones are times
+    lazy_regex(r"(?i)rank[_\-. ]?(\d{1,18})(?!\d)"),
+    lazy_regex(r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)"),
+    lazy_regex(r"(?i)worker[_\-. ]?(\d{1,7})(?!\d)"),
+    lazy_regex(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
 )
 
 Place = Mapping[str, int]
@@ -42,7 +43,7 @@ def rank_in_name(path: str) -> int | None:
     It takes what may be a rank; see :func:`agreed` for what must be one.
     """
     for pattern in _LOOSE:
-        found = re.findall(pattern, path)
+        found = pattern.findall(path)
         if found:
             return int(found[-1])
     return None
@@ -87,7 +88,7 @@ def _in_name(capture: Capture) -> tuple[Place, int] | None:
     size = -1
     for part in PurePosixPath(PurePosixPath(capture.source.label).name, name).parts:
         inner: dict[str, int] = {}
-        for word, digits, of in re.findall(_WORD, part):
+        for word, digits, of in _WORD.findall(part):
             if inner.setdefault(word.lower(), int(digits)) != int(digits):
                 return None
             size = int(of) if of else size

@@ -7,7 +7,6 @@ collection windows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,13 +15,14 @@ import msgspec
 from traceconv.core.errors import Issues, RankError, SelectionError
 from traceconv.core.job_shape import ByCoordinates, JobShape, recorded_shape, where
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_names import Place, agreed, by_pattern, path_of, rank_in_name
 from traceconv.core.rank_windows import as_one
 
 MOST_RANKS = 1_000_000
 """No job has more ranks."""
 
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_RANGE = lazy_regex(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 _PATTERN = "the pattern of ranks in paths"
 _AXES = {"stage": "pp"}

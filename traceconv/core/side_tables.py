@@ -10,7 +10,6 @@ are and how to read each; the file is opened when a column is first looked at.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from traceconv.core.errors import Issues
+from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,8 +27,8 @@ ABSENT = -(2**63)
 
 Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
-_TIME = re.compile(r"\((s|ms|us|ns)\)")
-_OTHER = re.compile(r"\((%|[kKMGT]?B(?:/s)?|[kMG]?Hz)\)")
+_TIME = lazy_regex(r"\((s|ms|us|ns)\)")
+_OTHER = lazy_regex(r"\((%|[kKMGT]?B(?:/s)?|[kMG]?Hz)\)")
 
 
 def unit_of(heading: str) -> str:

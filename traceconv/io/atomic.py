@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from traceconv.core.errors import OutputError, OutputPathError
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.storage import S3, Storage, is_url, original_url
 from traceconv.io.streams import pieces
 from traceconv.io.temporary import remove_abandoned
@@ -50,7 +51,7 @@ def _incomplete(name: str) -> str:
     return f"{name}.{os.urandom(4).hex()}{SUFFIX}"
 
 
-_INCOMPLETE = re.compile(r"(.+)\.[0-9a-f]{8}" + re.escape(SUFFIX), re.DOTALL)
+_INCOMPLETE = lazy_regex(r"(.+)\.[0-9a-f]{8}" + re.escape(SUFFIX), re.DOTALL)
 
 
 def is_incomplete(name: str) -> bool:

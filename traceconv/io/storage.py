@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError
+from traceconv.core.patterns import lazy_regex
 
 BLOCK_BYTES = 64 << 10
 """The least that is requested, and the unit of the cache."""
@@ -32,11 +33,11 @@ AHEAD_BLOCKS = 128
 CACHE_BYTES = 32 << 20
 """Size of the cache, for all files of a storage together."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z0-9+.\-]+)*://")
-_LOGIN = re.compile(r"(?<=://)[^/\s@'\"]*@")
-_VALUE = re.compile(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
-_WEB_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
-_PACKAGES = re.compile(r"\"([\w.-]+)\"|install (?:the )?([\w-]+)", re.IGNORECASE)
+_URL = lazy_regex(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z0-9+.\-]+)*://")
+_LOGIN = lazy_regex(r"(?<=://)[^/\s@'\"]*@")
+_VALUE = lazy_regex(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
+_WEB_QUERY = lazy_regex(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
+_PACKAGES = lazy_regex(r"\"([\w.-]+)\"|install (?:the )?([\w-]+)", re.IGNORECASE)
 _LEAST_SECRET = 3
 
 _FOREIGN = {

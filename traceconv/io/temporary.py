@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO
 
 from traceconv.core.errors import OutputError
+from traceconv.core.patterns import lazy_regex
 
 PREFIX = "traceconv-tmp-"
 """What the names of temporary files and folders begin with."""
 
-_OURS = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+_OURS = lazy_regex(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 """Such a name, as ``tempfile`` completes it: nothing else is ever swept."""
 
 ADVICE = "TRACECONV_TMPDIR names another folder"

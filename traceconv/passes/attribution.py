@@ -25,6 +25,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 
 
 def attribution(trace: Trace) -> Trace:
@@ -234,7 +235,7 @@ def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
 
 # -- coverage -----------------------------------------------------------------------------
 
-_LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
+_LAUNCH = lazy_regex(r"launch|memcpy|memset", re.IGNORECASE)
 """Calls of a runtime that give the device work to do."""
 
 

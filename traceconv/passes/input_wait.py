@@ -21,7 +21,6 @@ figure of its own.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -50,9 +49,10 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 
-_RANGES = re.compile(
+_RANGES = lazy_regex(
     r"enumerate\(DataLoader\)#.*"
     r"|torch/utils/data/dataloader\.py\(\d+\): __next__"
     r"|(?:.*[.:/])?_\w*DataLoaderIter\w*(?:\.__next__)?"
@@ -60,7 +60,7 @@ _RANGES = re.compile(
 )
 """Names that frameworks give."""
 
-_WORDS = re.compile(
+_WORDS = lazy_regex(
     r"(?:(?:train|val|eval|test) )?(?:data ?loader|(?:data|input|batch) (?:load(?:er|ing)?|wait"
     r"(?:ing)?|fetch(?:ing)?|time|next|iter(?:ator)?)|dataload(?:ing)?)(?: (?:next|wait|time))?"
     r"|(?:load|get|fetch|next|wait|read)(?:ing)?(?: for| next| a| the)*"
@@ -72,9 +72,9 @@ _HINTS = ("load", "data", "batch", "input", "sample")  # one of these is in ever
 _LONGEST = 200
 """Of names that are looked at closely: a trace may have a million, and only few can match."""
 
-_FETCHES = re.compile(r"(?:.*/)?(?:Iterator)?(?:GetNext|InitData)(?![a-z])[^/]*")
+_FETCHES = lazy_regex(r"(?:.*/)?(?:Iterator)?(?:GetNext|InitData)(?![a-z])[^/]*")
 _QUEUES = ("minddata_aicpu", "minddata_getnext_profiling")
-_NO_WORD = re.compile(r"[\W_]+")
+_NO_WORD = lazy_regex(r"[\W_]+")
 _DERIVED = (Layer.OVERLAP, Layer.SCOPE)
 
 

@@ -25,7 +25,6 @@ from ours by pieces of 1 ns only, its borders are taken, so that sums agree to t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,6 +58,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 
 RULES = ("busy", "device")
@@ -228,7 +228,7 @@ _OUTSIDE_SPAN = frozenset(
 named by its type, so the type is found as its name."""
 
 
-_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) \d+")
+_DEVICE = lazy_regex(r"(?:NPU|GPU|TPU|CPU) \d+")
 """How the group of a lane begins where a file has several devices."""
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.intervals import union
 from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.patterns import lazy_regex
 
 TITLE = "{} (device projection)"
 """Heading of the lanes; a lane is named as the thread of its ranges is."""
@@ -34,7 +35,7 @@ def is_projection(track: Track) -> bool:
 MAX_DEPTH = 500
 """Ranges nested deeper are not projected (viewers stop drawing there)."""
 
-_MODULE = re.compile(r"nn\.Module: .+", re.DOTALL)
+_MODULE = lazy_regex(r"nn\.Module: .+", re.DOTALL)
 
 Lane = tuple[str, str, str]
 """Group and name of a thread, and the group of the device."""

@@ -13,7 +13,6 @@ window.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,14 +20,15 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 
-ROOTS = re.compile(r"(?:Default|Gradients|recompute_Default)/")
+ROOTS = lazy_regex(r"(?:Default|Gradients|recompute_Default)/")
 """How the full name of an operator begins."""
 
 MAX_DEPTH = 64
 """Deeper scopes get no lane."""
 
-FULL_NAME = re.compile(rb'"(?:full_?name|op_full_name)"\s*:\s*"([^"\\]*)"')
+FULL_NAME = lazy_regex(rb'"(?:full_?name|op_full_name)"\s*:\s*"([^"\\]*)"')
 """Where the arguments of an operator have its full name."""
 
 Path = tuple[str, ...]

@@ -36,19 +36,20 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.passes.attribution import step_source, step_table
 
-_PHASE = re.compile(
+_PHASE = lazy_regex(
     r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
     re.IGNORECASE,
 )
 
 
 _SERVING = (
-    re.compile(
+    lazy_regex(
         r"execute_\w{0,32}?context_\d+\([^()]*\)_generation_\d+\([^()]*\)|execute_new_\d+_cached_\d+"
     ),
-    re.compile(r"step\[[A-Z][A-Z_]* .*\]"),
+    lazy_regex(r"step\[[A-Z][A-Z_]* .*\]"),
 )
 """Names of what vLLM and SGLang mark: one pass of a batch through the model."""
 

@@ -16,9 +16,10 @@ import numpy as np
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
-_SIZE = re.compile(r"\((KB|MB)\)")
+_SIZE = lazy_regex(r"\((KB|MB)\)")
 _DEVICES = ("Device Type", "Device", "Device_id")
 _TOTALS = ("Total Allocated", "Total Reserved", "Total Active")
 

@@ -7,9 +7,8 @@ that holds nothing else.
 
 from __future__ import annotations
 
-import re
-
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 
 HEAD_BYTES = 4096
@@ -24,7 +23,7 @@ ENDINGS = (
 MANIFEST = "perfetto_manifest.json"
 """In every bundle."""
 
-_SIGNS = (
+_SIGNS = lazy_regex(
     rb'(?s)\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
     rb"|.{0,200}traceconv\.(?:version|ranks)"  # a Perfetto trace
     rb"|perfetto_manifest\.json\0.*traceconv\.version"  # a bundle of them
@@ -58,7 +57,7 @@ def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
 
 def written_by_us(source: Source, name: str) -> bool:
     """Whether the first bytes of a file say that traceconv wrote it."""
-    return re.match(_SIGNS, source.head(name, HEAD_BYTES)) is not None
+    return _SIGNS.match(source.head(name, HEAD_BYTES)) is not None
 
 
 def _is_bundle(source: Source) -> bool:

@@ -27,6 +27,7 @@ import msgspec
 
 from traceconv import native
 from traceconv.core.json_text import NOT_JSON
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.python_decode import GOOD, parse
@@ -40,8 +41,8 @@ APART = 40
 CHUNK_BYTES = 256 << 10
 
 _MORE, _END, _ODD = range(3)
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
-_CLOSE = re.compile(rb"[ \t\r\n]*\]")
+_TOKEN = lazy_regex(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_CLOSE = lazy_regex(rb"[ \t\r\n]*\]")
 _LINKED = frozenset("stfbneSTpFNOD")
 _PROCESS = ("process_name", "process_labels", "process_sort_index")
 _EXACT = 1 << 53

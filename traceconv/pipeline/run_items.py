@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +14,12 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.pipeline.options import RunOptions
 from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers
 
-_REPORT = re.compile(rb'\{\s*"schema_version": ?\d+,\s*"traceconv": ?"')
+_REPORT = lazy_regex(rb'\{\s*"schema_version": ?\d+,\s*"traceconv": ?"')
 _HEAD_BYTES = 4096
 
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from traceconv.core.patterns import lazy_regex
+
 NARROWEST = 24
 """A column of texts is not made narrower than this while a table can go on below itself."""
 
@@ -23,7 +25,7 @@ _TYPES = (
     "static", "inline", "constexpr", "__global__", "std::", "at::", "c10::",
 )  # fmt: skip
 _HIDDEN = "(anonymous namespace)::"
-_OPERATOR = re.compile(r"operator\s*(?:<=>|<<=?(?!\w)|>>=?|->\*?|[<>]=?)")
+_OPERATOR = lazy_regex(r"operator\s*(?:<=>|<<=?(?!\w)|>>=?|->\*?|[<>]=?)")
 
 
 # -- names --------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from typing import Any
 from traceconv.analysis.rules.findings import MINOR
 from traceconv.core.clock import stamp_text
 from traceconv.core.markup import visible
+from traceconv.core.patterns import lazy_regex
 from traceconv.report import figures as say
 
 Section = Mapping[str, Any]
 
-_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#])")
+_ACTIVE = lazy_regex(r"([\\`*_{}\[\]<>|#])")
 
 
 def lines(overview: Section | None) -> list[str]:

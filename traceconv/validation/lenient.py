@@ -11,20 +11,21 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from traceconv.core.patterns import lazy_regex
 from traceconv.validation.decoded import Argument
 
-SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+SURROGATE_ESCAPE = lazy_regex(r"\\u[dD][89a-fA-F]")
 """What a text outside the basic plane looks like when written with escapes."""
 
 MAX_DEPTH = 200
 """Values nested deeper are left out."""
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_NUMBER_LIKE = re.compile(r"[-+.0-9eE]*")
-_MARK = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]', re.DOTALL)
+_SPACE = lazy_regex(r"[ \t\n\r]*")
+_STRING = lazy_regex(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
+_ESCAPE = lazy_regex(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NUMBER = lazy_regex(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER_LIKE = lazy_regex(r"[-+.0-9eE]*")
+_MARK = lazy_regex(r'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]', re.DOTALL)
 _PLAIN = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _WORDS = {"true": True, "false": False, "null": None}
 _INT64 = 1 << 63

@@ -17,14 +17,15 @@ import numpy as np
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.model import I32, Args
+from traceconv.core.patterns import lazy_regex
 
 _INT64 = range(-(2**63), 2**63)
 
-_RARE = re.compile(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}|\d[eE]\+?\d{3}")
-_TOKEN = re.compile(
+_RARE = lazy_regex(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}|\d[eE]\+?\d{3}")
+_TOKEN = lazy_regex(
     rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.DOTALL
 )
-_ESCAPE = re.compile(
+_ESCAPE = lazy_regex(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
     re.DOTALL,
 )

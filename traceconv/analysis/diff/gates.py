@@ -24,6 +24,7 @@ from traceconv.analysis.diff.matching import plain
 from traceconv.analysis.diff.verdict import half_widths
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
+from traceconv.core.patterns import lazy_regex
 
 METRICS = (*(name for name in CLASSES if name != CRITICAL), PAUSE)
 """Figures of a step that a gate may be on."""
@@ -32,7 +33,7 @@ OPERATOR, COLLECTIVE = "op", "comm"
 """Before a colon: items of one operator or kernel, or of one kind of collective, by name; ``*``
 stands for anything."""
 
-_GATE = re.compile(r"\s*(\S.*?)\s*>\s*(\d+(?:\.\d+)?)\s*(%|ns|us|µs|ms|s)\s*\Z", re.DOTALL)
+_GATE = lazy_regex(r"\s*(\S.*?)\s*>\s*(\d+(?:\.\d+)?)\s*(%|ns|us|µs|ms|s)\s*\Z", re.DOTALL)
 _NAMED = 8  # names of what there is
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 

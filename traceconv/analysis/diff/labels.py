@@ -20,6 +20,7 @@ from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.ordering import factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
 
 
@@ -56,18 +57,18 @@ Empty where nothing is known. Digits that differ from run to run are left out.
 """
 
 _RUN_DEPENDENT = (
-    (re.compile(r"0x[0-9a-fA-F]{4,}"), "0x#"),
-    (re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
-    (re.compile(r"-op\d+\b"), ""),  # MindSpore numbers the operators of a graph
-    (re.compile(r", (?:seq|op_id|sizes|input_op_ids) ?= ?.*\Z", re.DOTALL), ""),  # emit_nvtx
+    (lazy_regex(r"0x[0-9a-fA-F]{4,}"), "0x#"),
+    (lazy_regex(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
+    (lazy_regex(r"-op\d+\b"), ""),  # MindSpore numbers the operators of a graph
+    (lazy_regex(r", (?:seq|op_id|sizes|input_op_ids) ?= ?.*\Z", re.DOTALL), ""),  # emit_nvtx
     (
-        re.compile(
+        lazy_regex(
             r"(?i)\b((?:train|eval|global)?_?(?:step|iter(?:ation)?|batch|epoch|sample|request"
             r"|microbatch|seq|token|pid|tid))([\s_#:=.\[(-]*)\d+\b"
         ),
         r"\1\2#",
     ),
-    (re.compile(r"\d{7,}"), "#"),
+    (lazy_regex(r"\d{7,}"), "#"),
 )
 """Digits that differ from run to run: addresses, ids, numbers of steps and of requests."""
 
@@ -184,7 +185,7 @@ def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return found[0], found[1]
 
 
-_HASH = re.compile(r"hccl \d+ ?")
+_HASH = lazy_regex(r"hccl \d+ ?")
 
 
 def _group_names(keys: Sequence[str]) -> list[str]:

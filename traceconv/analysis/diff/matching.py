@@ -8,7 +8,6 @@ candidates are paired in the order in which they occur in a step.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,6 +18,7 @@ import numpy as np
 
 from traceconv.analysis.diff.labels import KEY, Sort
 from traceconv.core.columns import I64
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns
 
 ADDED, REMOVED, MOVED = "added", "removed", "moved"
@@ -127,9 +127,9 @@ def _forms(items: Columns) -> dict[str, list[str]]:
     return columns
 
 
-_DIGITS = re.compile(r"\d+")
-_ANONYMOUS = re.compile(r"[(<](?:anonymous namespace|unnamed)[)>]::")
-_CODE = re.compile(r"::|<")
+_DIGITS = lazy_regex(r"\d+")
+_ANONYMOUS = lazy_regex(r"[(<](?:anonymous namespace|unnamed)[)>]::")
+_CODE = lazy_regex(r"::|<")
 
 
 @lru_cache(1 << 14)

@@ -36,6 +36,7 @@ from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
 
@@ -313,7 +314,7 @@ _UTILISATION = (
 
 # -- frequency ----------------------------------------------------------------------------
 
-_CLOCK = re.compile(
+_CLOCK = lazy_regex(
     r"AI Core Freq.*|(?:GPC|SM|GFX|Graphics|Shader|SCLK)[ _](?:Clock|Freq).*|SCLK", re.I
 )
 """Counters of how fast the cores of a device run, not its memory."""

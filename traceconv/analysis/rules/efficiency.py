@@ -31,6 +31,7 @@ from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
+from traceconv.core.patterns import lazy_regex
 
 THEME = "operators"
 
@@ -60,12 +61,12 @@ _PEAKS: Mapping[str, tuple[float, float]] = {
 second in half precision (without sparsity), and 10^9 bytes per second of memory. Names that stand
 for several sorts of a device, and devices that are run as several, are not here."""
 
-_TWICE = re.compile(r"NVIDIA (?:H100 .*|H200|B200|L4|L40S)|AMD Instinct MI3(?:00|25)X")
+_TWICE = lazy_regex(r"NVIDIA (?:H100 .*|H200|B200|L4|L40S)|AMD Instinct MI3(?:00|25)X")
 """Of these, data sheets say twice as many operations of 8 bits (FP8, without sparsity): 1979
 and 989 (10^12 per second) of an H100 SXM, 1513 and 756 of an H100 PCIe, 4500 and 2250 of a B200,
 242 and 121 of an L4, 733 and 362 of an L40S, 2615 and 1307 of an MI300X."""
 
-_CUBES = re.compile(r"Ascend chip [15]: (\d{1,4}) cores at (\d{1,5}) MHz")
+_CUBES = lazy_regex(r"Ascend chip [15]: (\d{1,4}) cores at (\d{1,5}) MHz")
 """How readers call an NPU whose ``info.json`` says this. In a cycle, each core multiplies two
 matrices of 16 x 16 in half precision (CANN, Ascend C: Basic Architecture), which is 4096 products
 and sums; 32 cores at 1 GHz are the 256 * 10^12 operations of the data sheet of an Ascend 910."""
@@ -79,8 +80,8 @@ _FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "ate
             _SCALED: (0, 1)}  # fmt: skip
 """Operators that are a product of two matrices, and which of their inputs these are."""
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
-_EIGHT_BITS = re.compile(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
-_PRODUCT = re.compile(r"MatMul(?:V[23])?")
+_EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
+_PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
 _ATTENTION = "aten::_flash_attention_forward"
 _CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
 """Its arguments (ATen/native/native_functions.yaml of PyTorch): whether a query looks back only,
@@ -394,7 +395,7 @@ def _odd_shapes(trace: Trace) -> Known | None:
     }
 
 
-_DIMENSIONS = re.compile(r"\d{1,12}")
+_DIMENSIONS = lazy_regex(r"\d{1,12}")
 
 
 class _Shape(NamedTuple):

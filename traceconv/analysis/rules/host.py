@@ -46,6 +46,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.passes.input_wait import input_spans, leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -57,25 +58,25 @@ _WAITS = (
     r"(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
     r"|(?:AscendCL@)?aclrtSynchronize(?:Device|Stream|Event)(?:WithTimeout)?"
 )
-_ONLY_WAITS = re.compile(f"(?:{_WAITS}){_VERSION}")
-_SYNC = re.compile(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
-_ALLOCATION = re.compile(
+_ONLY_WAITS = lazy_regex(f"(?:{_WAITS}){_VERSION}")
+_SYNC = lazy_regex(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
+_ALLOCATION = lazy_regex(
     r"(?:(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)\w*"
     r"|cuMem(?:Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)\w*"
     r"|(?:AscendCL@)?acl(?:rt)?(?:Malloc|Free)\w*|rt(?:Malloc|Free)\w*)(?:\[.*)?"
 )
-_COMPILATION = re.compile(
+_COMPILATION = lazy_regex(
     r"(?:AscendCL@)?aclop(?:CompileAndExecute|Compile)\w*"
     r"|.*_compile\.compile_inner(?: \(dynamo_timed\))?"
     r"|(?:.*/)?torch/_dynamo/convert_frame\.py\(\d+\): (?:_compile|compile_inner)"
     r"|(?:.*/)?torch/_inductor/compile_fx\.py\(\d+\): compile_fx(?:_inner)?"
 )
-_COLLECTION = re.compile(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
-_BETWEEN = re.compile(
+_COLLECTION = lazy_regex(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
+_BETWEEN = lazy_regex(
     r"(?i:Host[\W_]*(?:to|->)[\W_]*Device|Device[\W_]*(?:to|->)[\W_]*Host)"
     r"|(?<![A-Z])(?:H(?:2|to|To|TO|->)D|D(?:2|to|To|TO|->)H)(?![A-Za-z])"  # "MemcpyD2H"
 )
-_PAGEABLE = re.compile("pageable", re.I)
+_PAGEABLE = lazy_regex("pageable", re.I)
 
 SHORT_NS = 10_000
 """HTA calls kernels short that take less."""

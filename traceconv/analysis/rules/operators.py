@@ -36,27 +36,28 @@ from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.input_wait import fetches
 
-_CONVERSION = re.compile(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
-_CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
+_CONVERSION = lazy_regex(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
+_CUBE = lazy_regex(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
 _UNIT = 16  # a cube core multiplies blocks of 16 x 16
 _BLOCKS = (8, 16, 32)  # columns of a block, by the size of the type
-_DIGITS = re.compile(r"\d{1,12}")
+_DIGITS = lazy_regex(r"\d{1,12}")
 _GIB = 1 << 30
-_AI_CPU = re.compile(r"(?:KERNEL_)?AI_?CPU")
-_DOUBLE = re.compile(r"(?<![A-Z0-9])(?:DT_)?(?:DOUBLE|FLOAT64)(?![A-Z0-9])", re.I)
+_AI_CPU = lazy_regex(r"(?:KERNEL_)?AI_?CPU")
+_DOUBLE = lazy_regex(r"(?<![A-Z0-9])(?:DT_)?(?:DOUBLE|FLOAT64)(?![A-Z0-9])", re.I)
 _REPLACED = ("argmin", "cast", "equal", "index", "indexput", "mul", "nonzero", "tensorequal")
 """Types of operators that msprof-analyze says how to replace where they run on AI CPUs."""
-_FULL = re.compile(
+_FULL = lazy_regex(
     r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*", re.DOTALL | re.I
 )
 """Names of kernels of cuBLAS, CUTLASS, cuDNN and Tensile that multiply without tensor cores."""
-_FLOATS = re.compile(r"(?:FLOAT|DT_FLOAT|FP32)(?:;(?:FLOAT|DT_FLOAT|FP32|NULL|N/A|))*")
+_FLOATS = lazy_regex(r"(?:FLOAT|DT_FLOAT|FP32)(?:;(?:FLOAT|DT_FLOAT|FP32|NULL|N/A|))*")
 _FEWEST = 20  # calls; a tail of fewer is none
 _TAIL = 1.5  # so many medians are long
-_MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
+_MEASURES = lazy_regex(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
 
 _MEMORY = of_table(_memory_tables.TABLES, "memory")
 

@@ -7,7 +7,6 @@ one mean that the operator between them is slow.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,18 +28,19 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.core.model import Trace
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 
 THEME = "data preparation"
 MINDSPORE = "MindSpore's profiler"
 
-_IGNORED = re.compile(r"(?:Barrier|Concat|EpochCtrl|Rename|Repeat|Shuffle|Skip|Take|Zip)(?:Op)?")
+_IGNORED = lazy_regex(r"(?:Barrier|Concat|EpochCtrl|Rename|Repeat|Shuffle|Skip|Take|Zip)(?:Op)?")
 """Operators that do no work of their own."""
 
 _KINDS = (
-    (re.compile(r".*Map(?:Op)?"), "map"),
-    (re.compile(r".*Batch(?:Op)?"), "batch"),
-    (re.compile(r"Generator.*"), "generator"),
+    (lazy_regex(r".*Map(?:Op)?"), "map"),
+    (lazy_regex(r".*Batch(?:Op)?"), "batch"),
+    (lazy_regex(r"Generator.*"), "generator"),
 )
 _ADVICE = {
     "map": "Raise num_parallel_workers of this map, move heavy transformations offline, or use "

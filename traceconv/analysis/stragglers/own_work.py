@@ -28,6 +28,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.patterns import lazy_regex
 from traceconv.passes.attribution import occurrence
 from traceconv.passes.input_wait import fetches, input_spans
 
@@ -36,7 +37,7 @@ PARTS = ("compute", "host gap", "input wait", "collector pause", "communication"
 
 OWN = len(PARTS) - 1
 
-_COLLECTOR = re.compile(r"\bgc\b|garbage.?collect", re.IGNORECASE)
+_COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)
 _PAUSES = 0.01  # of the time of steps: less between them does not matter
 _LONGEST = 200  # characters of a name that are looked at
 

@@ -31,13 +31,14 @@ from traceconv.analysis.tables.host import collective, kernels
 from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
-TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
+TOTAL = lazy_regex(r"Total Op Info|.*-total\b.*")
 """Rows of the profiler's tables that sum up others."""
 
-_WAITS = re.compile(r"Notify[_ ]Wait")
-_TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
+_WAITS = lazy_regex(r"Notify[_ ]Wait")
+_TRANSITS = lazy_regex(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
 _NOBODY = 0xFFFFFFFF
 _LINKS = {"ON_CHIP": "LOCAL"}
 _PART_COLUMNS = Column.ns("Transit Time", "Wait Time", "Synchronization Time", "Idle Time")

@@ -6,7 +6,6 @@ left out, selected or summed up, so that what ``inspect`` lists can be seen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table
 from traceconv.core.model import Trace
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.table_kinds import KINDS
 
-_UNIT = re.compile(r"(.+)\(([^()]+)\)")
+_UNIT = lazy_regex(r"(.+)\(([^()]+)\)")
 _KINDS = {"i": "int", "f": "float", "O": "text"}
 _OWN_RANK = f"{RANK} (file)"
 """A column of ranks that are none: texts, or some that are empty."""

@@ -14,12 +14,13 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
 
-_THREAD = re.compile(r"Thread (-?\d{1,18})")
-_MODULE = re.compile(r"nn\.Module: ")
-_NO_OPERATOR = re.compile(
+_THREAD = lazy_regex(r"Thread (-?\d{1,18})")
+_MODULE = lazy_regex(r"nn\.Module: ")
+_NO_OPERATOR = lazy_regex(
     r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
     re.DOTALL,
 )
@@ -198,7 +199,7 @@ def launched_within(trace: Trace, nest: Nest) -> I64:
     return nest.summed_up(at, trace.events.dur_ns[calls.device])
 
 
-_NUMBERED = re.compile(r"__\d+(?:_\d+)*\Z")
+_NUMBERED = lazy_regex(r"__\d+(?:_\d+)*\Z")
 
 
 def collective(name: str) -> str:

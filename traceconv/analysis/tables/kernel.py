@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,12 +30,13 @@ from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, merged, total, union
 from traceconv.core.model import Covered, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 _KINDS = {OpClass.COMPUTE: "compute", OpClass.COMM: "communication"}
 _KERNEL = Keys(("Kernel", "Kind"))
 _COPY = Keys(("Copy",), ("Bytes",))
-_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) (\d{1,18})")
+_DEVICE = lazy_regex(r"(?:NPU|GPU|TPU|CPU) (\d{1,18})")
 
 
 def _names(trace: Trace, ids: NDArray[Any]) -> NDArray[Any]:

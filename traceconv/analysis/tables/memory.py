@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,11 +21,12 @@ from traceconv.analysis.tables.fields import rounded
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Layer, Trace
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
-_OF_GPU = re.compile(r"(?!CPU)\w+ (\d{1,18}) (?:Allocated|Reserved)")
+_OF_GPU = lazy_regex(r"(?!CPU)\w+ (\d{1,18}) (?:Allocated|Reserved)")
 """Sums of a device, as GPU readers call them: they name its number."""
 
 Curve = tuple[str, str, I64, F64]

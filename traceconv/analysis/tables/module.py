@@ -26,6 +26,7 @@ from traceconv.analysis.tables.host import Nest, launched_within, modules, paddl
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 _MODULE = Keys(("Module",), ("Device Time(ns)",))
@@ -53,7 +54,7 @@ def _modules(ranked: Ranked) -> Columns:
 
 _PHASE_ORDER = ("Step", "Dataloader", "Forward", "Backward", "Optimization", "Others")
 _PADDLE_PHASES = {"module": "Forward"}
-_NAMED = re.compile(
+_NAMED = lazy_regex(
     r"(?P<Dataloader>enumerate\(DataLoader\).*|.*DataLoader.*__next__|dataloader)"
     r"|(?P<Forward>(?:\S*\.)?(?:forward|fwd)|## forward ##)"
     r"|(?P<Backward>(?:\S*\.)?(?:backward|bwd)|## backward ##|Gradient Backward"

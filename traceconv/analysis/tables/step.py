@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,6 +44,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.attribution import occurrence
 
@@ -59,8 +59,8 @@ whole:
 """
 
 _COUNTED = (OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.NOT_OVERLAPPED, OpClass.FREE)
-_TORCH_RECEIVES = re.compile(r"hcom_receive")
-_MINDSPORE_TRANSFERS = re.compile(
+_TORCH_RECEIVES = lazy_regex(r"hcom_receive")
+_MINDSPORE_TRANSFERS = lazy_regex(
     r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|Receive-op|Send-op"
 )
 

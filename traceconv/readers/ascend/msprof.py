@@ -21,7 +21,6 @@ Ascend/msinsight. Golden cases: single_export_2023, step_export_slices, not_json
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
@@ -60,9 +60,9 @@ from traceconv.readers.ascend.common.identity import Identity, collected_at, has
 from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
 # -- files that MindSpore writes beside a rank's PROF folder -----------------------------------
-_REPEATED = r"(?:ascend_)?timeline_display_\d+\.json"
-_HOST = r"host_info/(?:(host_info_\d+\.csv)|timeline_\d+\.json)"
-_UNUSED = (
+_REPEATED = lazy_regex(r"(?:ascend_)?timeline_display_\d+\.json")
+_HOST = lazy_regex(r"host_info/(?:(host_info_\d+\.csv)|timeline_\d+\.json)")
+_UNUSED = lazy_regex(
     r"gpu_timeline_display_\d+\.json|FRAMEWORK/.*|host_info/(?:host_info_\d+\.csv|timeline_.*)"
 )
 
@@ -104,7 +104,7 @@ def _rank_beside(relative: str, folder: str) -> int | None:
 
 
 def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture:
-    host = re.fullmatch(_HOST, relative)
+    host = _HOST.fullmatch(relative)
     if host is not None and tied_to_unix_time(capture.clock):
         if any(part.role is Role.HOST_RECORDS for part in capture.detail.parts) or (
             host[1] and is_empty(capture.source, name)
@@ -114,7 +114,7 @@ def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture
         detail = msgspec.structs.replace(capture.detail, parts=(*capture.detail.parts, part))
         return replace(capture, files=detail.files, detail=detail)
     for code, pattern in (("repeated-content", _REPEATED), ("unused-file", _UNUSED)):
-        if re.fullmatch(pattern, relative):
+        if pattern.fullmatch(relative):
             issues.add(code, capture.source.title(name))
     return replace(capture, known=(*capture.known, name))
 
@@ -178,9 +178,9 @@ def _root(name: str) -> str:
 
 _PROCESS = rb'"args"\s*:\s*\{[^{}]*"name"\s*:\s*"'
 _LAYERS = rb"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL|Step Trace|CPU OP|Scope Layer)"
-_HEAD = _PROCESS + _LAYERS + rb'(?: Rank ?\d+)?"'
-_RANKED = _PROCESS + _LAYERS + rb' Rank ?(\d{1,18})"'
-_OTHERS = r"(?:.*/)?(?:PROF_[^/]*/.*|host_info/.*|[^/]*timeline_display_[^/]*)"
+_HEAD = lazy_regex(_PROCESS + _LAYERS + rb'(?: Rank ?\d+)?"')
+_RANKED = lazy_regex(_PROCESS + _LAYERS + rb' Rank ?(\d{1,18})"')
+_OTHERS = lazy_regex(r"(?:.*/)?(?:PROF_[^/]*/.*|host_info/.*|[^/]*timeline_display_[^/]*)")
 
 
 class MsprofReader:
@@ -201,7 +201,7 @@ class MsprofReader:
         ]
         found = _joined_windows(with_derived(found, ordered, issues))
         taken = {name for c in found for name in (*c.files, *c.known)}
-        rest = [n for n in ordered if n not in taken and not re.fullmatch(_OTHERS, n)]
+        rest = [n for n in ordered if n not in taken and not _OTHERS.fullmatch(n)]
         found += [capture for name in rest for capture in _lone(source, name)]
         return with_tables(found, ordered, issues)
 
@@ -297,10 +297,10 @@ def _lone(source: Source, name: str) -> list[Capture]:
     processes, and is left to the reader of Chrome JSON.
     """
     head = source.head(name) if name.endswith((".json", ".json.gz")) else b""
-    if not re.search(_HEAD, head) or b'"traceconv"' in head:
+    if not _HEAD.search(head) or b'"traceconv"' in head:
         return []
     clock = Identity(source, Issues()).clock(has_unix_stamps(head, otherwise=True))
-    ranks = _ranks_within(source, name) if re.search(_RANKED, head) else []
+    ranks = _ranks_within(source, name) if _RANKED.search(head) else []
     parts: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
     if ranks:
         parts = [(rank, (rank, -1) if rank == ranks[0] else (rank,)) for rank in ranks]
@@ -325,7 +325,7 @@ def _ranks_within(source: Source, name: str) -> list[int]:
     with source.open(name) as stream:
         kept = b""
         while block := stream.read(1 << 20):
-            found.update(map(int, re.findall(_RANKED, kept + block)))
+            found.update(map(int, _RANKED.findall(kept + block)))
             kept = block[-256:]
     return sorted(found)
 
@@ -340,30 +340,32 @@ READER = MsprofReader()
 # ``{msprof,step_trace,hccl,task_time}_<device>_<model>_<iteration>.json`` in
 # ``device_<d>/timeline``.
 
-_WHOLE = r"msprof_(\d{8,})\.json(?:\.gz)?"
-_SLICE = r"msprof_slice_(\d{1,18})_(\d{8,})\.json(?:\.gz)?"
-_STEPS = r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)"
-_SINGLE = r"(msprof|step_trace|hccl|task_time)_(\d{1,18})_(\d{1,18})_(\d{1,18})\.(json|csv)"
-_FIRST_ITERATION = rb'"Iteration (\d{1,18})"'
+_WHOLE = lazy_regex(r"msprof_(\d{8,})\.json(?:\.gz)?")
+_SLICE = lazy_regex(r"msprof_slice_(\d{1,18})_(\d{8,})\.json(?:\.gz)?")
+_STEPS = lazy_regex(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
+_SINGLE = lazy_regex(
+    r"(msprof|step_trace|hccl|task_time)_(\d{1,18})_(\d{1,18})_(\d{1,18})\.(json|csv)"
+)
+_FIRST_ITERATION = lazy_regex(rb'"Iteration (\d{1,18})"')
 
 
 def is_timeline(name: str) -> bool:
     """Whether a file's name is that of an export's timeline."""
     base = PurePosixPath(name).name
-    found = (re.fullmatch(p, base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
+    found = (p.fullmatch(base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
     return any(match and "csv" not in match.groups() for match in found)
 
 
 def is_step_table(name: str) -> bool:
     """Whether a file's name is that of an export's step trace table."""
     base = PurePosixPath(name).name
-    found = (re.fullmatch(p, base) for p in (_STEPS, _SINGLE))
+    found = (p.fullmatch(base) for p in (_STEPS, _SINGLE))
     return base.startswith("step_trace_") and any(m and "csv" in m.groups() for m in found)
 
 
 def single_device(name: str) -> int:
     """The device in the file name of a single export; -1 if it is none."""
-    match = re.fullmatch(_SINGLE, PurePosixPath(name).name)
+    match = _SINGLE.fullmatch(PurePosixPath(name).name)
     return int(match[2]) if match else -1
 
 
@@ -394,7 +396,7 @@ def choose(source: Source, names: Iterable[str]) -> Choice:
     by_name = {name: PurePosixPath(name).name for name in names}
     full = [n for n in by_name if not is_empty(source, n)]
     choice.empty = [n for n in by_name if n not in set(full)]
-    stamped = {n: by_name[n] for n in full if not re.fullmatch(_SINGLE, by_name[n])}
+    stamped = {n: by_name[n] for n in full if not _SINGLE.fullmatch(by_name[n])}
     single = {n: by_name[n] for n in full if n not in stamped}
     if any(base.startswith("msprof") for base in stamped.values()) or not single:
         _choose_stamped(choice, stamped)
@@ -410,11 +412,9 @@ def choose(source: Source, names: Iterable[str]) -> Choice:
 
 
 def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
-    whole = {n: m[1] for n, base in names.items() if (m := re.fullmatch(_WHOLE, base))}
-    slices = {
-        n: (m[2], int(m[1])) for n, base in names.items() if (m := re.fullmatch(_SLICE, base))
-    }
-    steps = {n: m for n, base in names.items() if (m := re.fullmatch(_STEPS, base))}
+    whole = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
+    slices = {n: (m[2], int(m[1])) for n, base in names.items() if (m := _SLICE.fullmatch(base))}
+    steps = {n: m for n, base in names.items() if (m := _STEPS.fullmatch(base))}
     run = last_run(slices)
     newest = max(whole.values(), default="")
     if whole and newest >= max((slices[n][0] for n in run), default=""):
@@ -439,7 +439,7 @@ def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
 def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> None:
     files: dict[str, dict[tuple[int, int], str]] = {}
     for name, base in names.items():
-        if match := re.fullmatch(_SINGLE, base):
+        if match := _SINGLE.fullmatch(base):
             kind = match[1] if match[5] == "json" else "table"
             files.setdefault(kind, {})[int(match[3]), int(match[4])] = name
     steps, older = _distinct_steps(source, files.get("step_trace", {}))
@@ -482,7 +482,7 @@ def _distinct_steps(
     """
     alike: dict[tuple[int, bytes], list[str]] = {}
     for (model, _), name in sorted(files.items()):
-        match = re.search(_FIRST_ITERATION, source.head(name))
+        match = _FIRST_ITERATION.search(source.head(name))
         alike.setdefault((model, match[1] if match else b""), []).append(name)
     distinct: dict[bytes, tuple[int, str]] = {}
     shorter: list[str] = []

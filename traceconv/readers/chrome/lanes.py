@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.ascend_lanes import Classifier
 from traceconv.readers.shared.gpu_kernels import DefaultPlacement
 from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, Skipped
 
-_ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
+_ASCEND = lazy_regex(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
 _OPS = {op.name.lower(): op for op in OpClass}
 
 

@@ -24,14 +24,15 @@ from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us, merged_
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.ranks import parse_ranges
 from traceconv.io.sources import Source
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
-_PHASE = re.compile(rb'"ph"\s*:\s*"[^"\\]"')
-_TIMED = re.compile(rb'"(?:ts|name)"\s*:')
-_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
-_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
+_PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')
+_TIMED = lazy_regex(rb'"(?:ts|name)"\s*:')
+_LIST = lazy_regex(rb'"traceEvents"\s*:\s*\[')
+_STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,19})')
 _SPAN = 2**60
 
 

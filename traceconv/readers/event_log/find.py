@@ -14,10 +14,13 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import PurePosixPath
 
+import msgspec
+
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues, MalformedInputError, OptionError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.version import RAW_EVENT_LOG as VERSION
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
@@ -51,8 +54,8 @@ from traceconv.readers.shared.numbers import (
 )
 from traceconv.readers.shared.windows import joined_windows
 
-_DIGITS = re.compile(r"\d+")
-_PART = re.compile(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re.IGNORECASE)
+_DIGITS = lazy_regex(r"\d+")
+_PART = lazy_regex(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re.IGNORECASE)
 
 
 def _window_of(capture: Capture) -> Hashable:
@@ -81,7 +84,7 @@ def _number_of(capture: Capture) -> tuple[list[int], tuple[str, ...]]:
 MAX_RANKS = 100_000
 """More ranks than this in one file are taken for a wrong mapping."""
 
-_NSYS_TABLE = re.compile(
+_NSYS_TABLE = lazy_regex(
     r"_?(?:cuda_gpu_trace|gputrace|cuda_api_trace|cudaapitrace|nvtx_pushpop_trace|nvtxpptrace)\Z"
 )
 
@@ -149,7 +152,9 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
             rank=rank,
             rank_from="records" if rank in ranks else evidence,
             label=title if len(requested) == 1 else f"{title} (rank {rank})",
-            detail=((name, replace(layout, by_rank=True, rank=rank, otherwise=default)),),
+            detail=(
+                (name, msgspec.structs.replace(layout, by_rank=True, rank=rank, otherwise=default)),
+            ),
         )
         for rank in requested or [None]
     ]
@@ -344,10 +349,10 @@ def mapping_of(text_or_path: str) -> Mapping:
 HEAD_LINES = 200
 """A header row is among the first so many lines."""
 
-_HOLE = re.compile(rb"\0{8,}")
-_SETTING = re.compile(r"(?<![A-Za-z_])([A-Za-z_]++)\s*+[=:]\s*+([^\s,;]+)")
+_HOLE = lazy_regex(rb"\0{8,}")
+_SETTING = lazy_regex(r"(?<![A-Za-z_])([A-Za-z_]++)\s*+[=:]\s*+([^\s,;]+)")
 _DELIMITERS = (",", ";", "\t")
-_CHROME_PHASE = re.compile(r"[A-Za-z()]")
+_CHROME_PHASE = lazy_regex(r"[A-Za-z()]")
 
 
 def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | None:
@@ -383,7 +388,7 @@ def _written(layout: Layout | None, head: bytes) -> Layout | None:
             if is_iso_time(first):
                 iso[target] = ISO
         break
-    return replace(layout, units={**layout.units, **iso}) if iso else layout
+    return msgspec.structs.replace(layout, units={**layout.units, **iso}) if iso else layout
 
 
 def _text_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import library_of
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 
@@ -36,8 +37,8 @@ _SYNONYMS = {
     "iteration": "step", "iter": "step",
 }  # fmt: skip
 
-_COPY_NAME = re.compile(r"\[?\s*(?:cuda|hip)?[ _]?mem(?:cpy|set)", re.IGNORECASE)
-_NUMBER_BEHIND = re.compile(r"(\d{1,9})\D*\Z")
+_COPY_NAME = lazy_regex(r"\[?\s*(?:cuda|hip)?[ _]?mem(?:cpy|set)", re.IGNORECASE)
+_NUMBER_BEHIND = lazy_regex(r"(\d{1,9})\D*\Z")
 _PHASES = (
     (OpClass.FP_BP, ("forward", "fwd", "backward", "bwd", "fp_bp")),
     (OpClass.TAIL, ("optimizer", "optim", "opt", "update", "refresh", "tail")),

@@ -22,11 +22,13 @@ import json
 import re
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from traceconv.core.errors import OptionError, SourceError
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.numbers import ISO_TIME
 
 TIMES = ("ts", "dur", "end")
@@ -48,17 +50,16 @@ UNITS = {
 }  # fmt: skip
 """Units as headers spell them."""
 
-_ITEM = re.compile(
+_ITEM = lazy_regex(
     r"\s*(?P<target>[A-Za-z_][\w.]*)(?P<optional>\?)?\s*="
     r"\s*(?P<value>'[^']*'|[^,/]*/(?:\\.|[^/\\])*/(?=\s*(?:,|\Z))|.+?)\s*"
     r"(?:,(?=\s*[A-Za-z_][\w.]*\??\s*=)|\Z)",
     re.DOTALL,
 )
-_COLUMN = re.compile(r"(?P<column>.+?)(?::(?P<unit>s|ms|us|ns))?(?:/(?P<regex>.+)/)?\Z", re.DOTALL)
+_COLUMN = lazy_regex(r"(?P<column>.+?)(?::(?P<unit>s|ms|us|ns))?(?:/(?P<regex>.+)/)?\Z", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """Where one target comes from: a column, or a constant."""
 
     target: str
@@ -69,13 +70,12 @@ class Field:
     optional: bool = False
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(msgspec.Struct, frozen=True):
     """A whole mapping. ``name`` is how messages call it."""
 
     name: str
     fields: tuple[Field, ...] = ()
-    settings: Dict[str, str] = field(default_factory=dict)
+    settings: Dict[str, str] = {}
     ignored: tuple[str, ...] = ()
     line: re.Pattern[str] | None = None
 
@@ -84,7 +84,7 @@ class Mapping:
         stated = {f.target for f in self.fields}
         kept = tuple(f for f in base.fields if f.target not in stated)
         settings = {**base.settings, **self.settings}
-        return replace(
+        return msgspec.structs.replace(
             self, fields=(*kept, *self.fields), settings=settings,
             ignored=(*base.ignored, *self.ignored), line=self.line or base.line,
         )  # fmt: skip
@@ -169,8 +169,8 @@ def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
 _LOGGED = {"created": "s", "relativeCreated": "ms"}
 """Times of Python's logging that are numbers, with their units."""
 
-_ATTRIBUTE = re.compile(r"%%|%\((\w+)\)[-#0 +]*\d*(?:\.\d+)?([a-zA-Z])")
-_MILLISECONDS = re.compile(r"(%\(asctime\)s)[.,]%\(msecs\)0?3(?:\.0)?[df]")
+_ATTRIBUTE = lazy_regex(r"%%|%\((\w+)\)[-#0 +]*\d*(?:\.\d+)?([a-zA-Z])")
+_MILLISECONDS = lazy_regex(r"(%\(asctime\)s)[.,]%\(msecs\)0?3(?:\.0)?[df]")
 """A time whose format left out its milliseconds."""
 
 
@@ -263,8 +263,7 @@ def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
 # -- binding to the columns of one log ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A field that is there: its column as the log spells it."""
 
     target: str
@@ -273,8 +272,7 @@ class Bound:
     regex: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """A mapping on the columns of one log.
 
     Attributes:

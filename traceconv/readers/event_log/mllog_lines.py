@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import (
@@ -26,8 +26,8 @@ from traceconv.readers.shared.lines import (
 from traceconv.readers.shared.numbers import count_of
 
 TAG = ":::MLLOG"
-_TASK = re.compile(r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?)\s*")
-_ENDING = re.compile(r"_(?:start|stop|begin|end)\Z")
+_TASK = lazy_regex(r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?)\s*")
+_ENDING = lazy_regex(r"_(?:start|stop|begin|end)\Z")
 _STEP_NAMES = ("epoch", "block")
 _STEP_KEYS = ("epoch_num", "first_epoch_num", "step_num", "step")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from traceconv.core.errors import InputError, OptionError
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.event_log import find
 from traceconv.readers.event_log.mapping import UNITS, parsed
 from traceconv.readers.event_log.records import batches
@@ -20,12 +21,12 @@ from traceconv.readers.shared.numbers import ISO_TIME, is_iso_time, times
 _SHARE = 0.8
 """Of the first records: so many must have a time."""
 
-_NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
-_WHOLE = re.compile(r"\d{1,9}", re.ASCII)
-_UNIT_END = re.compile(
+_NUMBER = lazy_regex(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE = lazy_regex(r"\d{1,9}", re.ASCII)
+_UNIT_END = lazy_regex(
     r"(?:[_.\- ]|\A)(s|sec|secs|seconds|ms|msec|us|usec|ns|nsec)\Z", re.IGNORECASE
 )
-_BRACKETS = re.compile(r"\s*\((\w+|[µμ]s)\)\Z")
+_BRACKETS = lazy_regex(r"\s*\((\w+|[µμ]s)\)\Z")
 _SPELLED = {"secs": "s", "seconds": "s"}
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
@@ -46,7 +47,7 @@ _PARTS = {"ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
           "message", "operat", "type")}  # fmt: skip
 """Parts of names that say so, too."""
 
-_SUMS = re.compile(
+_SUMS = lazy_regex(
     r"\b(?:total|sum|avg|average|mean|min|max|count|calls|ratio|percent|frequency)\b"
 )
 """Words of columns of tables of sums, which have no times of their own."""
@@ -56,15 +57,15 @@ _UNIX = range(1_420_000_000, 2_210_000_000)
 
 _UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 
-_UNSAFE = re.compile(r"[`'\"\\\x00-\x1f\x7f]")
+_UNSAFE = lazy_regex(r"[`'\"\\\x00-\x1f\x7f]")
 """No column that has one of these in its name is proposed: the message may be pasted."""
 
-_ONE_NUMBER = re.compile(r"\D*\d{1,7}\D*", re.ASCII)
+_ONE_NUMBER = lazy_regex(r"\D*\d{1,7}\D*", re.ASCII)
 """The name of a worker that has a number."""
 
-_RANK = re.compile(r"\W*\brank\W?\d{1,7}\b", re.ASCII | re.IGNORECASE)
+_RANK = lazy_regex(r"\W*\brank\W?\d{1,7}\b", re.ASCII | re.IGNORECASE)
 
-_LEVEL = re.compile(r"\W*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE|NOTICE)\b")
+_LEVEL = lazy_regex(r"\W*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE|NOTICE)\b")
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import csv
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import msgspec
 
 from traceconv.core.json_text import NOT_JSON
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.event_log.mapping import Binding, Bound
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import MAX_LINE_BYTES, OBJECT, Lines, text
@@ -25,7 +25,7 @@ from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
 BATCH_RECORDS = 32768
 """So many records are turned into columns at a time."""
 
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_JSON_NUMBER = lazy_regex(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _MAX_NUMBER = 40  # characters; anything longer is no number people mean
 
 
@@ -41,8 +41,7 @@ def batched(
         yield [number for number, _ in some], [record for _, record in some]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """How one log is laid out, and which of its records are selected.
 
     Attributes:
@@ -62,7 +61,7 @@ class Layout:
     log: str
     binding: Binding
     units: Mapping[str, str]
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = {}
     columns: tuple[str, ...] = ()
     delimiter: str = ""
     body: int = 0
@@ -77,8 +76,7 @@ class Layout:
         return self.settings.get("comment", "#")
 
 
-@dataclass
-class Batch:
+class Batch(msgspec.Struct):
     """Some records as columns of text.
 
     Attributes:
@@ -91,7 +89,7 @@ class Batch:
     lines: list[int]
     columns: dict[str, Sequence[str]]
     args: list[bytes]
-    broken_args: list[int] = field(default_factory=list)
+    broken_args: list[int] = []
 
     def __len__(self) -> int:
         return len(self.lines)

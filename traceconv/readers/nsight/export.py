@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
@@ -121,6 +120,8 @@ def _export(nsys: str, report: Path, database: Path, title: str) -> None:
     Raises:
         SourceError: see :func:`exported`.
     """
+    import subprocess
+
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true",
                "--output", str(database), str(report)]  # fmt: skip
     said = database.with_name("said")

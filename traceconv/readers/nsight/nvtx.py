@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Kind, Layer, OpClass
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import NAMELESS, TIMES, Report
@@ -33,11 +34,11 @@ TABLE = "NVTX_EVENTS"
 _NO_SCOPES = {"NVTX NCCL", "NVTX MPI"}
 """Lanes of libraries whose device work has lanes of its own, or who have none."""
 
-_DETAIL = re.compile(
+_DETAIL = lazy_regex(
     r", (op_id|seq|sizes|input_op_ids) = ([0-9]+|\[.*?\](?=, (?:op_id|seq|input_op_ids) = |\Z))"
 )
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_LINE = re.compile(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
+_NUMBER = lazy_regex(r"0|[1-9][0-9]{0,17}")
+_LINE = lazy_regex(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
 """A name and the two numbers that most operators have."""
 
 _AT_ONCE = 1 << 12

@@ -15,7 +15,6 @@ waited (:func:`process_names`): environments, command lines and user names are n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 
 from traceconv.core.model import I64
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
@@ -47,7 +47,7 @@ RANK_VARIABLES = (
 )
 """Environment variables that hold a rank; the first one set counts."""
 
-_MPI_RANK = re.compile(r"MPI Rank (\d{1,9})")
+_MPI_RANK = lazy_regex(r"MPI Rank (\d{1,9})")
 
 NVTX_THREAD_NAME = 39
 

@@ -13,7 +13,6 @@ taken as Hz.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
 from traceconv.readers.shared.gpu_kernels import note_devices
@@ -261,7 +261,7 @@ def _read(report: Report, table: str, library: Library) -> None:
 
 TABLE = "GPU_METRICS"
 
-_UNIT = re.compile(r"(.+)\[([^\[\]]+)\]\s*+")
+_UNIT = lazy_regex(r"(.+)\[([^\[\]]+)\]\s*+")
 _FASTEST_MHZ = 100_000
 
 

@@ -7,44 +7,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePosixPath
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.windows import joined_windows
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
 _MAGIC = b"\n\x051."
 _SIGNS = (
-    re.compile(rb'"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"[^{}\[\]]*"span_ind'),
-    re.compile(rb'"span_ind\w*"[^{}\[\]]*"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"'),
-    re.compile(rb'"tid"\s*:\s*"\d+\((?:Python|C\+\+)\)"'),
+    lazy_regex(rb'"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"[^{}\[\]]*"span_ind'),
+    lazy_regex(rb'"span_ind\w*"[^{}\[\]]*"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"'),
+    lazy_regex(rb'"tid"\s*:\s*"\d+\((?:Python|C\+\+)\)"'),
 )
-_NAMED = re.compile(r"\.paddle_trace\.(json|pb)(?:\.gz)?\Z")
-_WINDOW = re.compile(r"(.+)_time_\d{4}(?:_\d\d){5}_\d{6}\.paddle_trace\.(?:json|pb)(?:\.gz)?")
-_SUFFIXES = re.compile(r"(?:\.paddle_trace)?\.(?:json|pb)(?:\.gz)?\Z")
-_DEFAULT = re.compile(r"host_(.*)pid_(\d{1,18})", re.DOTALL)
+_NAMED = lazy_regex(r"\.paddle_trace\.(json|pb)(?:\.gz)?\Z")
+_WINDOW = lazy_regex(r"(.+)_time_\d{4}(?:_\d\d){5}_\d{6}\.paddle_trace\.(?:json|pb)(?:\.gz)?")
+_SUFFIXES = lazy_regex(r"(?:\.paddle_trace)?\.(?:json|pb)(?:\.gz)?\Z")
+_DEFAULT = lazy_regex(r"host_(.*)pid_(\d{1,18})", re.DOTALL)
 _RANKS = tuple(
-    re.compile(rf"(?<![a-z]){word}[_-]?(\d{{1,9}})") for word in ("rank", "trainer", "worker")
+    lazy_regex(rf"(?<![a-z]){word}[_-]?(\d{{1,9}})") for word in ("rank", "trainer", "worker")
 )
-_SPAN = re.compile(
+_SPAN = lazy_regex(
     rb'"pid"\s*:\s*(\d{1,18}), *"tid"\s*:\s*"[^"]*\((?:Python|C\+\+)\)"\s*,\s*'
     rb'"ts"\s*:\s*(\d{1,17}), *"dur"\s*:\s*(\d{1,12})'
 )
-_PROCESSES = re.compile(
+_PROCESSES = lazy_regex(
     rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
 )
-_OP = re.compile(rb'"cat"\s*:\s*"Op"')
-_FIRST = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
+_OP = lazy_regex(rb'"cat"\s*:\s*"Op"')
+_FIRST = lazy_regex(rb'"ts"\s*:\s*(\d{1,19})')
 
 
-@dataclass(frozen=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """What is known of one file without reading its events.
 
     Attributes:

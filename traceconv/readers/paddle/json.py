@@ -19,6 +19,7 @@ from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,
@@ -40,7 +41,7 @@ from traceconv.readers.shared.trace_events.python_decode import GOOD, nanosecond
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
 from traceconv.readers.shared.trace_events.timeline import Reading
 
-_SUFFIX = re.compile(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
+_SUFFIX = lazy_regex(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
 _UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
 _FLOAT_BITS = 22  # what a 32-bit float keeps of a duration, with one bit to spare
 
@@ -278,9 +279,9 @@ def _rest(args: dict[str, Any]) -> dict[str, Any]:
 
 _DAMAGE = ("malformed-record", "args-not-json", "skipped-bytes", "unknown-phase", "truncated")
 _PROBES = Probes(graph=(), type="")
-_SIDE = re.compile(r"(.*)\((Python|C\+\+)\)", re.DOTALL)
+_SIDE = lazy_regex(r"(.*)\((Python|C\+\+)\)", re.DOTALL)
 _SIDES = {"Python": What.PYTHON, "C++": What.NATIVE}
-_MAKER = re.compile(r".* \(([^()]+)\)", re.DOTALL)
+_MAKER = lazy_regex(r".* \(([^()]+)\)", re.DOTALL)
 _DEVICE = {"Kernel": What.KERNEL, "Memcpy": What.COPY, "Memset": What.COPY}
 _RUNTIME = "Runtime"
 

@@ -14,6 +14,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
 
@@ -244,7 +245,7 @@ def _device(place: str) -> str:
 PHASES = {"Forward": "forward", "Backward": "backward"}
 """Types of host events that are phases of a step, as ``Hints.phase_names`` calls them."""
 
-_FRACTION = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+_FRACTION = lazy_regex(r"\d{1,9}(?:\.\d{1,9})?")
 _CPU = {"Process Cpu Utilization": "process", "System Cpu Utilization": "system"}
 """Keys of the facts of a window, and the scope of ``Hints.cpu_percent`` each is for."""
 

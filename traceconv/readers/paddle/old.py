@@ -20,6 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
 from traceconv.io.temporary import named_temporary_file
@@ -178,8 +179,8 @@ def _args(event: Any) -> bytes:
     return b"{%b}" % b",".join(members) if members else b""
 
 
-_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
-_ROW = re.compile(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
+_TIME = lazy_regex(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
+_ROW = lazy_regex(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
 BLOCK_BYTES = 1 << 20
 
 

@@ -15,13 +15,13 @@ Source:     python/paddle/profiler/profiler_statistic.py and timer.py of PaddleP
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_LINES = 1_000_000
 """Longer logs are refused: the tables of a report are kept in memory."""
 
-_SIGNS = re.compile(
+_SIGNS = lazy_regex(
     rb"(?<!-)-{5,}+(?:Device|Overview|Model|Distribution|Operator|Kernel|Memory Manipulation"
     rb"|UserDefined|Memory) Summary-{5,}|(?<!=)={20,}+Perf Summary={20,}"
     rb"|batch_cost: \d+\.\d+ s ips: \d"

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import re
 
+from traceconv.core.patterns import lazy_regex
+
 Row = dict[str, str]
 
-_TITLE = re.compile(r"-{3,}(?P<title>[A-Z][A-Za-z ]+) Summary-{3,}\s*\Z")
-_RULE = re.compile(r"-{2,}(?:  -{2,})+\s*\Z")
-_THREAD = re.compile(r"-{3,}Thread: (?P<thread>.+?)(?<!-)-{3,}+\s*+\Z")
-_UNIT = re.compile(r"Time unit: (?P<unit>s|ms|us|ns)\s*\Z")
+_TITLE = lazy_regex(r"-{3,}(?P<title>[A-Z][A-Za-z ]+) Summary-{3,}\s*\Z")
+_RULE = lazy_regex(r"-{2,}(?:  -{2,})+\s*\Z")
+_THREAD = lazy_regex(r"-{3,}Thread: (?P<thread>.+?)(?<!-)-{3,}+\s*+\Z")
+_UNIT = lazy_regex(r"Time unit: (?P<unit>s|ms|us|ns)\s*\Z")
 _FIVE = ("Total", "Avg", "Max", "Min", "Ratio(%)")
 _NAMES = ("Event Type", "Device", "")
 """Headings of the first column, which is called Name here."""
 
-_PERF = re.compile(r"=+Perf Summary=+\s*\Z")
-_RATIO = re.compile(r"Reader Ratio: (?P<ratio>[\d.]+)%\s*\Z")
-_IPS = re.compile(r"Time Unit: s, IPS Unit: (?P<unit>.+)\Z")
-_COST = re.compile(
+_PERF = lazy_regex(r"=+Perf Summary=+\s*\Z")
+_RATIO = lazy_regex(r"Reader Ratio: (?P<ratio>[\d.]+)%\s*\Z")
+_IPS = lazy_regex(r"Time Unit: s, IPS Unit: (?P<unit>.+)\Z")
+_COST = lazy_regex(
     r"\|\s*(?P<measure>reader_cost|batch_cost|ips)\s*"
     r"\|\s*(?P<avg>[\d.]+)\s*\|\s*(?P<max>[\d.]+)\s*\|\s*(?P<min>[\d.]+)\s*\|\s*\Z"
 )
-_STEP = re.compile(
+_STEP = lazy_regex(
     r"(?P<prefix>.*?)(?<!\s)\s*+(?:reader_cost: (?P<reader>\d+\.\d+) s )?"
     r"batch_cost: (?P<batch>\d+\.\d+) s ips: (?P<ips>\d+\.\d+) (?P<unit>\S++)\s*+\Z"
 )

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
 from traceconv.io.temporary import named_temporary_file
@@ -38,19 +39,19 @@ MAX_LINE_BYTES = 1 << 20
 MAX_NAME_LINES = 64
 """A name may hold line breaks; so many lines at most."""
 
-_NAME = re.compile(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
-_BEGINS = re.compile(rb'[ \t]*"name": "')
+_NAME = lazy_regex(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
+_BEGINS = lazy_regex(rb'[ \t]*"name": "')
 _END = rb"[ \t]*+,?+[ \t]*+\r?\n?"
-_TEXT = re.compile(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("' + _END + rb")\Z", re.DOTALL)
-_NOT_A_NUMBER = re.compile(
+_TEXT = lazy_regex(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("' + _END + rb")\Z", re.DOTALL)
+_NOT_A_NUMBER = lazy_regex(
     rb'(?<=": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?(?=' + _END + rb"\Z)", re.IGNORECASE
 )
-_CLEAN_NAME = re.compile(rb'"name": "[^"\\\x00-\x1f]*"[,\r\n]')
-_CLEAN_RECORD = re.compile(rb'"name": "[^"\\\x00-\x1f]*", "pid": ')
-_CLEAN_STACK = re.compile(rb'"callstack": "(?:[^"\\\n]|\\["\\/bfnrt])*+"[,\r\n]')
-_SUSPECT = re.compile(rb'": [+-]?(?:nan|inf)|\n[ \t]*"\d+": "', re.IGNORECASE)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
+_CLEAN_NAME = lazy_regex(rb'"name": "[^"\\\x00-\x1f]*"[,\r\n]')
+_CLEAN_RECORD = lazy_regex(rb'"name": "[^"\\\x00-\x1f]*", "pid": ')
+_CLEAN_STACK = lazy_regex(rb'"callstack": "(?:[^"\\\n]|\\["\\/bfnrt])*+"[,\r\n]')
+_SUSPECT = lazy_regex(rb'": [+-]?(?:nan|inf)|\n[ \t]*"\d+": "', re.IGNORECASE)
+_CONTROL = lazy_regex(rb"[\x00-\x1f]")
+_ESCAPE = lazy_regex(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 
 
 class Repaired:

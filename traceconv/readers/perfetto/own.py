@@ -21,6 +21,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, TITLES, Capture, Kind, Layer, OpClass, Track
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
     INSTANT,
@@ -54,7 +55,7 @@ from traceconv.readers.shared.gpu_kernels import step_number
 _RANK_BITS = 40
 """Ids of arrows have the rank above so many bits."""
 
-_MODEL = re.compile(rb'"[Mm]odel [Ii]d":(\d{1,9})[,}]')
+_MODEL = lazy_regex(rb'"[Mm]odel [Ii]d":(\d{1,9})[,}]')
 """The graph of a task of an NPU, in its arguments."""
 
 _OPS = {op.name.lower(): op for op in OpClass}
@@ -211,8 +212,7 @@ def _take_hints(into: HintsBuilder, stated: Mapping[str, Any]) -> None:
         if type(value) is not type(known) or not _is_hint(name, value):
             continue
         if name in ("device_memory_bytes", "device_names"):
-            digits = re.compile("[0-9]{1,18}").fullmatch
-            value = {int(device): said for device, said in value.items() if digits(device)}
+            value = {int(n): said for n, said in value.items() if re.fullmatch("[0-9]{1,18}", n)}
         setattr(into, name, value)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.perfetto.tracks import ROOT, Described, Descriptors, Key
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -64,12 +65,12 @@ _SORTS = {
 _STAGES = {"kernel": Sort.KERNEL, "memcpy": Sort.COPY, "memset": Sort.COPY}
 """By the name of a GPU packet's stage; all others are no work."""
 
-_DEVICE = re.compile(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
+_DEVICE = lazy_regex(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
 """Names of tracks of a device; ``Startup.GPU.LoadTime`` of a browser is none."""
-_STREAM_THREAD = re.compile(r"stream\W*\d+", re.IGNORECASE)
-_COPY = re.compile(r"MEMORY_COPY_|Memcpy|Memset|__amd_rocclr_(?:copy|fill)Buffer", re.IGNORECASE)
+_STREAM_THREAD = lazy_regex(r"stream\W*\d+", re.IGNORECASE)
+_COPY = lazy_regex(r"MEMORY_COPY_|Memcpy|Memset|__amd_rocclr_(?:copy|fill)Buffer", re.IGNORECASE)
 
-RANK = re.compile(r"(?<![a-z])rank[ _-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+RANK = lazy_regex(r"(?<![a-z])rank[ _-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 """The rank in the name of a process or thread."""
 
 _ON_DEVICE = (Sort.KERNEL, Sort.COLLECTIVE, Sort.COPY, Sort.STREAM)

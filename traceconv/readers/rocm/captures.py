@@ -5,17 +5,19 @@ One run may lie side by side in several forms: databases are preferred, then JSO
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 from traceconv.readers.shared.lines import rank_in_path
@@ -27,26 +29,25 @@ if TYPE_CHECKING:
 
 DATABASE, JSON, CSV = "db", "json", "csv"
 
-_RESULTS = re.compile(r"(.*?)_?results\.(?:db|json|pftrace)(?:\.gz)?")
+_RESULTS = lazy_regex(r"(.*?)_?results\.(?:db|json|pftrace)(?:\.gz)?")
 _KINDS = (
     r"(?:hip|hip_runtime|hip_compiler|hsa|hsa_core|marker|rccl|rocdecode|rocjpeg|ompt|kfd)_api|"
     r"kernel|memory_copy|memory_allocation|scratch_memory"
 )
-_TABLE = re.compile(
+_TABLE = lazy_regex(
     rf"(?:(.*?)_)?((?:{_KINDS})_trace|counter_collection|agent_info|(?:{_KINDS}|domain)_stats)"
     r"\.csv(?:\.gz)?"
 )
-_SIGN = re.compile(
+_SIGN = lazy_regex(
     rb'^(?:\xef\xbb\xbf)?(?=[^\n]*"?Start_Timestamp"?)(?=[^\n]*"?(?:Kernel_Name|Function|Direction|'
     rb'Operation|Counter_Name)"?)[^\n]*"?End_Timestamp'
 )
-_AGENTS = re.compile(rb'^(?:\xef\xbb\xbf)?"?Node_Id"?,')
-_SUMS = re.compile(rb'^(?:\xef\xbb\xbf)?"?Name"?,"?Calls"?,')
-_TOOL = re.compile(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+_AGENTS = lazy_regex(rb'^(?:\xef\xbb\xbf)?"?Node_Id"?,')
+_SUMS = lazy_regex(rb'^(?:\xef\xbb\xbf)?"?Name"?,"?Calls"?,')
+_TOOL = lazy_regex(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """What a capture is read from.
 
     Attributes:
@@ -64,15 +65,14 @@ class Form:
     agents: str = ""
 
 
-@dataclass
-class _Set:
+class _Set(msgspec.Struct):
     """Files of one folder that share the beginning of their names."""
 
-    databases: list[str] = field(default_factory=list)
-    json: list[str] = field(default_factory=list)
-    tables: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)  # of the same run, and not read
-    headless: list[str] = field(default_factory=list)  # tables by name, without their headings
+    databases: list[str] = []
+    json: list[str] = []
+    tables: list[str] = []
+    others: list[str] = []  # of the same run, and not read
+    headless: list[str] = []  # tables by name, without their headings
 
 
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:

@@ -8,7 +8,6 @@ table of devices is beside them.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns
 from traceconv.io.sources import Source
 from traceconv.readers.rocm.process import (
@@ -34,7 +34,7 @@ from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.numbers import INT32_MAX
 
 _MOST_PROCESSES = 4096
-_DIGITS = re.compile(r"(\d{1,9})\s*\Z")
+_DIGITS = lazy_regex(r"(\d{1,9})\s*\Z")
 
 
 def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:

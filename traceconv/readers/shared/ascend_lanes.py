@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 # -- what tasks, steps and overlap slices are, by their names -------------------------------------
@@ -55,7 +56,7 @@ COPY_DIRECTIONS = {
 }  # fmt: skip
 """What CANN calls its copies, by the number in its records."""
 
-_KINDS = re.compile(
+_KINDS = lazy_regex(
     r"(?P<copy>(?:MEMCPY|MEMSET|REDUCE|RDMA|SDMA|PCIE_DMA)(?:_[A-Z0-9]+)*)"
     r"|(?P<wait>(?:EVENT|NOTIFY|WRITE_VALUE|MEM_WAIT|MEM_WRITE|BARRIER)(?:_[A-Z0-9]+)*"
     r"|Notify (?:Wait|Record)|Write Value)"
@@ -71,20 +72,20 @@ _KIND_OPS = {
     "other": OpClass.OTHER,
 }
 
-_TRANSFERS = re.compile(
+_TRANSFERS = lazy_regex(
     r"Memcpy|Reduce_Inline|Reduce_TBE|Notify[_ ](?:Wait|Record)|RDMA_?Send|Write[_ ]Value|SDMA"
 )
 
 _STEP_NAMES: tuple[tuple[re.Pattern[str], OpClass], ...] = (
-    (re.compile(r"(?:Model (?P<graph>\d{1,18}) )?Iteration (?P<step>\d{1,18})"), OpClass.ITERATION),
+    (lazy_regex(r"(?:Model (?P<graph>\d{1,18}) )?Iteration (?P<step>\d{1,18})"), OpClass.ITERATION),
     (
-        re.compile(r"Model ID: ?(?P<graph>\d{1,18}) Iteration ID: ?(?P<step>\d{1,18})"),
+        lazy_regex(r"Model ID: ?(?P<graph>\d{1,18}) Iteration ID: ?(?P<step>\d{1,18})"),
         OpClass.ITERATION,
     ),
-    (re.compile(r"(?P<step>\d{1,18})"), OpClass.ITERATION),
-    (re.compile(r"FP_BP Time (?P<step>\d{1,18})"), OpClass.FP_BP),
-    (re.compile(r"Iteration Refresh (?P<step>\d{1,18})"), OpClass.TAIL),
-    (re.compile(r"Reduce_(?P<step>\d{1,18})_\d+"), OpClass.REDUCE),
+    (lazy_regex(r"(?P<step>\d{1,18})"), OpClass.ITERATION),
+    (lazy_regex(r"FP_BP Time (?P<step>\d{1,18})"), OpClass.FP_BP),
+    (lazy_regex(r"Iteration Refresh (?P<step>\d{1,18})"), OpClass.TAIL),
+    (lazy_regex(r"Reduce_(?P<step>\d{1,18})_\d+"), OpClass.REDUCE),
 )
 
 OVERLAP_LANES: dict[str, tuple[int, OpClass]] = {
@@ -129,7 +130,7 @@ def step_named(name: str) -> Named | None:
     return None
 
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_PROFILER_STEP = lazy_regex(r"ProfilerStep#(\d{1,18})")
 
 
 def host_named(name: str) -> Named | None:
@@ -150,13 +151,13 @@ def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None
 
 # -- where lanes are shown ------------------------------------------------------------------------
 
-_RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d{1,18})", re.DOTALL)
-_STREAM = re.compile(r"(?:Logic )?Stream ?#?(\d{1,18})")
-_MODEL = re.compile(r"(?:Step Trace ?\()?Model ID: ?(\d{1,18})\)?")
-_GROUP = re.compile(r"(Group .+?) Communication", re.DOTALL)
-_NUMBER = re.compile(r"-?\d{1,18}")
-_PLANE = re.compile(r"Plane ?\d+")
-_DEVICE = re.compile(r"NPU ?(\d{1,18})")
+_RANK_SUFFIX = lazy_regex(r"(.+) Rank ?(\d{1,18})", re.DOTALL)
+_STREAM = lazy_regex(r"(?:Logic )?Stream ?#?(\d{1,18})")
+_MODEL = lazy_regex(r"(?:Step Trace ?\()?Model ID: ?(\d{1,18})\)?")
+_GROUP = lazy_regex(r"(Group .+?) Communication", re.DOTALL)
+_NUMBER = lazy_regex(r"-?\d{1,18}")
+_PLANE = lazy_regex(r"Plane ?\d+")
+_DEVICE = lazy_regex(r"NPU ?(\d{1,18})")
 
 _ALIASES = {"PCle": "PCIe"}
 _COMMUNICATION = ("HCCL", "Communication")

@@ -8,9 +8,10 @@ library as a whole: what a library computes on one device is not communication.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import NamedTuple
+
+from traceconv.core.patterns import lazy_regex
 
 OTHER_LIBRARY = "Communication"
 """Heads the lanes of kernels that communicate by the user's own words only."""
@@ -115,8 +116,8 @@ LIBRARIES = (
 )
 """Every library that is known, what is more specific first."""
 
-_EVERY = re.compile("|".join(f"(?P<l{i}>{one.pattern})" for i, one in enumerate(LIBRARIES)))
-_EACH = [re.compile(one.pattern) for one in LIBRARIES]
+_EVERY = lazy_regex("|".join(f"(?P<l{i}>{one.pattern})" for i, one in enumerate(LIBRARIES)))
+_EACH = [lazy_regex(one.pattern) for one in LIBRARIES]
 
 
 def library_of(name: str) -> Library | None:

@@ -18,20 +18,21 @@ from typing import Any
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import library_of
 from traceconv.readers.shared.trace_events.contract import Lane, Named, Names, Placed
 
 MAX_DEVICES = 256
 """The memory of further devices of a machine is not noted."""
 
-STEP_NAME = re.compile(
+STEP_NAME = lazy_regex(
     r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
     re.IGNORECASE,
 )
 """Names of host ranges that are a training step, and its number."""
 
 
-_TRANSFER = re.compile(r"dma_request\b|__amd_rocclr_(?:copy|fill)")
+_TRANSFER = lazy_regex(r"dma_request\b|__amd_rocclr_(?:copy|fill)")
 """What MTIA's profiler calls a transfer, among its kernels; and kernels of ROCm's runtime."""
 
 
@@ -70,7 +71,7 @@ def note_devices(hints: HintsBuilder, devices: Any) -> None:
             hints.device_names.setdefault(number, name[:100])
 
 
-_STREAM = re.compile(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
+_STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel")
 _WAITS = ("cuda_sync", "cuda_event")

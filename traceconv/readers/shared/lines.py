@@ -17,6 +17,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_names import rank_in_name
 from traceconv.readers.shared.arguments import objects
 
@@ -30,7 +31,7 @@ Report = Callable[[str, str], None]
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 """Parses one JSON object, its values left as they are written."""
 
-_RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
+_RANK_WORD = lazy_regex(r"rank[_\-. ]?\d", re.IGNORECASE)
 
 
 def text(raw: msgspec.Raw | bytes) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from traceconv.core.clock import INT64_MAX, decimal_ns
 from traceconv.core.model import I64
+from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,14 +39,14 @@ ISO = "iso"
 ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,18})?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?"
 """Regular expression of such a time."""
 
-_ISO_PARTS = re.compile(
+_ISO_PARTS = lazy_regex(
     r"\s*(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,18}))?"
     r"(?: ?(?:([Zz]|UTC)|([+-])(\d\d)(?::?(\d\d))?))?\s*",
     re.ASCII,
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 
-_POINT = re.compile(r"\s*([0-9]{1,19})\.0*\s*")
+_POINT = lazy_regex(r"\s*([0-9]{1,19})\.0*\s*")
 
 
 class Times(msgspec.Struct, frozen=True):

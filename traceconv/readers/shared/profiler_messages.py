@@ -5,15 +5,15 @@ A quotation is the first line, shortened; paths in it are left out, as they name
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.patterns import lazy_regex
 
 LONGEST = 160
 """Characters of a quotation."""
 
-_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\\/][^\\/\s:'\",;]+){2,}[\\/]?")
+_PATH = lazy_regex(r"(?:[A-Za-z]:)?(?:[\\/][^\\/\s:'\",;]+){2,}[\\/]?")
 
 
 def book_messages(

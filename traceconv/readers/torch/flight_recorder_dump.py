@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -14,17 +13,18 @@ from traceconv.core.errors import ClockError, MalformedInputError
 from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
 from traceconv.readers.torch.kineto.header import members_of
 from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, load
 
-_OBJECT = re.compile(r'\{\s*"')
+_OBJECT = lazy_regex(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
 """Times its length that damaged text is looked at; bytes counted for an error without a place."""
 
-_ENTRIES = re.compile(rb'"entries"\s*:\s*\[')
+_ENTRIES = lazy_regex(rb'"entries"\s*:\s*\[')
 
 _CREATED, _STARTED, _COMPLETED = (
     "time_created_ns",
@@ -32,7 +32,7 @@ _CREATED, _STARTED, _COMPLETED = (
     "time_discovered_completed_ns",
 )
 _PICKLE = b"\x80"
-_CONFIG = re.compile(rb'(?<!\\)"pg_config"\s*+:\s*+\{')
+_CONFIG = lazy_regex(rb'(?<!\\)"pg_config"\s*+:\s*+\{')
 _WORLD = "default_pg"
 _LONGEST = 16 << 20
 """Bytes of a dump that are looked at for its groups; the buffer of usual length makes 2 MB."""

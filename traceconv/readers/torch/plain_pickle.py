@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -78,15 +77,14 @@ class Cut(ValueError):
         self.values = values
 
 
-@dataclass
-class _Machine:
+class _Machine(msgspec.Struct):
     """The stack and what was put aside."""
 
     data: Any
     at: int = 0
-    stack: list[Any] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
 
     # -- bytes -------------------------------------------------------------------------------
 

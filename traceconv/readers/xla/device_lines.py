@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Layer, Mask, OpClass
 from traceconv.core.ordering import factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 COLLECTIVES = "XLA Collectives"
 """Heads the lanes of collectives that are operations of XLA."""
 
-COPIES = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+COPIES = lazy_regex(r"mem(?:cpy|set)", re.IGNORECASE)
 """How names of copies and fills on a stream begin."""
 
 
@@ -192,7 +193,7 @@ def _number(name: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else -1
 
 
-_STREAM_NUMBER = re.compile(r"Stream #(-?\d{1,18})")
+_STREAM_NUMBER = lazy_regex(r"Stream #(-?\d{1,18})")
 
 
 def stream_name(name: str) -> str:

@@ -12,18 +12,17 @@ one, within the same region of work. What tells is, in this order:
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, Mask
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.pairing import latest
 
-_CALL = re.compile(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
-_FUNCTION = re.compile(r"PjitFunction\((.+)\)")
+_CALL = lazy_regex(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
+_FUNCTION = lazy_regex(r"PjitFunction\((.+)\)")
 UNKNOWN, BEFORE = -1, -2
 """Instead of a call: nothing tells, and the program was launched before the recording began."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.protobuf_wire import LENGTH, VARINT, Cut, Damaged, fields
 from traceconv.readers.xla.space import Plane
 from traceconv.readers.xla.wire import fields_of, parts_of
@@ -46,8 +47,8 @@ _CONTAINERS = frozenset(("while", "conditional", "call"))
 _UNDECIDED = frozenset(("async", "async-update", "fusion", "custom-call", ""))
 """Words that do not say what is done."""
 
-_NUMBERED = re.compile(r"\d+|clone|remat\d*")
-_PHASE = re.compile(r"-(start|done)\Z")
+_NUMBERED = lazy_regex(r"\d+|clone|remat\d*")
+_PHASE = lazy_regex(r"-(start|done)\Z")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def operation(category: str, opcode: str, name: str) -> Operation:
 _MODULE, _MODULE_NAME, _COMPUTATIONS, _INSTRUCTIONS = 1, 1, 3, 2
 _NAME, _OPCODE, _GROUPS, _DEVICE_LIST = 1, 2, 49, 87
 
-_PROGRAM = re.compile(r"(.*)\((-?\d{1,18})\)\Z", re.DOTALL)
+_PROGRAM = lazy_regex(r"(.*)\((-?\d{1,18})\)\Z", re.DOTALL)
 _MOST_DEVICES = 1 << 16
 
 

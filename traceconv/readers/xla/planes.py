@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 
+from traceconv.core.patterns import lazy_regex
+
 
 class Kind(Enum):
     """What a plane is."""
@@ -36,12 +38,12 @@ class LineKind(IntEnum):
     COUNTER = 8
 
 
-_DEVICE = re.compile(r"/device:([A-Za-z]+):(\d{1,18})(?: (.+))?")
-_CHIP = re.compile(r"#Chip\b.*?\b(?:TPU|GPU) ?(\d{1,18})\b.*", re.DOTALL)
+_DEVICE = lazy_regex(r"/device:([A-Za-z]+):(\d{1,18})(?: (.+))?")
+_CHIP = lazy_regex(r"#Chip\b.*?\b(?:TPU|GPU) ?(\d{1,18})\b.*", re.DOTALL)
 _RUNTIMES = ("/host:CUPTI", "/host:ROCTRACER", "/host:TPU-runtime")
 _NOTES = ("/host:metadata", "Task Environment", "/host:__ScopeRangeCallStack__")
 _THREADS = ("/host:CPU", "/host:python-tracer")
-_STREAM = re.compile(r"Stream #-?\d+")
+_STREAM = lazy_regex(r"Stream #-?\d+")
 
 _TPU_LINES = {
     "Steps": LineKind.STEPS,

@@ -17,18 +17,18 @@ Source:     as :mod:`traceconv.readers.xla.xplane`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.lines import rank_in_path
 
 _NAMES = (".json", ".json.gz", ".trace")
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_PROCESS = re.compile(
+_EVENTS = lazy_regex(rb'"traceEvents"\s*:\s*\[')
+_PROCESS = lazy_regex(
     rb'"process_name"\s*,\s*"args"\s*:\s*\{\s*"name"\s*:\s*"(?:/host:CPU|/device:(?:TPU|GPU):\d+)"'
 )
 

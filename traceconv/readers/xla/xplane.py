@@ -39,6 +39,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
     from traceconv.readers.xla.space import Space
 
 _NAMED = ".xplane.pb"
-_RUN = re.compile(r"(.*?)plugins/profile/[^/]+/([^/]+)", re.DOTALL)
-_WORKER = re.compile(r"-w-(\d{1,6})(?:\D|\Z)")
-_BESIDE = re.compile(
+_RUN = lazy_regex(r"(.*?)plugins/profile/[^/]+/([^/]+)", re.DOTALL)
+_WORKER = lazy_regex(r"-w-(\d{1,6})(?:\D|\Z)")
+_BESIDE = lazy_regex(
     r"(?:perfetto_trace\.json\.gz|ALL_HOSTS\..*|.*\.SSTABLE|.*\.(?:op_stats|hlo_proto)[^/]*\.pb|"
     r".*\.(?:trace|memory_profile)\.json\.gz|"
     r".*\.(?:input_pipeline|overview_page|kernel_stats|tensorflow_stats|memory_profile)\.pb)"

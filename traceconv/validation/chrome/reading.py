@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from array import array
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.streams import Progress
 from traceconv.validation.container import BOM, Buffer, followed, unheard
 from traceconv.validation.lenient import (
@@ -35,14 +35,14 @@ _EXACT_US = (1 << 52) / 1000
 
 NO_DURATION = _INT64 - 1
 
-_GAP = re.compile(r"[ \t\n\r]*(?:,[ \t\n\r]*)?")
-_KEY_GAP = re.compile(r"[\s,]*")
-_BAD_BYTES = re.compile("[\udc80-\udcff]")
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
-_FRACTION = re.compile(r"\.0*[1-9]")
-_TS = re.compile(r'"ts"\s*:\s*(-?[0-9.]+)')
-_HEX = re.compile(r"\s*[+-]?(?:0[xX])?[0-9a-fA-F]+")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_GAP = lazy_regex(r"[ \t\n\r]*(?:,[ \t\n\r]*)?")
+_KEY_GAP = lazy_regex(r"[\s,]*")
+_BAD_BYTES = lazy_regex("[\udc80-\udcff]")
+_CONTROL = lazy_regex("[\x00-\x1f\x7f]")
+_FRACTION = lazy_regex(r"\.0*[1-9]")
+_TS = lazy_regex(r'"ts"\s*:\s*(-?[0-9.]+)')
+_HEX = lazy_regex(r"\s*[+-]?(?:0[xX])?[0-9a-fA-F]+")
+_DECIMAL = lazy_regex(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _KNOWN = frozenset("BEXbneiIRstfCMT")
 
 Id = int | str

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.model import I32, I64, Args
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.perfetto_fields import (
     OWN_FIELD,
     DebugAnnotation,
@@ -205,8 +206,8 @@ _JSON = json.JSONDecoder(
     strict=False,
 )
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_UNUSUAL = re.compile(rb"[\\\x00-\x1f]")
+_STRING = lazy_regex(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_UNUSUAL = lazy_regex(rb"[\\\x00-\x1f]")
 
 
 def _parsed(raw: bytes) -> _Object | None:

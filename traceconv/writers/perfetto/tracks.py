@@ -19,6 +19,7 @@ import numpy as np
 
 from traceconv.core.errors import OutputError
 from traceconv.core.model import I64, Capture, Layer, Mask, Trace, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.perfetto_fields import (
     CounterDescriptor,
     ProcessDescriptor,
@@ -88,7 +89,7 @@ TIMELINE, ALL_RANKS = "Timeline", "All ranks"
 _BETWEEN = " \u00b7 "
 """Stands between the name of a group that is not drawn and that of its one row."""
 
-_THREAD = re.compile(r"Thread ([1-9][0-9]{0,18})(?: \((.+)\))?")
+_THREAD = lazy_regex(r"Thread ([1-9][0-9]{0,18})(?: \((.+)\))?")
 
 
 _SEVERAL = frozenset(("chrome_json",))

@@ -6,15 +6,16 @@ whole columns at a time possible. What fields there are says :mod:`traceconv.cor
 
 from __future__ import annotations
 
-import re
 import struct
 from functools import lru_cache
+
+from traceconv.core.patterns import lazy_regex
 
 from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING
 from traceconv.core.protobuf import varint_bytes
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
-SURROGATES = re.compile("[\ud800-\udfff]")
+SURROGATES = lazy_regex("[\ud800-\udfff]")
 """Halves of pairs; alone they are characters UTF-8 has no bytes for."""
 
 

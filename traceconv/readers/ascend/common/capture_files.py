@@ -7,23 +7,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import cache
 from itertools import takewhile
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 
-if TYPE_CHECKING:
-    pass
-
-
-PROF = re.compile(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
+PROF = lazy_regex(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""
 
 _TABLES = (
@@ -81,10 +77,13 @@ _CAPTURE = (
 )
 
 
-@cache
 def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One of several; compiled when first looked for, as that takes a millisecond each."""
-    return re.compile("|".join(f"(?:{p})" for p in patterns))
+    """One of several."""
+    return lazy_regex("|".join(f"(?:{p})" for p in patterns))
+
+
+_CAPTURE_FILE, _DERIVED_FILE = _any(_CAPTURE), _any(_DERIVED)
+_PROF_FILES = _any(_IN_PROF), _any(_OUTPUT)
 
 
 def below(ordered: Sequence[str], folder: str) -> Sequence[str]:
@@ -161,7 +160,7 @@ def is_capture_folder(folder: str) -> bool:
 
 def is_capture_file(relative: str) -> bool:
     """Whether a file of a ``*_ascend_*`` folder is one of those its profilers write."""
-    return _any(_CAPTURE).fullmatch(relative) is not None
+    return _CAPTURE_FILE.fullmatch(relative) is not None
 
 
 def is_framework_database(name: str) -> bool:
@@ -171,14 +170,14 @@ def is_framework_database(name: str) -> bool:
 
 def is_prof_file(relative: str) -> bool:
     """Whether a file of a PROF folder is one of those CANN writes."""
-    return any(_any(p).fullmatch(relative) for p in (_IN_PROF, _OUTPUT))
+    return any(p.fullmatch(relative) for p in _PROF_FILES)
 
 
 def derived_rank(relative: str) -> int | None:
     """The rank of a file of MindSpore before 2.4: -1 if its name has none, None if it is no file of
     its ``profiler`` folder.
     """
-    match = _any(_DERIVED).fullmatch(relative)
+    match = _DERIVED_FILE.fullmatch(relative)
     if match is None:
         return None
     return next((int(rank) for rank in match.groups() if rank), -1)

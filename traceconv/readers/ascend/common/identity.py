@@ -19,6 +19,7 @@ from traceconv.core.clock import Anchor, Domain, are_unix_us, to_ns
 from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
 from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
 from traceconv.readers.shared.numbers import whole_number
@@ -38,15 +39,18 @@ _SIZES = {
 _MOST_RANKS = 1 << 24
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
-_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
-_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d{1,18}))?\.json")
-_STRATEGY = re.compile(r"parallel_strategy_(\d{1,18})\.json")
-_STRATEGY_HEAD = re.compile(r'\s*\{\s*"config"\s*:\s*(?=\{)')
-_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d{1,18})\.db")
-_INFO_JSON = re.compile(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?")
-_WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
-_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,18})")
-_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d{1,18})(?=[_/]|$)", re.IGNORECASE)
+_STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
+_PROFILER_INFO = lazy_regex(r"profiler_info(?:_(\d{1,18}))?\.json")
+_STRATEGY = lazy_regex(r"parallel_strategy_(\d{1,18})\.json")
+_STRATEGY_HEAD = lazy_regex(r'\s*\{\s*"config"\s*:\s*(?=\{)')
+_DATABASE = lazy_regex(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d{1,18})\.db")
+_INFO_JSON = lazy_regex(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?")
+_PROF_FACTS = lazy_regex(
+    r"(?:^|/)(?:device_(?P<d>\d{1,18})/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
+)
+_WORKER = lazy_regex(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
+_HOST_PID = lazy_regex(r"(?P<host>.+)_(?P<pid>\d{1,18})")
+_FOLDER_RANK = lazy_regex(r"(?:^|/)rank_?(\d{1,18})(?=[_/]|$)", re.IGNORECASE)
 
 
 def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
@@ -344,12 +348,9 @@ class Identity(msgspec.Struct):
         Args:
             device: only this device's; -1 for any.
         """
-        wanted = re.compile(
-            r"(?:^|/)(?:device_(?P<d>\d{1,18})/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
-        )
         found = []
         for name in names:
-            match = wanted.search(name)
+            match = _PROF_FACTS.search(name)
             if match and match.end() == len(name):
                 of = int(match["d"]) if match["d"] else -1
                 if device < 0 or of in (-1, device):

@@ -8,7 +8,6 @@ tasks.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import (
     Columns,
@@ -262,7 +262,7 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
 _COMMUNICATION = 5500
 """The number of this kind of call in ENUM_API_TYPE; its name changed over time."""
 
-_ADDRESS = re.compile(r"%|\d\.\d+\.\d+\.\d|\A\d{6,}\Z")
+_ADDRESS = lazy_regex(r"%|\d\.\d+\.\d+\.\d|\A\d{6,}\Z")
 """Names of groups made from the addresses of hosts, or hashed."""
 
 _NO_PLANE = 4294967295

@@ -23,7 +23,6 @@ Source: the tables' own columns, read by name; CANN's guide to the msprof databa
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -35,6 +34,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 # -- databases, and what they hold ------------------------------------------------------------
 
-_NAMED = re.compile(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
+_NAMED = lazy_regex(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
 _OTHER_KINDS = (
     ".json", ".csv", ".txt", ".gz", ".log", ".done", ".pftrace", ".xlsx", ".html", ".md", ".py",
     "-wal", "-shm",

@@ -19,7 +19,6 @@ host's steady clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +30,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
 from traceconv.readers.ascend.common.identity import describe
@@ -60,7 +60,7 @@ from traceconv.readers.shared.windows import check_clock
 
 # -- lanes of the display file --------------------------------------------------------------------
 
-_STREAM = re.compile(r"(?:Stream ?#?)?(\d{1,18})")
+_STREAM = lazy_regex(r"(?:Stream ?#?)?(\d{1,18})")
 _STEPS, _SCOPES, _GPU_OPS, _HOST_OPS = "100000", "100001", "100002", "100003"
 _OVERLAP = {
     "7999": (0, "Merged Computation Op", OpClass.COMPUTING),
@@ -68,7 +68,7 @@ _OVERLAP = {
     "8001": (1, "Merged Communication Op", OpClass.COMMUNICATION),
     "8002": (3, "Free Time", OpClass.FREE),
 }
-_QUEUE = re.compile(r"(?:.*/)?(?:GetNext|InitData)[^/]*")
+_QUEUE = lazy_regex(r"(?:.*/)?(?:GetNext|InitData)[^/]*")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import msgspec
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
@@ -48,7 +49,7 @@ class Kind(StrEnum):
 
 
 _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
-    (re.compile(pattern), kind)
+    (lazy_regex(pattern), kind)
     for pattern, kind in (
         (r"(?:ascend_|gpu_)?timeline_display_\d+\.json", Kind.DISPLAY),
         (r"output_timeline_data_\d+\.txt", Kind.OPERATORS),
@@ -61,12 +62,12 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"(?:device_queue|dataset_iterator)_profiling_\d+\.txt", Kind.QUEUE),
     )
 )
-_HOST_FILE = re.compile(r"(?:timeline|host_info|host_memory|dataset)_(\d{1,18})\.(?:json|csv)")
-_HOST_HEAD = re.compile(rb'"parent_pid"|^(?:\xef\xbb\xbf)?(?:tid,pid,parent_pid,|Operation,Stage,)')
-_PACKED = re.compile(r"\.gz$")
-_IDENTITY = re.compile(r"profiler_info_\d+\.json|min_cycle_counter_\d+\.txt")
-_BEFORE_2_4 = re.compile(rb'"(?:context_mode|parallel_mode)"')
-_RAW = re.compile(rf"(?:(?P<folder>.*?)/)?(?:JOB[^/]*|{PROF.pattern})/")
+_HOST_FILE = lazy_regex(r"(?:timeline|host_info|host_memory|dataset)_(\d{1,18})\.(?:json|csv)")
+_HOST_HEAD = lazy_regex(rb'"parent_pid"|^(?:\xef\xbb\xbf)?(?:tid,pid,parent_pid,|Operation,Stage,)')
+_PACKED = lazy_regex(r"\.gz$")
+_IDENTITY = lazy_regex(r"profiler_info_\d+\.json|min_cycle_counter_\d+\.txt")
+_BEFORE_2_4 = lazy_regex(rb'"(?:context_mode|parallel_mode)"')
+_RAW = lazy_regex(rf"(?:(?P<folder>.*?)/)?(?:JOB[^/]*|{PROF.pattern})/")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -190,8 +191,8 @@ UNIX = Anchor(Domain.UNIX, evidence="Unix time stamps")
 STEADY = Anchor(Domain.MONOTONIC, evidence="ms of the host's steady clock")
 
 _PREFERENCE = ("ascend_", None, "gpu_")
-_DISPLAY = re.compile(r"(ascend_|gpu_)?timeline_display")
-_HOST_STAMP = re.compile(rb";[^;\n]*;(\d{1,18}),")
+_DISPLAY = lazy_regex(r"(ascend_|gpu_)?timeline_display")
+_HOST_STAMP = lazy_regex(rb";[^;\n]*;(\d{1,18}),")
 _DECODER = json.JSONDecoder(parse_float=str)
 
 Choice = tuple[list[Part], Anchor | None, int]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
@@ -160,7 +161,7 @@ def _links(links: Mapping[str, Any]) -> Iterator[Row]:
 # -- the steps ---------------------------------------------------------------------------------
 
 _AVERAGE = ("-", "0")
-_COLLECTIVE = re.compile(r"(stream_(\d{1,18})_.+)_start_point")
+_COLLECTIVE = lazy_regex(r"(stream_(\d{1,18})_.+)_start_point")
 _LARGEST = (2**63 - 1) // TICK_NS
 
 _PARTS: tuple[tuple[str, OpClass, str, str], ...] = (

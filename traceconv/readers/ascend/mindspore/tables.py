@@ -67,7 +67,6 @@ cluster_analyse                  ascend_cluster_analyse_*_<r>.csv (ms); its mode
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
@@ -78,6 +77,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
 from traceconv.readers.ascend.mindspore.content import QUEUE_COLUMNS
@@ -303,7 +303,7 @@ def _positive(text: str) -> bool:
 Load = Callable[[Source, str, Issues], Columns]
 
 _GET_NEXT = ("op", "start({unit})", "end({unit})", "queue_size")
-_CLUSTER = re.compile(r"ascend_cluster_analyse_(.+)_(\d{1,18})_(\d{1,18})_\d+\.csv(?:\.gz)?")
+_CLUSTER = lazy_regex(r"ascend_cluster_analyse_(.+)_(\d{1,18})_(\d{1,18})_\d+\.csv(?:\.gz)?")
 
 
 def _spaced(*headings: str) -> Load:

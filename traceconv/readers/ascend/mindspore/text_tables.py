@@ -9,6 +9,7 @@ import numpy as np
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import I64
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import Source
 from traceconv.readers.shared.csv_tables import Column, Doubt, table
@@ -16,10 +17,10 @@ from traceconv.readers.shared.csv_tables import Column, Doubt, table
 MAX_BYTES = 512 << 20
 """Larger files are refused."""
 
-_WHOLE = re.compile(r"\d{1,18}(?:\.0*)?")
-_RULE = re.compile(r"-{3,}(?: +-{3,})*")
-_TITLE = re.compile(r"=+[^=]*=*")
-_SUMS = re.compile(r"(?:total op|AI CPU Total Time)\b")
+_WHOLE = lazy_regex(r"\d{1,18}(?:\.0*)?")
+_RULE = lazy_regex(r"-{3,}(?: +-{3,})*")
+_TITLE = lazy_regex(r"=+[^=]*=*")
+_SUMS = lazy_regex(r"(?:total op|AI CPU Total Time)\b")
 
 Rows = list[dict[str, str]]
 

@@ -19,6 +19,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.shared.numbers import whole_number
 
@@ -38,11 +39,11 @@ _LONGEST_NS = 1 << 61
 """73 years: what a counter may be away from its anchor, and a clock from its zero."""
 
 _SMALL_BYTES = 1 << 20
-_FILE = re.compile(
+_FILE = lazy_regex(
     r"(?:^|/)(?:(?P<side>host|device_(?P<folder>\d{1,18}))/)?"
     r"(?P<what>info\.json|start_info|host_start\.log|dev_start\.log)(?:\.(?P<of>\d{1,18}))?$"
 )
-_PAIR = re.compile(rb"^[ \t]*(\w+)[ \t]*[:=][ \t]*(\d{1,19})\s*$", re.MULTILINE)
+_PAIR = lazy_regex(rb"^[ \t]*(\w+)[ \t]*[:=][ \t]*(\d{1,19})\s*$", re.MULTILINE)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed
@@ -29,9 +30,9 @@ from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 
 # -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
 
-_TASK = re.compile(r"^(\S.*?) (\d{1,9}) (\d{1,9}) (\d{1,9})\s*$", re.MULTILINE)
-_POINT = re.compile(r"^(\d{1,9}) (\S.*)$", re.MULTILINE)
-_OPERATOR = re.compile(r"^op_name:(\S+) op_type:(\S+)", re.MULTILINE)
+_TASK = lazy_regex(r"^(\S.*?) (\d{1,9}) (\d{1,9}) (\d{1,9})\s*$", re.MULTILINE)
+_POINT = lazy_regex(r"^(\d{1,9}) (\S.*)$", re.MULTILINE)
+_OPERATOR = lazy_regex(r"^op_name:(\S+) op_type:(\S+)", re.MULTILINE)
 
 _NODE = (
     r"\[\s*\d+\s*\]\s*Node:(?P<node>[^,\0]*), Run s?tart:\s*(?P<began>\d{1,18})"
@@ -42,15 +43,15 @@ _DONE = (
     r"[^\0]*?tickBeforeRun=(?P<first>\d{1,18}),\s*tickAfterRun=(?P<last>\d{1,18}),"
     r"\s*dispatchTime=(?P<dispatch>\d{1,12}) us,\s*totalTime=(?P<total>\d{1,12}) us"
 )
-_SENTENCE = re.compile(f"{_NODE}|{_DONE}")
+_SENTENCE = lazy_regex(f"{_NODE}|{_DONE}")
 SENTENCE_END = "\0"
 
-_QUEUED = re.compile(
+_QUEUED = lazy_regex(
     r"\[\s*(?P<us>\d{1,13})\s*\]\s*(?P<action>\w+ data (?:to|from) (?P<queue>[^,\0]{1,200})),\s*"
     r"source:\s*+(?P<source>[^,\0]*),\s*index:\s*(?P<index>\d{1,18}),\s*size:\s*(?P<size>\d{1,15})"
 )
-_BLANK = re.compile(r"(?<!\s)\s++(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*+\Z")
-_SUFFIX = re.compile(r"-op\d+\Z")
+_BLANK = lazy_regex(r"(?<!\s)\s++(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*+\Z")
+_SUFFIX = lazy_regex(r"-op\d+\Z")
 
 
 @dataclass(frozen=True)

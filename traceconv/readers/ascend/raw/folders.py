@@ -22,6 +22,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
@@ -50,18 +51,18 @@ _KINDS = {
     "graph": r"Framework\.host\.vm\.graph_desc_info\.(\d{1,18})",
     "points": r"Framework\.host\.vm\.point\.(\d{1,18})",
 }
-_KIND = {kind: re.compile(rf"(?:.*/)?{pattern}") for kind, pattern in _KINDS.items()}
-_HOST = re.compile(r"(?:aging|unaging)\.[^/]+\.slice_\d+")
-_OF = re.compile(r"(?:^|/)device_(\d{1,18})/")
-_FRAMEWORK = re.compile(
+_KIND = {kind: lazy_regex(rf"(?:.*/)?{pattern}") for kind, pattern in _KINDS.items()}
+_HOST = lazy_regex(r"(?:aging|unaging)\.[^/]+\.slice_\d+")
+_OF = lazy_regex(r"(?:^|/)device_(\d{1,18})/")
+_FRAMEWORK = lazy_regex(
     r"(?:torch|mindspore)\.(?:op_range|op_mark|memory_usage|gc_record|python_tracer_func"
     r"|python_tracer_hash)|op_range_\d+"
 )
-_CLOCKS = re.compile(
+_CLOCKS = lazy_regex(
     r"(?:(?:host|device_\d+)/)?(?:info\.json|start_info|end_info|host_start\.log|dev_start\.log"
     r"|sample\.json)(?:\.\d+)?(?:\.done)?"
 )
-_PROF_CLOCKS = re.compile(rf"{PROF.pattern}/(?:{_CLOCKS.pattern})")
+_PROF_CLOCKS = lazy_regex(rf"{PROF.pattern}/(?:{_CLOCKS.pattern})")
 
 
 class Raw(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
 from traceconv.core.ordering import factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
@@ -219,9 +220,9 @@ def _decoded(part: bytes) -> str | None:
 
 # -- the clock of the stamps --------------------------------------------------------------------
 
-_INFO = re.compile(r"profiler_info(?:_\d+)?\.json")
-_HOST_INFO = re.compile(r"PROF_[^/]+/host/info\.json")
-_MHZ = re.compile(r"[0-9]{1,4}(?:\.[0-9]{0,6})?")
+_INFO = lazy_regex(r"profiler_info(?:_\d+)?\.json")
+_HOST_INFO = lazy_regex(r"PROF_[^/]+/host/info\.json")
+_MHZ = lazy_regex(r"[0-9]{1,4}(?:\.[0-9]{0,6})?")
 
 
 class FrameworkClock:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.core.ordering import factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed
@@ -69,12 +70,12 @@ LAYOUTS: Mapping[str, np.dtype[np.void]] = {
 
 HASH_DIC, TYPE_DIC = "additional.hash_dic", "additional.type_info_dic"
 
-_FILE = re.compile(
+_FILE = lazy_regex(
     r"(?P<age>aging|unaging)\.(?P<kind>(?:additional|compact|variable)\.\w+|api_event\.data)"
 )
 _SIZES = {"compact": 64, "additional": 256}
-_HASH_LINE = re.compile(rb"^[ \t]*(\d{1,20}):([^\r\n]*)", re.MULTILINE)
-_TYPE_LINE = re.compile(rb"^[ \t]*(\d{1,5})_(\d{1,20}):([^\r\n]*)", re.MULTILINE)
+_HASH_LINE = lazy_regex(rb"^[ \t]*(\d{1,20}):([^\r\n]*)", re.MULTILINE)
+_TYPE_LINE = lazy_regex(rb"^[ \t]*(\d{1,5})_(\d{1,20}):([^\r\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)

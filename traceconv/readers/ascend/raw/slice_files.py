@@ -8,7 +8,6 @@ record; one that was being written when the run died ends in the middle of one.
 from __future__ import annotations
 
 import mmap
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ Blob = bytes | mmap.mmap
 Plausible: TypeAlias = "Callable[[Records], NDArray[np.bool_]]"
 """Which records look as they should."""
 
-SLICE = re.compile(r"(?P<stem>.+)\.slice_(?P<number>\d{1,18})")
+SLICE = lazy_regex(r"(?P<stem>.+)\.slice_(?P<number>\d{1,18})")
 DONE = ".done"
 
 LARGEST_BYTES = 4 << 30
 """More of one kind than this is refused."""
 
-_FILESIZE = re.compile(rb"filesize:\s*(\d{1,18})")
+_FILESIZE = lazy_regex(rb"filesize:\s*(\d{1,18})")
 
 
 def numbered(names: Iterable[str]) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ import numpy as np
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import KB, MB
@@ -84,9 +85,9 @@ _SIZES = "Size Distribution"
 _TOTAL = "Total Op Info"
 _NAMES = ("Kind", "Operator", "Group")
 _KINDS = ("p2p", "collective")
-_STEP = re.compile(r"step(\d*)")
-_LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
-_P2P = re.compile(r"send|receive|recv", re.IGNORECASE)
+_STEP = lazy_regex(r"step(\d*)")
+_LINK = lazy_regex(r"(\d{1,18})-(\d{1,18})")
+_P2P = lazy_regex(r"send|receive|recv", re.IGNORECASE)
 _DEEPEST = 6
 
 Row = dict[str, str]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import PurePosixPath
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import Source
@@ -102,13 +102,13 @@ _PLAIN = (
     "roce", "pcie", "hccs", "hbm", "ddr", "llc", "fusion_op",
     "cluster_step_trace_time",
 )  # fmt: skip
-_NAME = re.compile(
+_NAME = lazy_regex(
     rf"({'|'.join(_PLAIN)})(?:_slice_(?P<part>\d{{1,18}}))?(?P<numbers>(?:_\d+)*)\.csv(?:\.gz)?"
 )
 _OTHER_NAMES = (
-    (re.compile(r"(cluster_)?communication\.json"), "{0}communication"),
-    (re.compile(r"(cluster_)?communication_matrix\.json"), "{0}communication_matrix"),
-    (re.compile(r"communication_group(?:_old)?\.json"), "communication_group"),
+    (lazy_regex(r"(cluster_)?communication\.json"), "{0}communication"),
+    (lazy_regex(r"(cluster_)?communication_matrix\.json"), "{0}communication_matrix"),
+    (lazy_regex(r"communication_group(?:_old)?\.json"), "communication_group"),
 )
 _ENDINGS = (".csv", ".csv.gz", ".json")
 _SIGNS = {
@@ -131,12 +131,12 @@ _BANDWIDTH = {
 }
 """Files that hold a second table."""
 
-_PYTORCH = re.compile(r"_ascend_pt/|/ascend_pytorch_profiler")
+_PYTORCH = lazy_regex(r"_ascend_pt/|/ascend_pytorch_profiler")
 
 CLUSTER = "cluster_analysis_output"
 """The folder that cluster tools write beside the captures of all ranks."""
 
-_IDENTITY = re.compile(
+_IDENTITY = lazy_regex(
     r"profiler_info.*\.json|profiler_metadata\.json|info\.json.*|(?:start|end)_info.*"
     r"|(?:host_start|dev_start)\.log.*|sample\.json.*|incompatible_features\.json.*"
 )
@@ -146,37 +146,37 @@ _RAW = ("data", "sqlite", "FRAMEWORK")
 _RAW_USE = "raw data, as the timeline holds it"
 
 LEFT_OUT = "left out, as another export of the same run is read"
-_EXPORT = re.compile(r"(?:trace_view|msprof(?:_.*)?)\.json(?:\.gz)?|.*\.db")
+_EXPORT = lazy_regex(r"(?:trace_view|msprof(?:_.*)?)\.json(?:\.gz)?|.*\.db")
 """Files that hold the events of a run, or its tables; of several kinds one is read."""
 
 USES = (
     (
         "data/*, sqlite/*, FRAMEWORK/* beside a timeline",
-        re.compile(r"(?!)"),  # found by its folder
+        lazy_regex(r"(?!)"),  # found by its folder
         _RAW_USE,
     ),
     (
         "*.db beside text, trace_view.json and msprof*.json beside a database",
-        re.compile(r"(?!)"),  # found by what is read
+        lazy_regex(r"(?!)"),  # found by what is read
         LEFT_OUT,
     ),
-    ("*.done", re.compile(r".*\.done"), "marks a finished file"),
+    ("*.done", lazy_regex(r".*\.done"), "marks a finished file"),
     (
         "profiler_info*.json, profiler_metadata.json, info.json*, start_info*, end_info*, "
         "host_start.log*, dev_start.log*, sample.json*, incompatible_features.json*",
         _IDENTITY,
         "rank, device, host, clock",
     ),
-    ("*-wal, *-shm", re.compile(r".*-(?:wal|shm)"), "read with its database"),
-    ("*.log", re.compile(r".*\.log"), "log"),
+    ("*-wal, *-shm", lazy_regex(r".*-(?:wal|shm)"), "read with its database"),
+    ("*.log", lazy_regex(r".*\.log"), "log"),
     (
         "output_format_data_hwts_*.txt",
-        re.compile(r"output_format_data_hwts_\d+\.txt"),
+        lazy_regex(r"output_format_data_hwts_\d+\.txt"),
         "repeats output_timeline_data",
     ),
     (
         "other *.json, *.db",
-        re.compile(r".*\.(?:json(?:\.gz)?|db)"),
+        lazy_regex(r".*\.(?:json(?:\.gz)?|db)"),
         "repeats what other files hold",
     ),
 )
@@ -460,12 +460,8 @@ _MINDSPORE_STARTS = (
 """How their names begin: PROF folders hold thousands of others."""
 
 
-@cache
-def _mindspore_patterns() -> tuple[tuple[str, re.Pattern[str], str], ...]:
-    """The side tables as patterns; most runs hold none of them."""
-    return tuple(
-        (name, re.compile(f"{file}(?:\\.gz)?"), layout) for name, file, layout in MINDSPORE_TABLES
-    )
+_MINDSPORE_FILES = tuple(lazy_regex(f"{file}(?:\\.gz)?") for _, file, _ in MINDSPORE_TABLES)
+"""What the files of :data:`MINDSPORE_TABLES` are called."""
 
 
 def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
@@ -476,7 +472,8 @@ def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
         if name.rpartition("/")[2].startswith(_MINDSPORE_STARTS)
     ]
     found: dict[str, tuple[str, str, str]] = {}
-    for side_table, pattern, layout in _mindspore_patterns() if names else ():
+    tables = zip(MINDSPORE_TABLES, _MINDSPORE_FILES, strict=True)
+    for (side_table, _, layout), pattern in tables if names else ():
         for name in names:
             if pattern.fullmatch(name.rpartition("/")[2]) and capture.source.size(name):
                 found[side_table] = (side_table, name, layout)

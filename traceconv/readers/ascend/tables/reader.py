@@ -28,6 +28,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import STEP_TABLE, Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
@@ -41,7 +42,7 @@ from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
 
 _KERNELS = "kernel_details"
-_UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
+_UNIX_STAMP = lazy_regex(rb"\b1\d{15}(?=[.\t,])")
 """Microseconds of Unix time among other numbers: 2001 to 2033."""
 
 _OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")

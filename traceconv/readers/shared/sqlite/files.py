@@ -27,6 +27,7 @@ import numpy as np
 
 from traceconv.core.errors import SourceError
 from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import TemporaryFolder, temporary_directory
@@ -456,7 +457,7 @@ class PlainTable(msgspec.Struct, frozen=True):
     rowid: str
 
 
-_ROUNDABOUT = re.compile(r"\bWITHOUT\b|\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(|\bDESC\b", re.IGNORECASE)
+_ROUNDABOUT = lazy_regex(r"\bWITHOUT\b|\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(|\bDESC\b", re.IGNORECASE)
 """Found in the definition of a table whose rows may be stored in another way."""
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Track
 from traceconv.core.ordering import factored
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
 from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
@@ -30,8 +31,8 @@ from traceconv.readers.shared.trace_events.placing import (
 from traceconv.readers.shared.trace_events.python_columns import Series
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
 
-_UNIT_SUFFIX = re.compile(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
-_UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
+_UNIT_SUFFIX = lazy_regex(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
+_UNIT = lazy_regex(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
 
 Kinds = list[tuple[int, int, int]]
 """Different (shape, name, series) of samples."""

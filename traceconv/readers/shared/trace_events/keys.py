@@ -9,17 +9,18 @@ from typing import Any
 import msgspec
 
 from traceconv.core.json_text import NOT_JSON
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 
 KEPT_BYTES = 1 << 20
 """Longer values of other keys are not kept."""
 
 _HEAD_BYTES = 65536
-_BEGIN = re.compile(rb'\[(?=\s*(?:[{\]]|\Z))|\{(?=\s*["}])')
+_BEGIN = lazy_regex(rb'\[(?=\s*(?:[{\]]|\Z))|\{(?=\s*["}])')
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
-_OUTER = re.compile(rb'(?:[^"{}\[\],:]++|' + _STRING + rb")*+([{}\[\],:])", re.DOTALL)
-_INNER = re.compile(rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+([{}\[\]])", re.DOTALL)
-_REST = re.compile(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
+_OUTER = lazy_regex(rb'(?:[^"{}\[\],:]++|' + _STRING + rb")*+([{}\[\],:])", re.DOTALL)
+_INNER = lazy_regex(rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+([{}\[\]])", re.DOTALL)
+_REST = lazy_regex(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
 _OPEN, _CLOSE = b"{[", b"}]"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
@@ -160,7 +160,7 @@ GUESSED = 1 << 16
 WRONG = 4
 """So many wrong guesses in a row, and no further ones are made."""
 
-_BEGINS = re.compile(
+_BEGINS = lazy_regex(
     rb'\}\s*+,?\s*+(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
 )
 NEAR = 64
@@ -168,7 +168,7 @@ NEAR = 64
 
 _MORE, _FULL = 0, 3  # as the scanner numbers them
 
-_SEPARATORS = re.compile(rb"[ \t\r\n,]*")
+_SEPARATORS = lazy_regex(rb"[ \t\r\n,]*")
 
 _Scan = tuple[int, int, list["Scanned"]]
 """The last status, the first byte not read, and what the scanner held, every time it was full."""

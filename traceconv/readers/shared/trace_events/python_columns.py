@@ -23,6 +23,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import F64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.placing import Naming
@@ -53,7 +54,7 @@ from traceconv.readers.shared.trace_events.tables import (
 )
 
 _BLANK, _SPACE, _QUOTE, _OPEN, _CLOSE = 33, 32, 34, 123, 125
-_KEY = re.compile(rb'"args"\s*:\s*(?=\{)')
+_KEY = lazy_regex(rb'"args"\s*:\s*(?=\{)')
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -235,8 +236,8 @@ def _decoder(keys: Sequence[str], type_: Any) -> Any:
     return msgspec.json.Decoder(list[msgspec.defstruct("Probed", fields, gc=False)]).decode  # type: ignore[misc]
 
 
-_NUMBER = re.compile(r"\s*+[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?\s*+", re.ASCII)
-_IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
+_NUMBER = lazy_regex(r"\s*+[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?\s*+", re.ASCII)
+_IDENTIFIER = lazy_regex(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
 

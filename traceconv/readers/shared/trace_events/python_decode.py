@@ -6,7 +6,6 @@ half up on the digits, a whole column at once where all of it is written in a co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from traceconv.core.clock import INT64_MAX, decimal_ns
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
+from traceconv.core.patterns import lazy_regex
 
 NOTHING = Raw(b"")
 _Scalar = int | float | str | None
@@ -71,7 +71,7 @@ class _Loose(Struct, gc=False):
 
 
 _TEXTS = ("ph", "cat", "pid", "tid", "name", "bp")
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_TRAILING = lazy_regex(r"trailing characters \(byte (\d+)\)")
 
 _decode_list = msgspec.json.Decoder(list[Event]).decode
 _decode_lines = msgspec.json.Decoder(Event).decode_lines

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from traceconv.core.json_text import NOT_JSON
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.python_columns import Intake
 from traceconv.readers.shared.trace_events.python_decode import (
@@ -30,15 +31,15 @@ FEW = 32
 """So many records are decoded together where one among more could not be."""
 
 _WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
-MENDABLE = re.compile(_WORD.decode())
+MENDABLE = lazy_regex(_WORD.decode())
 """Words that are written in place of a number and that JSON does not have."""
 
-_PIECE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
-_IN_STRING = re.compile(
+_PIECE = lazy_regex(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
+_IN_STRING = lazy_regex(
     rb"[\x00-\x1f]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb'|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\'
 )
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(")?|[{}\[\]]', re.DOTALL)
+_BRACKET = lazy_regex(r'"(?:[^"\\]|\\.)*+(")?|[{}\[\]]', re.DOTALL)
 
 
 def mended(record: bytes) -> tuple[Event, bytes, str] | None:
@@ -140,9 +141,9 @@ TRIES = 16
 _PARTLY = 24  # an error so near to the end of the text may only mean that there is more to come
 _NESTED = 2000  # bytes given up when nesting is too deep to be parsed
 
-_BETWEEN = re.compile(r"[\s,]*")
-_OBJECT = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
-_CLOSED = re.compile(r"\]\s*+\}?\s*+\Z")
+_BETWEEN = lazy_regex(r"[\s,]*")
+_OBJECT = lazy_regex(r'\{\s*"[^"\\]{1,64}"\s*:')
+_CLOSED = lazy_regex(r"\]\s*+\}?\s*+\Z")
 
 
 def _outline(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

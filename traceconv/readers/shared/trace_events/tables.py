@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
+from traceconv.core.patterns import lazy_regex
 
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
 """What a phase makes of an event."""
@@ -33,7 +34,7 @@ PHASES = {
     "M": METADATA,
 }
 
-_WHOLE = re.compile(r"(-?\d+)\.0*")
+_WHOLE = lazy_regex(r"(-?\d+)\.0*")
 
 BATCH_ROWS = 16384
 """Smaller batches are joined."""

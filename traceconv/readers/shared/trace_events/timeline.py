@@ -16,7 +16,6 @@ The work is done in the other modules of this package, by a C extension where th
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
@@ -25,6 +24,7 @@ from typing import Any
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
@@ -115,9 +115,9 @@ CUTS = 4
 
 _LONG = 4  # chunks without any cut, after which records are taken one by one
 
-_BETWEEN = re.compile(rb"[\s,]*")
-_CUT = re.compile(rb"\}\s*,\s*\{")
-_LINE_CUT = re.compile(rb"\}\s*\n\s*\{")
+_BETWEEN = lazy_regex(rb"[\s,]*")
+_CUT = lazy_regex(rb"\}\s*,\s*\{")
+_LINE_CUT = lazy_regex(rb"\}\s*\n\s*\{")
 
 
 class Chunks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import I32, Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import note_devices
@@ -58,9 +58,9 @@ _BYTES = {
 """Size of an element by ``dtype``; 8-bit floats go by their prefix."""
 
 _SHARES = (
-    (re.compile("allreduce"), lambda n: 2 * (n - 1) / n),
-    (re.compile("allgather|reducescatter|alltoall|gather|scatter"), lambda n: (n - 1) / n),
-    (re.compile("broadcast|reduce|send|recv"), lambda n: 1.0),
+    (lazy_regex("allreduce"), lambda n: 2 * (n - 1) / n),
+    (lazy_regex("allgather|reducescatter|alltoall|gather|scatter"), lambda n: (n - 1) / n),
+    (lazy_regex("broadcast|reduce|send|recv"), lambda n: 1.0),
 )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
 from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import HEAD_BYTES, Source
 from traceconv.readers.shared.numbers import count_of
 
@@ -25,28 +26,28 @@ LONGEST_HEADER = 16 << 20
 
 BASE = "baseTimeNanoseconds"
 
-_NAME = re.compile(r".*\.pt\.trace\.json(?:\.gz)?")
-_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[]|\Z)")
-_KEYS = re.compile(
+_NAME = lazy_regex(r".*\.pt\.trace\.json(?:\.gz)?")
+_OPENING = lazy_regex(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[]|\Z)")
+_KEYS = lazy_regex(
     rb'"(?:schemaVersion"\s*:\s*\d|deviceProperties"\s*:|distributedInfo"\s*:|'
     + BASE.encode()
     + rb")"
 )
-_CATEGORIES = re.compile(
+_CATEGORIES = lazy_regex(
     rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|kernel|gpu_memcpy|gpu_memset|'
     rb"gpu_user_annotation|cpu_instant_event|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|"
     rb'ac2g|Operator|Kernel|Runtime)"'
 )
-_OTHERS = re.compile(
+_OTHERS = lazy_regex(
     rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
 )
 """Paddle, torch_npu and our own output have keys or categories in common with it."""
 
-_QUOTED_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[.*?"ts"\s*:\s*"', re.DOTALL)
+_QUOTED_LIST = lazy_regex(rb'(?:\xef\xbb\xbf)?\s*\[.*?"ts"\s*:\s*"', re.DOTALL)
 """torch_npu: a bare list, its stamps in quotes."""
 
-_BASE = re.compile(rb'"' + BASE.encode() + rb'"\s*:\s*"?(\d{1,19})(?!\d)')
-_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
+_BASE = lazy_regex(rb'"' + BASE.encode() + rb'"\s*:\s*"?(\d{1,19})(?!\d)')
+_STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
 _parse = json.JSONDecoder().raw_decode
 
 
@@ -157,10 +158,13 @@ def _tail(source: Source, name: str) -> bytes:
     return last
 
 
+_KEY = lazy_regex(rb'"\w+"\s*:\s*')
+
+
 def _member(text: bytes, key: bytes) -> Any:
     """The last value of a key, None if there is none."""
     at = text.rfind(b'"%b"' % key)
-    match = re.compile(rb'"\w+"\s*:\s*').match(text, at) if at >= 0 else None
+    match = _KEY.match(text, at) if at >= 0 else None
     if match is None:
         return None
     try:

@@ -18,6 +18,7 @@ import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Names, Placed, Skipped
 
@@ -58,9 +59,9 @@ ON_HOST = (Sort.OPERATOR, Sort.CALL)
 MAX_ANNOTATIONS = 1000
 """Ranges of further names are not noted."""
 
-_THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
-_STREAM = re.compile(r"(?:stream ?)?(-?\d{1,18})(?: \(sync\))?", re.IGNORECASE)
-_NUMBER = re.compile(r"-?[0-9]+")
+_THREAD_NAME = lazy_regex(r"thread -?\d+ \((.+)\)")
+_STREAM = lazy_regex(r"(?:stream ?)?(-?\d{1,18})(?: \(sync\))?", re.IGNORECASE)
+_NUMBER = lazy_regex(r"-?[0-9]+")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 

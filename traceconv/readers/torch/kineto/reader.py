@@ -25,17 +25,17 @@ AMD-AGI/TraceLens and pytorch/kineto.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 
-_WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
+_WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
 
 class KinetoReader:

@@ -1,0 +1,28 @@
+"""Regular expressions of modules, compiled when they are first used.
+
+A command loads the patterns of many formats and uses those of few: compiling all of them took a
+tenth of a small merge.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, AnyStr, Generic, cast
+
+
+def lazy_regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """As :func:`re.compile`, later: an invalid pattern raises where it is first used."""
+    return cast("re.Pattern[AnyStr]", _Lazy(pattern, flags))
+
+
+class _Lazy(Generic[AnyStr]):
+    """Has the methods and attributes of the pattern, each looked up once."""
+
+    def __init__(self, pattern: AnyStr, flags: int) -> None:
+        self.pattern: AnyStr = pattern
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(self.pattern, self._flags), name)
+        setattr(self, name, found)
+        return found
