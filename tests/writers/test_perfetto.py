@@ -12,7 +12,7 @@ from traceconv.core.errors import ClockError
 from traceconv.core.model import Kind, Layer, OpClass
 from traceconv.pipeline.registry import writer_for
 from traceconv.writers import Document
-from traceconv.writers.perfetto import PerfettoWriter
+from traceconv.writers.perfetto import PerfettoWriter, wire
 from traceconv.writers.perfetto import arguments as _perfetto_args
 from traceconv.writers.perfetto import encoder as _perfetto_encoder
 
@@ -388,3 +388,11 @@ def test_sample_packets_stand_on_counter_tracks_only():
 def test_kinds_of_the_model_are_those_the_encoder_knows():
     """The encoder tells slices from everything else by 0."""
     assert (int(Kind.SLICE), bool(np.all(np.array([*Kind])[1:] > 0))) == (0, True)
+
+
+def test_names_by_the_thousand_are_written_as_one_by_one():
+    """Numbers and lengths of one byte and of more; the entries say what each alone would."""
+    values = [b"n" * (i * 37 % 400) for i in range(70)]
+    for first in (1, 100, 16_350, 2**21 - 30):
+        entries = wire.interned_all(2, values, first)
+        assert entries == [wire.interned(2, iid, one) for iid, one in enumerate(values, first)]

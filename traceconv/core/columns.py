@@ -73,8 +73,7 @@ class Strings:
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: list[str] = []
         self._ids: dict[str, int] = {}
-        for value in values:
-            self.intern(value)
+        self.intern_all(values)
 
     def intern(self, value: str) -> int:
         """The id of ``value``, new or known."""
@@ -83,6 +82,17 @@ class Strings:
             found = self._ids[value] = len(self._values)
             self._values.append(value)
         return found
+
+    def intern_all(self, values: Iterable[str]) -> list[int]:
+        """The ids of many, as :meth:`intern` gives them."""
+        ids, known, found = [], self._ids, self._values
+        for value in values:
+            code = known.get(value)
+            if code is None:
+                code = known[value] = len(found)
+                found.append(value)
+            ids.append(code)
+        return ids
 
     def find(self, value: str) -> int:
         """The id of ``value``, -1 if it is none of them."""

@@ -151,12 +151,10 @@ static int encode_rows(Coder *c, const Py_buffer *blob, Py_ssize_t blobs, const 
     for (Py_ssize_t i = 0; i < n && ok; i++) {
         Span s = located(blob, blobs, address[i], length[i]);
         c->row = i;
-#if defined(__GNUC__)
         if (n - i > 2) { /* rows are in the order of tracks, their texts in that of the input */
             Span soon = located(blob, blobs, address[i + 2], length[i + 2]);
-            if (soon.n) __builtin_prefetch(soon.at), __builtin_prefetch(soon.at + soon.n - 1);
+            if (soon.n) PREFETCH(soon.at), PREFETCH(soon.at + soon.n - 1);
         }
-#endif
         if (s.n && !encode_row(c, s) && !c->no_memory) {
             Py_BLOCK_THREADS
             ok = encode_broken(c, s);

@@ -104,6 +104,7 @@ typedef struct {
     int copy_args, busy;
     int64_t rounded_durations, rounded_stamps;
     u64 k0, k1;
+    u64 name_hash; /* of the record at hand, if its name is a string */
     struct { u8 *text; size_t n; int is_type; } probes[MAX_GRAPH_KEYS + 1];
     int probe_count;
 } Scanner;
@@ -116,12 +117,18 @@ static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
     return sip_end(&h);
 }
 
+static u64 table_key(const Scanner *z) { return z->k0 ^ z->k1; }
+
 /* The code of the bytes, or -1 when there is no memory. */
-static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
+static int32_t intern_hashed(Table *t, u64 hash, const u8 *p, size_t n)
 {
-    u64 hash = table_hash(z->k0 ^ z->k1, p, n);
     int32_t code = table_find(t, hash, p, n);
     return code < 0 ? table_add(t, hash, p, n) : code;
+}
+
+static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
+{
+    return intern_hashed(t, table_hash(table_key(z), p, n), p, n);
 }
 
 /* ---- numbers ----------------------------------------------------------------------------- */
@@ -329,7 +336,7 @@ static int32_t name_of(Scanner *z, const Token *t)
     const u8 *p;
     if (t->kind != STRING) return -1;
     size_t n = content(t, &p);
-    int32_t code = intern(z, &z->names, p, n);
+    int32_t code = intern_hashed(&z->names, z->name_hash, p, n);
     return code < 0 ? -2 : code;
 }
 
@@ -608,9 +615,14 @@ static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, 
         if (t == &f[ARGS] && *p == '{') {
             t->kind = OBJECT;
             t->p = p;
+            if (f[NAME].kind == STRING) table_expect_string(&z->names, z->name_hash);
             if (!(p = arguments(z, p, end, &a, why))) return NULL;
             t->n = (size_t)(p - t->p);
         } else if (!(p = value(p, end, t, why))) return NULL;
+        if (t == &f[NAME] && t->kind == STRING) {
+            z->name_hash = table_hash(table_key(z), t->p + 1, t->n - 2);
+            table_expect_slot(&z->names, z->name_hash);
+        }
         p = blank(p, end);
         if (p == end) return fail(why, MORE);
         if (*p == '}') break;

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 #define TABLE_UNIT 8 /* strings begin at multiples of it */
 
 typedef struct { uint64_t hash; uint32_t unit, length; } Entry; /* place of the string, in units */
@@ -102,6 +104,18 @@ static inline int table_room(Table *t, size_t n)
         t->size = size;
     }
     return 0;
+}
+
+/* Ask for what table_find will read, in two steps with other work behind each: the slot, and the
+ * string that it tells of. */
+static inline void table_expect_slot(const Table *t, uint64_t hash)
+{
+    if (t->mask) PREFETCH(&t->slots[(uint32_t)hash & t->mask]);
+}
+
+static inline void table_expect_string(const Table *t, uint64_t hash)
+{
+    if (t->mask) PREFETCH(t->arena + (size_t)t->slots[(uint32_t)hash & t->mask].unit * TABLE_UNIT);
 }
 
 /* The number of the bytes, or -1 when they have none. */

@@ -20,6 +20,12 @@ _Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "sizes and addresses 
 _Static_assert(sizeof(double) == 8 && FLT_RADIX == 2 && DBL_MANT_DIG == 53, "IEEE 754 doubles");
 _Static_assert(-1 == ~0 && (-3 >> 1) == -2, "two's complement, shifted with its sign");
 
+#if defined(__GNUC__)
+#define PREFETCH(at) __builtin_prefetch(at)
+#else
+#define PREFETCH(at) ((void)(at))
+#endif
+
 typedef uint8_t u8;
 typedef uint64_t u64;
 

@@ -234,13 +234,16 @@ def compact(trace: Trace) -> Trace:
     used = np.zeros(len(trace.strings), bool)
     used[events.name] = True
     used[flows.name] = True
-    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     args, kept = _used_args(trace.args, events.args)
+    events = events.with_columns(args=kept)
+    if used.all():
+        return replace(trace, events=events, args=args)
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     return replace(
         trace,
-        strings=Strings(trace.strings[i] for i in np.flatnonzero(used).tolist()),
-        events=events.with_columns(name=number[events.name], args=kept),
-        flows=flows.with_columns(name=number[flows.name]),
+        strings=Strings(map(trace.strings.__getitem__, np.flatnonzero(used).tolist())),
+        events=events.with_columns(name=number.take(events.name)),
+        flows=flows.with_columns(name=number.take(flows.name)),
         args=args,
     )
 

@@ -75,6 +75,11 @@ def micros(ns: I64, lead: bytes = b"", none: Any = None) -> Piece:
     return 2, lead, ns if none is None else np.where(none, _NO_TIME, ns)
 
 
+def numbers(values: I64) -> Piece:
+    """Whole numbers."""
+    return 4, b"", values
+
+
 def texts(given: list[bytes]) -> Piece:
     """A text for every row."""
     ends = np.cumsum(np.fromiter(map(len, given), np.int64, len(given)))

@@ -46,6 +46,7 @@ from traceconv.writers.perfetto.packets import (
 from traceconv.writers.perfetto.tracks import descriptors, root, shared_groups, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
     interned,
+    interned_all,
     message,
     number,
     packet,
@@ -201,11 +202,6 @@ def name_order(trace: Trace) -> tuple[I64, I64]:
     return order, counts[order]
 
 
-def name_entry(trace: Trace, string: int, iid: int) -> bytes:
-    """The entry of InternedData that gives a name its number."""
-    return interned(InternedData.EVENT_NAMES, iid, utf8(trace.strings[string]))
-
-
 def tables(trace: Trace, order: I64) -> Iterator[bytes]:
     """Contents of InternedData, in parts of bounded size: categories, then names by number."""
     ops = distinct(trace.events.op).tolist()
@@ -214,12 +210,15 @@ def tables(trace: Trace, order: I64) -> Iterator[bytes]:
         for op in ops
         if op in CATEGORIES
     ]
-    for iid, string in enumerate(order.tolist(), 1):
-        if len(part) >= NAMES_PER_PACKET:
-            yield b"".join(part)
-            part = []
-        part.append(name_entry(trace, string, iid))
-    yield b"".join(part)
+    names, done = order.tolist(), 0
+    while True:
+        values = [
+            utf8(trace.strings[one]) for one in names[done : done + NAMES_PER_PACKET - len(part)]
+        ]
+        yield b"".join(part + interned_all(InternedData.EVENT_NAMES, values, done + 1))
+        done, part = done + len(values), []
+        if done == len(names):
+            return
 
 
 def category_numbers(op: I8) -> Bytes:
@@ -439,7 +438,8 @@ def _name_costs(trace: Trace, order: I64, uses: I64) -> tuple[int, I64]:
     number = 1 + len(varint_bytes(len(order)))
     each = np.full(len(trace.strings), number + _LONGER, np.int64)
     for string in order[uses <= _RARE].tolist():
-        each[string] += len(name_entry(trace, string, len(order)))
+        entry = interned(InternedData.EVENT_NAMES, len(order), utf8(trace.strings[string]))
+        each[string] += len(entry)
     return shared, each
 
 

@@ -106,8 +106,10 @@ class Native:
         for raw in found["shapes"]:
             parts = [_value(part) for part in raw[1:].split(b"\0")[:3]]
             self._shapes.add(shapes[(chr(raw[0]), *parts)])
-        for raw in found["names"]:
-            self._names.add(tables.names[_value(b'"%b"' % raw)])
+        if names := found["names"]:
+            self._names.extend(
+                [tables.names[name] for name in _value(b'["%b"]' % b'","'.join(names))]
+            )
         for raw in found["series"]:
             key, _, apart = raw.partition(b"\0")  # what tells series of one name apart is behind it
             self._series.add(tables.series[_value(b'"%b"' % key), _value(b'"%b"' % apart)])
@@ -298,8 +300,8 @@ class _Map:
 
     def extend(self, codes: Sequence[int]) -> None:
         """Add many."""
-        self._same = False
         end = self._count + len(codes)
+        self._same = self._same and codes == list(range(self._count, end))
         if end >= len(self._codes):
             self._codes = np.append(self._codes, np.full(end, -1, np.int32))
         self._codes[self._count : end] = codes

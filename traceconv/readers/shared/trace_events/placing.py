@@ -204,8 +204,9 @@ class Texts:
         found: I32 = self._ids.take(codes)
         new = found < 0
         if new.any():
-            for code in distinct(codes[new]).tolist():
-                self._ids[code] = self._build.string(self.text(code))
+            added = distinct(codes[new])
+            texts = map(self.text, added.tolist())
+            self._ids[added] = self._build.strings.intern_all(texts)
             found = self._ids.take(codes)
         return found
 
@@ -238,7 +239,7 @@ class _Answers:
     def __init__(self, ask: ByName, texts: Texts) -> None:
         self._ask, self._texts = ask, texts
         self._which = np.zeros(len(texts) + 1, np.int32)  # the last one: no name; 0: not asked yet
-        self._numbers: dict[Named | None, int] = {None: 1}
+        self._numbers: dict[Named, int] = {}
         self._said = [(0, -1, -1)] * 2
 
     def of(self, names: I32) -> tuple[NDArray[np.bool_], I8, I32, I32]:
@@ -246,15 +247,16 @@ class _Answers:
         which = self._which.take(names)
         new = which == 0
         if new.any():
-            for code in distinct(names[new]).tolist():
-                self._which[code] = self._number(self._ask(self._texts.text(code)))
+            asked = distinct(names[new])
+            said = map(self._ask, map(self._texts.text, asked.tolist()))
+            self._which[asked] = [1 if one is None else self._number(one) for one in said]
             which = self._which.take(names)
         op, graph, step = np.array(self._said, np.int32).T
         return which > 1, op.astype(np.int8).take(which), graph.take(which), step.take(which)
 
-    def _number(self, said: Named | None) -> int:
+    def _number(self, said: Named) -> int:
         number = self._numbers.setdefault(said, len(self._said))
-        if said is not None and number == len(self._said):
+        if number == len(self._said):
             self._said.append((said.op, said.graph, said.step))
         return number
 
