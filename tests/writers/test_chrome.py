@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ from traceconv.validation import decode, validate
 from traceconv.writers import Document
 from traceconv.writers.arguments import Rewritten, strict, strict_one
 from traceconv.writers.chrome import ChromeJsonWriter
-from traceconv.writers.template import BLOCK_ROWS, micros, us_texts
+from traceconv.writers.template import BLOCK_ROWS, micros, numbers, us_texts
 
 RARE = (
     *(
@@ -117,6 +119,8 @@ def test_times_are_written_digit_by_digit(times: list[int]) -> None:
     if native.records() is not None:
         pieces = (micros(np.array(times, np.int64), b","),)
         assert native.records()(pieces, len(times)) == b"".join(expected)
+        whole = (numbers(np.array(times, np.int64)), (0, b"."))
+        assert native.records()(whole, len(times)) == b"".join(b"%d." % t for t in times)
 
 
 @pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")
@@ -133,10 +137,22 @@ def test_json_to_be_looked_at_is_never_missed(around: bytes, rare: bytes) -> Non
 
 
 @pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")
+@settings(deadline=None, max_examples=effort(300, 5000))
+@given(st.text("0123456789eE+-NaInf\\ud, ", max_size=100), st.integers(0, 40))
+def test_json_is_passed_on_unseen_where_nothing_rare_is_in_it(text: str, digits: int) -> None:
+    """Wherever it stands within the sixteen bytes that are looked at together, or across them."""
+    rare = re.compile(rb"\\u[dD]|NaN|Infi|\d{19}|\d[eE]\+?\d{3}")
+    raw = text[:20].encode() + b"7" * digits + text[20:].encode()
+    column = np.array([0], np.int64), np.array([len(raw)], np.int32)
+    made = native.records()(((3, b"", (raw,), *column),), 1)
+    assert made == (None if rare.search(raw) else raw)
+
+
+@pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")
 @pytest.mark.parametrize(
     "piece",
     [
-        (0,), (1, b"", b"ab"), (4, b""), "x", (2, b"", b"1234567"), (2, b""),
+        (0,), (1, b"", b"ab"), (4, b""), (5, b"", b"12345678"), "x", (2, b"", b"1234567"), (2, b""),
         (3, b"", b"x", b"", b""),
         (1, b"", b"ab", np.array([3]), np.array([0], np.int32)),
         (1, b"", b"ab", np.array([2, 1]), np.array([0], np.int32)),

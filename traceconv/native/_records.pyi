@@ -12,7 +12,8 @@ def records(pieces: tuple[tuple[Any, ...], ...], rows: int, /) -> bytes | None:
             * 1: texts (bytes), where each ends (int64), the number of each row's (int32), -1: none;
             * 2: ns (int64), written as microseconds with three decimals; the lowest number: none;
             * 3: buffers with JSON, addresses (int64, the buffer in the upper 16 bits), lengths
-              (int32), 0: none.
+              (int32), 0: none;
+            * 4: numbers (int64), written as they are; the lowest: none.
 
             A row that has none has no lead either.
 

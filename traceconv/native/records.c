@@ -1,6 +1,6 @@
 /* Text records from columns: what traceconv/writers/template.py does piece by piece in Python.
 
-   A record is the same pieces, in the same order, for every row: texts of a table by number,
+   A record is the same pieces, in the same order, for every row: texts of a table by number, numbers,
    microseconds, and JSON as it was read. While text is made no Python object is touched and the
    lock is released. */
 
@@ -12,7 +12,9 @@
 
 #include "text.h"
 
-enum { SAME, TABLE, MICROS, JSON, MOST_PIECES = 16, MICROS_SIZE = 24 };
+enum { SAME, TABLE, MICROS, JSON, NUMBER, MOST_PIECES = 16, MOST_DIGITS = 24 };
+
+#define OFFSET 0xffffffffffffULL /* of an address; the number of the blob is above */
 
 typedef struct { const u8 *at; size_t n; } Span;
 
@@ -22,112 +24,155 @@ typedef struct {
     const u8 *table;      /* TABLE: texts, one after the other */
     const int64_t *ends;  /* where they end */
     const int32_t *code;  /* of each row, -1 for none */
-    const int64_t *ns;    /* MICROS: INT64_MIN for none; JSON: addresses */
+    const int64_t *value; /* NUMBER, MICROS: INT64_MIN for none; JSON: addresses */
     const int32_t *length;
     Span *blobs;
     size_t blob_count;
 } Piece;
 
-typedef struct { u8 *at; size_t n, room; } Text;
+/* Each puts something at `to`, where there is room for it; the result is behind that. */
 
-static int make_room(Text *t, size_t more)
+static u8 *put(u8 *to, Span text)
 {
-    if (t->room - t->n >= more) return 1;
-    size_t room = t->room + t->room / 2 + more + 4096;
-    u8 *at = realloc(t->at, room);
-    if (!at) return 0;
-    t->at = at;
-    t->room = room;
-    return 1;
+    if (text.n) memcpy(to, text.at, text.n);
+    return to + text.n;
 }
 
-static void put(Text *t, const u8 *from, size_t n)
-{
-    if (n) memcpy(t->at + t->n, from, n);
-    t->n += n;
-}
+static const char PAIRS[] = /* of digits: 00 to 99 */
+    "0001020304050607080910111213141516171819"
+    "2021222324252627282930313233343536373839"
+    "4041424344454647484950515253545556575859"
+    "6061626364656667686970717273747576777879"
+    "8081828384858687888990919293949596979899";
 
-static void put_micros(Text *t, int64_t ns)
+/* A whole number, or ns as microseconds with three decimals. */
+static u8 *put_digits(u8 *to, int64_t value, int is_ns)
 {
-    u8 digits[MICROS_SIZE], *p = digits + sizeof digits;
-    uint64_t left = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
-    for (int i = 0; left || i < 5; i++) { /* three decimals, the point, at least one digit */
-        if (i == 3) { *--p = '.'; continue; }
-        *--p = (u8)('0' + left % 10);
-        left /= 10;
+    u8 digits[MOST_DIGITS], *p = digits + sizeof digits;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    if (is_ns) {
+        unsigned decimals = (unsigned)(left % 1000);
+        left /= 1000;
+        memcpy(p -= 2, PAIRS + decimals % 100 * 2, 2);
+        *--p = (u8)('0' + decimals / 100);
+        *--p = '.';
     }
-    if (ns < 0) *--p = '-';
-    put(t, p, (size_t)(digits + sizeof digits - p));
+    for (; left >= 100; left /= 100) memcpy(p -= 2, PAIRS + left % 100 * 2, 2);
+    if (left >= 10) memcpy(p -= 2, PAIRS + left * 2, 2);
+    else *--p = (u8)('0' + left);
+    if (value < 0) *--p = '-';
+    return put(to, (Span){p, (size_t)(digits + sizeof digits - p)});
+}
+
+enum { LONGEST_RUN = 18 }; /* digits of a number that int64 holds in any case */
+
+/* Whether what begins with the byte at i, which is no digit, may need more than to be copied. */
+static int is_odd_at(const u8 *p, size_t n, size_t i, int after_digit)
+{
+    switch (p[i]) {
+    case '\\': return n - i > 2 && p[i + 1] == 'u' && (p[i + 2] | 32) == 'd';
+    case 'N': return n - i > 2 && p[i + 1] == 'a' && p[i + 2] == 'N';
+    case 'I': return n - i > 3 && p[i + 1] == 'n' && p[i + 2] == 'f' && p[i + 3] == 'i';
+    case 'e': case 'E': break;
+    default: return 0;
+    }
+    size_t at = i + 1 + (n - i > 1 && p[i + 1] == '+');
+    return after_digit && n - i > 3 && n - at > 2 && is_digit(p[at]) && is_digit(p[at + 1]) && is_digit(p[at + 2]);
 }
 
 /* Whether the writer has to look at this JSON: it may hold an escaped surrogate, NaN, Infinity, a
    number beyond int64 or beyond a double. True wherever it does, and seldom elsewhere. */
 static int is_suspicious(const u8 *p, size_t n)
 {
-    int run = 0;
-    for (size_t i = 0; i < n; i++) {
-        u8 c = p[i];
-        if (is_digit(c)) {
-            if (++run == 19) return 1;
+    size_t i = 0;
+    int run = 0; /* digits before i */
+#if defined(__SSE2__)
+    for (; n - i >= 16; i += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
+        __m128i low = _mm_sub_epi8(x, _mm_set1_epi8((char)('0' - 128))); /* digits: the least ten */
+        __m128i first = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('\\')),
+            _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('N')), _mm_cmpeq_epi8(x, _mm_set1_epi8('I'))));
+        __m128i e = _mm_cmpeq_epi8(_mm_or_si128(x, _mm_set1_epi8(32)), _mm_set1_epi8('e'));
+        unsigned digit = (unsigned)_mm_movemask_epi8(_mm_cmplt_epi8(low, _mm_set1_epi8(-128 + 10)));
+        unsigned after = digit << 1 | (run > 0);
+        unsigned look = (unsigned)_mm_movemask_epi8(first) | ((unsigned)_mm_movemask_epi8(e) & after);
+        for (; look; look &= look - 1) {
+            int at = __builtin_ctz(look);
+            if (is_odd_at(p, n, i + (size_t)at, (int)(after >> at & 1))) return 1;
+        }
+        if (run + __builtin_ctz(~digit) > LONGEST_RUN) return 1;
+        run = digit == 0xffff ? run + 16 : __builtin_clz(~(digit << 16));
+    }
+#endif
+    for (; i < n; i++) {
+        if (is_digit(p[i])) {
+            if (++run > LONGEST_RUN) return 1;
             continue;
         }
-        int after_digit = run > 0;
+        if (is_odd_at(p, n, i, run > 0)) return 1;
         run = 0;
-        if (c == '\\') {
-            if (n - i > 2 && p[i + 1] == 'u' && (p[i + 2] | 32) == 'd') return 1;
-        } else if (c == 'N') {
-            if (n - i > 2 && p[i + 1] == 'a' && p[i + 2] == 'N') return 1;
-        } else if (c == 'I') {
-            if (n - i > 3 && p[i + 1] == 'n' && p[i + 2] == 'f' && p[i + 3] == 'i') return 1;
-        } else if ((c | 32) == 'e' && after_digit) {
-            size_t at = i + 1 + (n - i > 1 && p[i + 1] == '+');
-            if (n - i > 3 && n - at > 2 && is_digit(p[at]) && is_digit(p[at + 1]) && is_digit(p[at + 2]))
-                return 1;
-        }
     }
     return 0;
 }
 
-enum { DONE, NO_MEMORY, OUTSIDE, SUSPICIOUS };
+static int is_number(const Piece *z) { return z->kind == MICROS || z->kind == NUMBER; }
 
-static int put_piece(Text *t, const Piece *z, Py_ssize_t row)
+/* The text of a row behind the lead; 0 if the row has none. Not for numbers. */
+static int text_of(const Piece *z, Py_ssize_t row, Span *text)
 {
-    Span text = {NULL, 0};
+    *text = (Span){NULL, 0};
     if (z->kind == TABLE) {
         int32_t code = z->code[row];
-        if (code < 0) return DONE;
+        if (code < 0) return 0;
         int64_t from = code ? z->ends[code - 1] : 0;
-        text = (Span){z->table + from, (size_t)(z->ends[code] - from)};
-    } else if (z->kind == MICROS) {
-        if (z->ns[row] == INT64_MIN) return DONE;
-        if (!make_room(t, z->lead.n + MICROS_SIZE)) return NO_MEMORY;
-        put(t, z->lead.at, z->lead.n);
-        put_micros(t, z->ns[row]);
-        return DONE;
+        *text = (Span){z->table + from, (size_t)(z->ends[code] - from)};
     } else if (z->kind == JSON) {
-        if (!z->length[row]) return DONE;
-        uint64_t address = (uint64_t)z->ns[row], blob = address >> 48;
-        size_t from = (size_t)(address & 0xffffffffffffULL), n = (size_t)z->length[row];
-        if (z->length[row] < 0 || blob >= z->blob_count || from > z->blobs[blob].n ||
-            n > z->blobs[blob].n - from)
-            return OUTSIDE;
-        text = (Span){z->blobs[blob].at + from, n};
-        if (is_suspicious(text.at, text.n)) return SUSPICIOUS;
+        if (!z->length[row]) return 0;
+        uint64_t address = (uint64_t)z->value[row];
+        *text = (Span){z->blobs[address >> 48].at + (address & OFFSET), (size_t)z->length[row]};
     }
-    if (!make_room(t, z->lead.n + text.n)) return NO_MEMORY;
-    put(t, z->lead.at, z->lead.n);
-    put(t, text.at, text.n);
-    return DONE;
+    return 1;
 }
 
-static int put_rows(Text *t, const Piece *pieces, Py_ssize_t count, Py_ssize_t rows)
+/* Adds what the rows take at most; 0 if an address is outside its blob. */
+static int measure(const Piece *z, Py_ssize_t rows, size_t *size)
+{
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        Span text = {NULL, MOST_DIGITS};
+        if (z->kind == JSON) {
+            uint64_t address = (uint64_t)z->value[row], blob = address >> 48, from = address & OFFSET;
+            int32_t n = z->length[row];
+            if (n < 0 || (n && (blob >= z->blob_count || from > z->blobs[blob].n ||
+                                (size_t)n > z->blobs[blob].n - from)))
+                return 0;
+        }
+        if (is_number(z) || text_of(z, row, &text)) *size += z->lead.n + text.n;
+    }
+    return 1;
+}
+
+enum { AHEAD = 4 }; /* rows: texts of JSON lie anywhere in the input */
+
+/* Behind the records; NULL where JSON is suspicious. */
+static u8 *put_rows(u8 *to, const Piece *pieces, Py_ssize_t count, Py_ssize_t rows)
 {
     for (Py_ssize_t row = 0; row < rows; row++)
-        for (Py_ssize_t i = 0; i < count; i++) {
-            int done = put_piece(t, &pieces[i], row);
-            if (done != DONE) return done;
+        for (const Piece *z = pieces; z < pieces + count; z++) {
+            Span text;
+            if (is_number(z)) {
+                if (z->value[row] != INT64_MIN)
+                    to = put_digits(put(to, z->lead), z->value[row], z->kind == MICROS);
+                continue;
+            }
+            if (z->kind == JSON && row + AHEAD < rows && text_of(z, row + AHEAD, &text)) {
+                PREFETCH(text.at);
+                PREFETCH(text.at + text.n - 1);
+            }
+            if (!text_of(z, row, &text)) continue;
+            if (z->kind == JSON && is_suspicious(text.at, text.n)) return NULL;
+            to = put(put(to, z->lead), text);
         }
-    return DONE;
+    return to;
 }
 
 /* ---- Python's view ----------------------------------------------------------------------- */
@@ -191,7 +236,7 @@ static int json_piece(Call *c, Piece *z, PyObject *blobs, PyObject *address, PyO
         if (!view) return 0;
         z->blobs[i] = (Span){view->buf, (size_t)view->len};
     }
-    return (z->ns = column(c, address, rows, sizeof *z->ns)) &&
+    return (z->value = column(c, address, rows, sizeof *z->value)) &&
            (z->length = column(c, length, rows, sizeof *z->length));
 }
 
@@ -205,7 +250,8 @@ static int parsed(Call *c, Piece *z, PyObject *from, Py_ssize_t rows)
     switch (z->kind) {
     case SAME: return 1;
     case TABLE: return d ? table_piece(c, z, a, b, d, rows) : refuse("a piece is incomplete");
-    case MICROS: return a ? (z->ns = column(c, a, rows, sizeof *z->ns)) != NULL : refuse("a piece is incomplete");
+    case MICROS:
+    case NUMBER: return a ? (z->value = column(c, a, rows, sizeof *z->value)) != NULL : refuse("a piece is incomplete");
     case JSON: return d ? json_piece(c, z, a, b, d, rows) : refuse("a piece is incomplete");
     default: return refuse("no such kind of piece");
     }
@@ -239,7 +285,6 @@ static PyObject *records(PyObject *self, PyObject *args)
         return NULL;
     }
     Call *c = calloc(1, sizeof *c);
-    Text text = {NULL, 0, 0};
     int ok = c != NULL;
     if (ok) {
         c->view_room = buffers_of(pieces);
@@ -250,16 +295,20 @@ static PyObject *records(PyObject *self, PyObject *args)
     for (Py_ssize_t i = 0; ok && i < count; i++)
         ok = parsed(c, &c->pieces[i], PyTuple_GET_ITEM(pieces, i), rows);
     if (ok) {
-        int done;
+        size_t size = 0;
         Py_BEGIN_ALLOW_THREADS
-        done = put_rows(&text, c->pieces, count, rows);
+        for (Py_ssize_t i = 0; ok && i < count; i++) ok = measure(&c->pieces[i], rows, &size);
         Py_END_ALLOW_THREADS
-        if (done == DONE) result = PyBytes_FromStringAndSize((const char *)text.at, (Py_ssize_t)text.n);
-        else if (done == SUSPICIOUS) result = Py_NewRef(Py_None);
-        else if (done == NO_MEMORY) PyErr_NoMemory();
-        else PyErr_SetString(PyExc_ValueError, "an address outside its blob");
+        if (!ok) PyErr_SetString(PyExc_ValueError, "an address outside its blob");
+        else if ((result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size))) {
+            u8 *text = (u8 *)PyBytes_AS_STRING(result), *end;
+            Py_BEGIN_ALLOW_THREADS
+            end = put_rows(text, c->pieces, count, rows);
+            Py_END_ALLOW_THREADS
+            if (!end) Py_SETREF(result, Py_NewRef(Py_None));
+            else if ((size_t)(end - text) < size) _PyBytes_Resize(&result, end - text);
+        }
     }
-    free(text.at);
     if (c) {
         for (Py_ssize_t i = 0; i < count; i++) free(c->pieces[i].blobs);
         for (size_t i = 0; i < c->view_count; i++) PyBuffer_Release(&c->views[i]);

@@ -39,6 +39,7 @@ from traceconv.writers.template import (
     micros,
     number_texts,
     numbered,
+    numbers,
     same,
     texts,
     us_lengths,
@@ -174,7 +175,7 @@ class Encoder:
 
     def _flows(self, rows: FlowTable, times: Mapping[int, int], first: int) -> bytes:
         origin = self._numbers.place * ARROWS_PER_RANK + 1 + first
-        ids = [b"%d" % i for i in range(origin, origin + len(rows))]
+        ids = np.arange(origin, origin + len(rows), dtype=np.int64)
         events, n, ends = self._trace.events, len(rows), []
         leave, arrive = ends_ns(events, rows, times)
         # what arrives before it leaves is written from the earlier end to the later
@@ -188,15 +189,18 @@ class Encoder:
             for head, column, ns in zip(heads, (tail, tip), when, strict=True):
                 lane = numbered(events.track[column], self._numbers.lanes.__getitem__)
                 time = micros(ns - self._base)
-                pieces += [same(head), called, texts(ids), same(b","), lane, time, same(b"}")]
+                pieces += [same(head), called, numbers(ids), same(b","), lane, time, same(b"}")]
             made = self._records(tuple(pieces), n)
             if made is not None:
                 return made
-        names = mapped(rows.name << 1 | back, self._flow_name)
+        names, ids_ = (
+            mapped(rows.name << 1 | back, self._flow_name),
+            [b"%d" % i for i in ids.tolist()],
+        )
         for head, column, ns in zip(heads, (tail, tip), when, strict=True):
             lanes = mapped(events.track[column], self._numbers.lanes.__getitem__)
             times_ = us_texts(ns - self._base)
-            ends += [[head] * n, names, ids, [b","] * n, lanes, times_, [b"}"] * n]
+            ends += [[head] * n, names, ids_, [b","] * n, lanes, times_, [b"}"] * n]
         return interleaved(*ends)
 
     def _flow_name(self, packed: int) -> bytes:
