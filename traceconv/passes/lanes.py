@@ -165,10 +165,11 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     if not len(moving):
         return trace
     old = trace.events.track
-    key = old[moving].astype(np.int64) << 32 | lane[lane > 0]  # one number per (track, lane)
+    lanes = int(lane.max()) + 1
+    key = old[moving] * np.int64(lanes) + lane[lane > 0]  # one number per (track, lane)
     needed, which = factored(key)
     extra: list[Track] = [
-        msgspec.structs.replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()
+        msgspec.structs.replace(trace.tracks[k // lanes], lane=k % lanes) for k in needed.tolist()
     ]
     track = old.copy()
     track[moving] = len(trace.tracks) + which.astype(np.int32)
