@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from effort import effort
 from golden_cases import CASES, case_folder, issue_lines, outcome, usual_outcome
+from trace_bytes import content
 
 import traceconv
 from traceconv import TraceconvError
@@ -79,15 +80,14 @@ def test_tiny_chunks_and_threads_give_the_same_bytes(good, tmp_path, monkeypatch
         monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers: count)
         report = good.merge(tmp_path / name, "detail")
         assert issue_lines(report.issues) == usual_issues
-        return (tmp_path / name).read_bytes()
+        return content(tmp_path / name)
 
     usual, report = good.merged("json", "detail")
     usual_issues = issue_lines(report.issues)
     one, *others = [written("out.pftrace", count) for count in (1, 4, 2)[: effort(2, 3)]]
     assert others == [one] * len(others)
-    packed, *others = [written("out.json.gz", count) for count in (4, 1, 2)[: effort(1, 3)]]
-    assert others == [packed] * len(others)
-    assert gzip.decompress(packed) == usual.read_bytes()
+    for count in (4, 1, 2)[: effort(1, 3)]:
+        assert written("out.json.gz", count) == usual.read_bytes()
 
 
 def test_every_cut_is_noticed(good, tmp_path, monkeypatch):

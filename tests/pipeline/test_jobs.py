@@ -15,6 +15,7 @@ import pytest
 from golden_cases import CASES, Case, case_folder
 from paths import ROOT
 from small_jobs import capture_of, job
+from trace_bytes import content
 
 import traceconv
 from traceconv import cli
@@ -48,7 +49,7 @@ def broken(captures: Path, tmp_path: Path) -> Path:
 
 def merged(captures: Path, out: Path, **options) -> bytes:
     traceconv.merge(str(captures), out=str(out), force=True, **{"mode": "detail", **options})
-    return out.read_bytes()
+    return content(out)
 
 
 def sharded(captures: Path | str, folder: Path, of: int, **options) -> list[str]:

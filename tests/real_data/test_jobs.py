@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from paths import DATA
+from trace_bytes import content
 
 import traceconv
 
@@ -21,7 +22,7 @@ def alone(four: Path, tmp_path: Path) -> bytes:
 def merged(captures: Path, out: Path, **options: object) -> bytes:
     asked = {"rank_from": r"in/rank(\d)", "mode": "detail", **options}
     traceconv.merge(str(captures), out=str(out), **asked)
-    return out.read_bytes()
+    return content(out)
 
 
 def test_workers_write_the_same(four, alone, tmp_path):
@@ -37,4 +38,4 @@ def test_shards_join_to_the_same(four, alone, tmp_path):
         traceconv.merge(str(four), out=str(path), shard=(i, 2), **asked)
     out = tmp_path / "joined.pftrace.gz"
     traceconv.join(*map(str, paths), out=str(out))
-    assert alone == out.read_bytes()
+    assert alone == content(out)

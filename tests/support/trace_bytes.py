@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import struct
@@ -15,6 +16,12 @@ class Fixed(int):
 
 
 Value = int | float | str | bytes
+
+
+def content(path: Path) -> bytes:
+    """Of a trace that was written, unpacked: how it is packed is up to the library that does it."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def varint(n: int) -> bytes:
