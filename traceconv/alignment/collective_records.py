@@ -216,9 +216,10 @@ class _Named(msgspec.Struct):
         facts = _facts(trace, events.args[rows].tolist())
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
         for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
+            name = _unnumbered(trace.strings[n])
             values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
-            key = n, t, f.target, f.source, *values
-            found = self.known.of(key, self._numbers, trace, f, n, t)
+            key = name, t, f.target, f.source, *values
+            found = self.known.of(key, self._numbers, f, name, trace.tracks[t])
             if found is None:
                 kept[at] = False
                 continue
@@ -229,22 +230,33 @@ class _Named(msgspec.Struct):
         return *codes, size, direction, peer, np.array(identity, np.int64), kept
 
     def _numbers(
-        self, trace: Trace, f: _Arguments, n: int, t: int
+        self, f: _Arguments, name: str, track: Track
     ) -> tuple[int, int, int, int, int] | None:
         """Group, kind, size, direction and peer of an operation by its arguments, its name and its
         lane; None of permutations."""
-        name, stated = trace.strings[n], _text(f.name)
+        stated = _text(f.name)
         if _PERMUTE.search(stated or name):
             return None
         what = _kind(stated, name)
         kind = self.kinds.setdefault(what, len(self.kinds))
-        one = _group(f, name, trace.tracks[t], self.lanes)
+        one = _group(f, name, track, self.lanes)
         group = self.groups.setdefault(one.key, len(self.groups))
         if one.size > self.largest.setdefault(one.key, one).size:
             self.largest[one.key] = one
         direction = (_direction(stated) or _direction(name)) if what == P2P else 0
         size = UNKNOWN if what in _UNEVEN else _size(f)
         return group, kind, size, direction, _peer(f, direction)
+
+
+def _unnumbered(name: str) -> str:
+    """``name`` with 0 for the two numbers at its end, which count operations in HCCL.
+
+    Nothing but they tells its operations apart, and neither kind nor group depends on them:
+    ``hcom_allReduce__586_12_1`` is an allreduce of group 586.
+    """
+    before, _, last = name.rpartition("_")
+    before, _, index = before.rpartition("_")
+    return f"{before}_0_0" if index.isdecimal() and last.isdecimal() else name
 
 
 def _kind(stated: str, name: str) -> str:

@@ -455,9 +455,11 @@ class Trace:
     @property
     def used(self) -> Mask:
         """Which tracks have events or samples."""
-        tables = self.events, self.counters
-        rows = [np.bincount(table.track, minlength=len(self.tracks)) for table in tables]
-        used: Mask = (rows[0] > 0) | (rows[1] > 0)
+        used = np.zeros(len(self.tracks), bool)
+        for table in (self.events, self.counters):
+            track = table.track  # rows of a track follow each other: few differ from the next
+            used[track[:1]] = True
+            used[track[1:][track[1:] != track[:-1]]] = True
         return used
 
     def rows_of(self, *layers: Layer | str) -> Mask:
