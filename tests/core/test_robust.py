@@ -1,9 +1,9 @@
-"""Medians are those of numpy."""
+"""Medians and quantiles are those of numpy."""
 
 import numpy as np
 import pytest
 
-from traceconv.core.robust import median
+from traceconv.core.robust import median, quantile
 
 VALUES = {
     "one": [3.0],
@@ -26,3 +26,12 @@ def test_they_are_those_of_numpy(name):
 def test_of_nothing_there_is_none():
     """NaN, without a warning."""
     assert np.isnan(median([]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_quantiles_are_those_of_numpy(count, kind):
+    """To the last bit, in no order, at the ends and between."""
+    values = (np.random.default_rng(count).normal(0, 1e9, count)).astype(kind)
+    for share in (0.0, 0.05, 0.1, 0.25, 1 / 3, 0.5, 0.75, 0.95, 1.0):
+        assert quantile(values, share) == np.quantile(values, share)

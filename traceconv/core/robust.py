@@ -49,6 +49,23 @@ def median(values: ArrayLike) -> F64:
     return np.where(np.isnan(last), last, middle)
 
 
+def quantile(values: ArrayLike, share: float) -> float:
+    """What ``share`` of the values are below, between two of them in proportion.
+
+    As ``numpy.quantile``, which imports ``numpy.ma`` for it, and takes ten times as long for few.
+
+    Args:
+        values: one or more, none of them NaN.
+    """
+    ordered = np.sort(np.asarray(values))
+    at = (len(ordered) - 1) * share
+    place = int(at)
+    part = at - place
+    low, high = ordered[place], ordered[min(place + 1, len(ordered) - 1)]
+    # from the nearer end, as numpy does: the last value is met exactly
+    return float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
+
+
 def median_ns(values: I64) -> int:
     """The median of int64 values, exact; of two middle ones the mean, rounded half up."""
     middle = np.sort(values)[[(len(values) - 1) // 2, len(values) // 2]]

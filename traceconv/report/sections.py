@@ -21,6 +21,7 @@ from traceconv.core.columns import F64
 from traceconv.core.job_shape import NODE, STAGE, JobShape
 from traceconv.core.ordering import distinct
 from traceconv.core.ranks import format_ranges
+from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT, Columns
 
 Section = dict[str, Any]
@@ -343,7 +344,7 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
     for step in distinct(rows["Step"]).tolist():
         mine = rows["Step"] == step
         if np.count_nonzero(mine) > 1:
-            over = value[mine] - np.median(value[mine])
+            over = value[mine] - median(value[mine])
             for rank, more in zip(rows[RANK][mine].tolist(), over.tolist(), strict=True):
                 found[rank, step] = max(round(more), 0)
     return found

@@ -19,7 +19,7 @@ from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
 
@@ -241,7 +241,7 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
     rows = lanes[events.track] | named[events.name]
     rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
     rows &= ~operators[events.name]
-    return np.union1d(modules(trace), np.flatnonzero(rows))
+    return distinct(np.concatenate((modules(trace), np.flatnonzero(rows))))
 
 
 def _paths(trace: Trace, nest: Nest) -> NDArray[Any]:

@@ -32,6 +32,7 @@ from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.robust import median
 
 THEME = "operators"
 
@@ -368,7 +369,7 @@ def _odd_shapes(trace: Trace) -> Known | None:
         text = f"{inputs} -> {outputs}"
         parts = _DIMENSIONS.split(text)
         shape = _Shape(text, tuple(map(int, _DIMENSIONS.findall(text))), len(mine),
-                       float(np.median(length[mine])), mine)  # fmt: skip
+                       float(median(length[mine])), mine)  # fmt: skip
         operators.setdefault((kind, *how, *parts), []).append(shape)
     found = []
     for (kind, *_), shapes in operators.items():

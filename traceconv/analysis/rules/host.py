@@ -47,6 +47,7 @@ from traceconv.core.model import (
 )
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.robust import median
 from traceconv.passes.input_wait import input_spans, leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -283,7 +284,7 @@ def _small_kernels(trace: Trace) -> Known | None:
         "steps": len(steps),
         "kernels": len(kernels),
         "short": int((kernels < SHORT_NS).sum()),
-        "median_ns": round(float(np.median(kernels))),
+        "median_ns": round(float(median(kernels))),
         "lost_ns": lost,
         "known_ns": int(steps.known_ns.sum()),
         "longest": longest(trace, shown),

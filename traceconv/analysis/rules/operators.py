@@ -37,6 +37,7 @@ from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.input_wait import fetches
 
@@ -275,7 +276,7 @@ def _uneven(trace: Trace) -> Known | None:
         "operator": trace.strings[int(events.name[some[mine[0]]])][:200],
         "shape": str(shapes[mine[0]])[:200],
         "calls": len(mine),
-        "median_ns": round(float(np.median(length[mine]))),
+        "median_ns": round(float(median(length[mine]))),
         "longest_ns": int(length[mine].max()),
         "longest": longest(trace, some[mine]),
     }
@@ -298,7 +299,7 @@ def _beyond(groups: Groups, length: I64) -> I64:
     for first, size in zip(groups.start.tolist(), groups.size.tolist(), strict=True):
         if size >= _FEWEST:
             mine = groups.order[first : first + size]
-            usual = int(_TAIL * float(np.median(length[mine])))
+            usual = int(_TAIL * float(median(length[mine])))
             found[mine] = np.maximum(length[mine] - usual, 0)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from traceconv.core.columns import once_each
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.robust import median
 from traceconv.passes.attribution import occurrence
 
 THEME = "steps"
@@ -139,7 +140,7 @@ def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             long = [step for step, ns in pairs if ns / 1e6 > limits[""]]
             figures = {
                 "pauses": len(lengths),
-                "median_ns": round(median(lengths)),
+                "median_ns": round(float(median(lengths))),
                 "longest_ns": max(lengths),
                 "step_mean_ns": round(fmean(one["dur_ns"])),
             }
@@ -192,7 +193,7 @@ def _first_facts(trace: Trace) -> Known | None:
 def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     for one in known["graphs"]:
         first, *others = one["lasts_ns"]
-        usual = median(others)
+        usual = float(median(others))
         value = first / usual if usual else 0.0
         if value > limits[""]:
             figures = {"first_ns": first, "median_of_others_ns": round(usual)}
@@ -230,7 +231,7 @@ def _idle_pieces(trace: Trace) -> NDArray[np.intp]:
 def _spikes(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     """By the longest step; what differs is what takes more than its median in the others."""
     length = np.array(known["known_ns"], np.int64)
-    usual = float(np.median(length))
+    usual = float(median(length))
     value = float(length.max()) / usual if usual else 0.0
     if value <= limits[""]:
         return
@@ -260,7 +261,7 @@ def _excess(known: Known, high: NDArray[np.bool_]) -> dict[str, float]:
         columns |= {IDLE: columns[IDLE] - waits, INPUT: waits}
     usual = ~high if not high.all() else high
     return {
-        name: float(taken[high].mean()) - float(np.median(taken[usual]))
+        name: float(taken[high].mean()) - float(median(taken[usual]))
         for name, taken in columns.items()
     }
 

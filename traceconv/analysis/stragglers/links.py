@@ -24,7 +24,7 @@ from traceconv.core.clock import time_text
 from traceconv.core.columns import F64
 from traceconv.core.model import Trace
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import SIGMA
+from traceconv.core.robust import SIGMA, median, quantile
 from traceconv.core.side_tables import Columns
 
 _TABLE = next(table for table in TABLES if table.name == "link")
@@ -135,10 +135,10 @@ def _rows(links: Columns) -> Any:
 def _outliers(links: _Links, below: float) -> list[SlowLink]:
     size, time = np.array(list(links.values()), np.float64).T
     speed = size / time
-    usual = float(np.median(speed))
-    spread = SIGMA * float(np.median(np.abs(speed - usual)))
+    usual = float(median(speed))
+    spread = SIGMA * float(median(np.abs(speed - usual)))
     slow = (speed < below * usual) & (speed < usual - _DEVIATIONS * spread)
-    slow &= size >= _SMALL * float(np.median(size))
+    slow &= size >= _SMALL * float(median(size))
     if len(speed) < _FEWEST:
         return []
     keys = list(links)
@@ -233,14 +233,14 @@ def _slow_of(
     """Those of one kind and size, unless they are not few, or by chance with a probability of more
     than ``level``."""
     share = _MESSAGES if kind == P2P else 0.5
-    usual = np.array([np.quantile(times, share) for _, _, times, _ in several])
+    usual = np.array([quantile(times, share) for _, _, times, _ in several])
     slow = []
     for at, (key, ranks, times, per_step) in enumerate(several):
         others = [times for other, (_, _, times, _) in enumerate(several) if other != at]
         if not others:
             continue
-        elsewhere = float(np.median(np.delete(usual, at)))
-        apart = np.quantile(times, share / 2) > np.quantile(np.concatenate(others), 1.5 * share)
+        elsewhere = float(median(np.delete(usual, at)))
+        apart = quantile(times, share / 2) > quantile(np.concatenate(others), 1.5 * share)
         if usual[at] > _TIMES * elsewhere and apart and _by_chance(kind, times, others) < level:
             gain = (float(usual[at]) - elsewhere) * per_step
             slow.append(SlowGroup(key, ranks, kind, size, float(usual[at]), elsewhere,
@@ -289,10 +289,13 @@ def _collectives(group: Matched, by_rank: Mapping[int, RankSummary]) -> Iterator
     inside = (group.end_ns - group.start_ns).astype(np.float64)
     fastest = np.where(group.row >= 0, inside, np.nan).min(axis=1)  # NaN unless all were seen
     steps = max(len(distinct(known.step[rows])), 1)
-    words = np.stack((known.kind[rows].astype(np.int64), known.size[rows]), axis=1)
-    for kind, size in np.unique(words, axis=0).tolist():
-        mine = (words == (kind, size)).all(axis=1) & ~np.isnan(fastest)
-        if known.kinds[kind] != P2P:
+    kinds, sizes = known.kind[rows], known.size[rows]
+    for kind in distinct(kinds).tolist():
+        if known.kinds[kind] == P2P:
+            continue
+        of_kind = kinds == kind
+        for size in distinct(sizes[of_kind]).tolist():
+            mine = of_kind & (sizes == size) & ~np.isnan(fastest)
             per_step = np.count_nonzero(mine) / steps
             yield group.key, group.ranks, known.kinds[kind], size, fastest[mine], per_step
 

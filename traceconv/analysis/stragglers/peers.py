@@ -24,6 +24,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
 from traceconv.core.columns import F64, I32, I64
 from traceconv.core.ordering import distinct, factored
+from traceconv.core.robust import median
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Kinds in which not everybody waits for everybody."""
@@ -267,8 +268,8 @@ class _Numbering:
             rows, count = np.unique(seen, axis=0, return_counts=True)
             for (mine, its, ahead), weight in zip(rows.tolist(), count.tolist(), strict=True):
                 yield weight, (base.rank, mine), (rank, its), ahead
-            for window in np.intersect1d(base.windows, other.windows).tolist():
-                if base.work.marked and other.work.marked:
+            if base.work.marked and other.work.marked:
+                for window in sorted(set(base.windows.tolist()) & set(other.windows.tolist())):
                     yield 0, (base.rank, window), (rank, window), 0
 
     def _root(self, node: _Node) -> tuple[_Node, int]:
@@ -458,9 +459,9 @@ def _step_ns(ranks: Sequence[_Steps]) -> float:
     apart = [np.diff(one.begins)[one.previous[1:] >= 0] for one in ranks if len(one.keys)]
     every = np.concatenate(apart) if apart else np.zeros(0)
     if len(every):
-        return float(np.median(every))
+        return float(median(every))
     spans = [float(one.records.end_ns.max() - one.records.start_ns.min()) for one in ranks]
-    return float(np.median(spans))
+    return float(median(spans))
 
 
 def _roles(

@@ -21,10 +21,11 @@ from traceconv.alignment.messages import messages
 from traceconv.analysis.critical_path.records import BRIEF_NS, adjacent
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.peers import Program
-from traceconv.analysis.stragglers.significance import median
+from traceconv.analysis.stragglers.significance import medians
 from traceconv.analysis.stragglers.suspects import Suspect
 from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.columns import F64, I64
+from traceconv.core.robust import quantile
 
 _MATCHED = 0.9  # of the messages, or nothing couples the stages
 _HANDED_OVER = 0.5  # of the time in which one side receives: the other did not wait for that
@@ -127,14 +128,14 @@ class Replay(msgspec.Struct, frozen=True):
         program = one.judged.program
         within = [self._within(program, column) for column in range(len(program.ranks))]
         mine, known = within[one.column], np.flatnonzero(~np.isnan(one.excess)).tolist()
-        size = int(np.median([len(mine[step]) for step in known]))
+        size = int(quantile([len(mine[step]) for step in known], 0.5))
         late = [step for step in known if one.late[step] and len(mine[step]) == size]
         more = np.zeros(size)
         others = within[: one.column] + within[one.column + 1 :]
         for step in late:
             peers = [self.before_ns[rows[step]] for rows in others if len(rows[step]) == size]
             if peers:
-                more += self.before_ns[mine[step]] - median(np.array(peers, np.float64), 0)
+                more += self.before_ns[mine[step]] - medians(np.array(peers, np.float64), 0)
         more = np.maximum(more / max(len(late), 1), 0)
         seen = more.sum() >= _SEEN * np.mean(one.excess[late]) if late else False
         for step in known:

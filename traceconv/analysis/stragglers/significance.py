@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import SIGMA, student
+from traceconv.core.robust import SIGMA, median, student
 
 FAMILY = 0.003
 """Probability that a run without a straggler has one by chance that is late in most steps."""
@@ -156,7 +156,7 @@ def _ratio(over: F64, under: F64 | NDArray[np.intp]) -> F64:
 def _sigma(values: F64) -> float:
     """Infinite where nothing is known."""
     known = np.abs(values[~np.isnan(values)])
-    return SIGMA * float(np.median(known)) if len(known) else math.inf
+    return SIGMA * float(median(known)) if len(known) else math.inf
 
 
 def _wild(table: F64) -> NDArray[np.bool_]:
@@ -164,15 +164,15 @@ def _wild(table: F64) -> NDArray[np.bool_]:
     places, steps, ranks = table.shape
     if ranks < _FEW or steps < _FEW:
         return np.zeros((places, steps), bool)
-    between = np.abs(table - median(table, 2)[..., None])
-    scatter = median(between, 2)
-    usual = median(scatter, 1)[:, None]
+    between = np.abs(table - medians(table, 2)[..., None])
+    scatter = medians(between, 2)
+    usual = medians(scatter, 1)[:, None]
     with np.errstate(invalid="ignore"):
         found: NDArray[np.bool_] = (scatter > _WILD * usual) & (usual > 0)
     return found
 
 
-def median(values: F64, axis: int) -> F64:
+def medians(values: F64, axis: int) -> F64:
     """Medians along an axis, of what is known; NaN where nothing is."""
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, 0)  # NaN come last
     count = np.count_nonzero(~np.isnan(ordered), axis=0)[None]
@@ -210,7 +210,7 @@ def _common_variance(
     free = np.where(known, count - 1, 0)
     if ranks >= _FEW:
         usual = _ratio(variance, _chance(count - 1, 0.5))
-        every = np.nan_to_num(median(np.where(known, usual, np.nan), 1))
+        every = np.nan_to_num(medians(np.where(known, usual, np.nan), 1))
         degrees = 0.6 * free.sum(axis=1) * (1 - 1 / ranks)
     else:
         every = _ratio((variance * free).sum(axis=1), free.sum(axis=1))
@@ -219,7 +219,7 @@ def _common_variance(
     for one in distinct(kind).tolist():
         mine = np.flatnonzero((kind == one) & (degrees > 0))
         if len(mine) > 1:
-            every[mine] = np.maximum(every[mine], _ALIKE * float(np.median(every[mine])))
+            every[mine] = np.maximum(every[mine], _ALIKE * float(median(every[mine])))
         if len(mine) >= _FEW:
             prior, weight = _prior(every[mine], degrees[mine])
             every[mine] = (every[mine] * degrees[mine] + prior * weight) / (degrees[mine] + weight)
@@ -231,7 +231,7 @@ def _unsteady(variance: F64, count: NDArray[np.intp], every: F64) -> F64:
     """(ranks,): how many times as much as others a rank varies, if it does so in most places."""
     free = np.maximum(count - 1, 0)
     times = _ratio(variance, every[:, None] * _chance(free, 0.5))
-    usual = np.nan_to_num(median(np.where(free > 0, times, np.nan), 0), nan=1.0)
+    usual = np.nan_to_num(medians(np.where(free > 0, times, np.nan), 0), nan=1.0)
     if len(every) < _FEW:
         return np.ones(len(usual))
     # a median of estimates is worth about two thirds of all their degrees of freedom
@@ -296,7 +296,7 @@ def _inertia(rest: F64, known: NDArray[np.bool_]) -> float:
     after = (scaled[:, 1:] * scaled[:, :-1] * both).sum(axis=(0, 1)) / both.sum(axis=(0, 1)).clip(1)
     of_rank = (after / np.maximum(share, 1e-9))[both.any(axis=(0, 1))]
     # one of several that gets slower all the time says nothing of the others
-    rho = float(np.median(of_rank) if len(of_rank) >= _FEW else of_rank.mean())
+    rho = float(median(of_rank) if len(of_rank) >= _FEW else of_rank.mean())
     # values are close to the mean of few of them, which makes neighbours differ
     if rho + 1 / rest.shape[1] < _INERT / math.sqrt(pairs):
         return 1.0
@@ -317,7 +317,7 @@ def _apart(own: F64, rest: F64) -> float:
     own, rest = np.sort(own[~np.isnan(own)])[::-1], np.sort(rest[~np.isnan(rest)])[::-1]
     n, every = len(own), len(own) + len(rest)
     if n and len(rest):  # less than 0 where several ranks are slow
-        own, rest = own - np.median(rest), rest - np.median(rest)
+        own, rest = own - median(rest), rest - median(rest)
     least = max(_FROM * _sigma(rest), 1.0)
     limits = rest[: np.count_nonzero(rest > least) + 1]
     if not n or not len(limits):
@@ -348,7 +348,7 @@ def _permuted(table: F64, levels: F64) -> NDArray[np.bool_]:
     is drawn anew in each step would in a share ``levels`` of cases."""
     places, _, ranks = table.shape
     found = np.zeros((places, ranks), bool)
-    values = table - median(table, 2)[..., None]
+    values = table - medians(table, 2)[..., None]
     for place, level in enumerate(levels.tolist()):
         scale = _sigma(values[place])
         if not 0 < scale < math.inf:
@@ -424,7 +424,7 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
     """
     places, _, ranks = table.shape
     found = np.zeros((places, ranks), bool)
-    values = table - median(table, 2)[..., None]
+    values = table - medians(table, 2)[..., None]
     values = values / _scatter(values)
     # the middle of a step, of which it is a part, is nearer to a value than to none
     nearer = math.sqrt((ranks - 1) / ranks)
@@ -458,11 +458,11 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
 def _scatter(values: F64) -> F64:
     """(ranks,): how many times as far as that of others what a rank does scatters in most places;
     1 where that may be chance."""
-    off = np.abs(values - median(values, 1)[:, None])
-    off = off / np.maximum(median(off.reshape(len(off), -1), 1), 1.0)[:, None, None]
+    off = np.abs(values - medians(values, 1)[:, None])
+    off = off / np.maximum(medians(off.reshape(len(off), -1), 1), 1.0)[:, None, None]
     every = off.reshape(-1, off.shape[2])
-    times = median(every, 0)
-    times = times / max(float(np.median(times[~np.isnan(times)])), 1e-9)
+    times = medians(every, 0)
+    times = times / max(float(median(times[~np.isnan(times)])), 1e-9)
     count = np.maximum((~np.isnan(every)).sum(axis=0), 1)
     unlike: F64 = np.where(times > 1 + _UNLIKE / np.sqrt(count), times, 1.0)
     return unlike

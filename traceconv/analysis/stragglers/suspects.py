@@ -14,6 +14,7 @@ from traceconv.analysis.stragglers.peers import Program, Role
 from traceconv.analysis.stragglers.significance import RECURS, compared, recurring, tests
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.core.columns import F64, I32, I64
+from traceconv.core.robust import median
 
 CONSTANT, INTERMITTENT = "constant", "intermittent"
 """Patterns: late in most steps, and in some."""
@@ -137,9 +138,9 @@ class Judged:
                 large = more > 0
             if not large.any():
                 return None
-            level = float(np.median(more[large]))
+            level = float(median(more[large]))
             late = more > level / 2
-        rest = float(np.median(more[known & ~late])) if (known & ~late).any() else level
+        rest = float(median(more[known & ~late])) if (known & ~late).any() else level
         always = late.sum() >= _ALWAYS * known.sum() or rest > _RESTS * level
         if always or not (recurs or _apart(more[known & late], more[known & ~late])):
             excess = np.where(known, self.found.usual[table, column], np.nan)

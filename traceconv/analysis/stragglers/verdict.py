@@ -35,7 +35,7 @@ from traceconv.analysis.stragglers.reasons import (
     some,
 )
 from traceconv.analysis.stragglers.replay import Replay
-from traceconv.analysis.stragglers.significance import median, over_others
+from traceconv.analysis.stragglers.significance import medians, over_others
 from traceconv.analysis.stragglers.suspects import (
     CONSTANT,
     INTERMITTENT,
@@ -51,7 +51,7 @@ from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import student
+from traceconv.core.robust import median, student
 
 SCHEMA_VERSION = 2
 
@@ -298,7 +298,7 @@ def judge(
     for one in found:
         one.judge(among, material)
     lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
-    step_ns = float(np.median([ns for ns in lengths if ns] or [0.0]))
+    step_ns = float(median([ns for ns in lengths if ns] or [0.0]))
     suspects = [suspect for one in found for suspect in one.suspects if _beyond(suspect)]
     replay = Replay.of(by_rank, waits, clocks) if suspects else None
     named = _named(suspects, waits, clocks, material, replay)
@@ -405,8 +405,8 @@ def _finding(
     key, kind, rows = _where(one, waits, {one.rank, *together})
     arrival, error = waits.arrival(one.rank, key, clocks)
     late = values_at(arrival, rows)[one.late]
-    shown = float(median(late, 0).max(initial=-np.inf, where=~np.isnan(late).all(axis=0)))
-    every_late = float(median(np.nansum(np.maximum(late, 0), axis=1), 0))
+    shown = float(medians(late, 0).max(initial=-np.inf, where=~np.isnan(late).all(axis=0)))
+    every_late = float(medians(np.nansum(np.maximum(late, 0), axis=1), 0))
     if error is not None and not together and every_late + error < _ARRIVES * most:
         return None
     numbers = [number for (_, number), hit in zip(program.steps, one.late, strict=True) if hit]
@@ -470,7 +470,7 @@ def _more_by_part(
     """What a rank did more than the others by part, in the steps in which it was late."""
     parts = judged.parts(table)
     more = [over_others(parts[..., part])[late, column] for part in range(len(PARTS))]
-    middle = [float(median(values, 0)) if len(values) else np.nan for values in more]
+    middle = [float(medians(values, 0)) if len(values) else np.nan for values in more]
     return () if np.isnan(middle).any() else tuple(round(value) for value in middle)
 
 

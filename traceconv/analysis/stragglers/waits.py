@@ -17,6 +17,7 @@ from traceconv.analysis.stragglers.significance import over_others
 from traceconv.core.clock import time_text
 from traceconv.core.columns import F64, I32, I64
 from traceconv.core.ordering import distinct
+from traceconv.core.robust import quantile
 
 _SHORT = 0.05  # of the operations of a group wait for nobody, more or less
 
@@ -197,7 +198,7 @@ class Waits:
                 if len(least) < 2:
                     continue
                 steps = max(len(distinct(known.step[rows])), 1)
-                wait = float((least - np.quantile(least, _SHORT)).sum()) / steps
+                wait = float((least - quantile(least, _SHORT)).sum()) / steps
                 who = f"the {captured} captured members" if captured > 1 else "the captured member"
                 text = (
                     f"; {who} of {group.key} (of {group.size}) "
