@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from traceconv.core.clock import NO_CORRECTION, PPT, Correction
 from traceconv.core.columns import F64, I64
-from traceconv.core.robust import Z99, Line, line, median, median_ns, scale, student
+from traceconv.core.robust import (
+    Z99,
+    Line,
+    line,
+    median,
+    median_ns,
+    normal_quantile,
+    scale,
+    student,
+)
 
 FEWEST = 3
 """Fewer matches than this prove nothing: any two ends are some offset apart."""
@@ -250,7 +259,7 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
             found = line(x, y, step=at)
             size, error = float(found.levels[0]), found.level_error
             if abs(size) > student(Z99, found.dof) * error:  # else it is less than what counts
-                z = _normal(1 - _SAME_FAMILY / 2 / n)
+                z = normal_quantile(1 - _SAME_FAMILY / 2 / n)
                 if abs(size) > student(z, found.dof) * error:
                     return size, float(x[at])
             continue
@@ -284,12 +293,6 @@ def _shifted(known: Line, error: float) -> float:
         if chance < math.log(_SAME_FAMILY):
             most = max(most, float(off[start:stop].max()))
     return most
-
-
-def _normal(share: float) -> float:
-    from statistics import NormalDist  # a hundredth of a small merge, which rarely asks
-
-    return NormalDist().inv_cdf(share)
 
 
 def _was_set(size: float, after: float) -> str:

@@ -26,7 +26,10 @@ class Markup(str):
 
 def visible(text: object) -> str:
     """Text whose characters all show: those that would act or vanish become their number."""
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+    shown = str(text)
+    if shown.isascii() and shown.isprintable():  # nearly all
+        return shown
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
 def esc(text: object) -> Markup:

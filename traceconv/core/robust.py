@@ -73,6 +73,13 @@ def median_ns(values: I64) -> int:
     return low + (high - low + 1) // 2
 
 
+def normal_quantile(share: float) -> float:
+    """What a normal variable stays below with probability ``share``, in standard deviations."""
+    from statistics import NormalDist  # a hundredth of a small merge, which rarely asks
+
+    return NormalDist().inv_cdf(share)
+
+
 def student(z: float, dof: float) -> float:
     """Student's t that is exceeded as rarely as ``z`` is by a normal variable: how many standard
     errors are no chance if these are themselves estimated.

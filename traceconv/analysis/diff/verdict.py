@@ -22,14 +22,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.robust import student
+from traceconv.core.robust import normal_quantile, student
 
 DRAWS, _FEWER = 1000, 250
 """How often steps are drawn again, and how often at least where there are very many."""
@@ -178,9 +177,8 @@ def _standard(one: Series) -> F64:
 
 def _wide(error: F64, freedom: F64) -> F64:
     """How many standard errors are exceeded as rarely as ``error`` says."""
-    normal = NormalDist()
     pairs = zip(np.maximum(error, 1e-12).tolist(), freedom.tolist(), strict=True)
-    return np.array([student(normal.inv_cdf(1 - e / 2), max(f, 1.0)) for e, f in pairs])
+    return np.array([student(normal_quantile(1 - e / 2), max(f, 1.0)) for e, f in pairs])
 
 
 def _rounding(before: Series, after: Series) -> F64:

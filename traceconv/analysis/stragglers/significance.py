@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import SIGMA, median, student
+from traceconv.core.robust import SIGMA, median, normal_quantile, student
 
 FAMILY = 0.003
 """Probability that a run without a straggler has one by chance that is late in most steps."""
@@ -96,7 +95,7 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     level = each_level = (FEW_FAMILY if few else FAMILY) / shared[kind]
     both = steps * math.log(max(ranks, 2)) > -np.log(level / 2)  # else only one test can tell
     level = level / (1 + both)
-    z = np.array([-NormalDist().inv_cdf(max(one, 1e-300)) for one in level.tolist()])
+    z = np.array([-normal_quantile(max(one, 1e-300)) for one in level.tolist()])
     more = over_others(table.reshape(-1, ranks)).reshape(table.shape)
     more = np.where(_wild(table)[..., None], np.nan, more)
     known = ~np.isnan(more)
@@ -279,7 +278,7 @@ def _chance(free: NDArray[np.intp], share: float) -> F64:
     """Estimates of a variance of 1 with so many degrees of freedom are below this in that share
     of cases (Wilson and Hilferty)."""
     one = 2 / (9 * np.maximum(free, 1))
-    found: F64 = (1 - one + NormalDist().inv_cdf(share) * np.sqrt(one)) ** 3
+    found: F64 = (1 - one + normal_quantile(share) * np.sqrt(one)) ** 3
     return found
 
 
@@ -362,7 +361,7 @@ def _permuted(table: F64, levels: F64) -> NDArray[np.bool_]:
         # nothing to look for where even the largest of every step would be too frequent
         if -np.log(seen.sum(axis=1)).sum() > math.log(level):
             continue
-        least = _WORTH * -NormalDist().inv_cdf(max(level, 1e-300))
+        least = _WORTH * -normal_quantile(max(level, 1e-300))
         spread = np.sqrt((scores**2).sum(axis=1) / seen.sum(axis=1) @ seen)
         for rank in np.flatnonzero(scores.sum(axis=0) > least * spread).tolist():
             rows = seen[:, rank]
@@ -392,9 +391,16 @@ def _tail(scores: F64, seen: NDArray[np.bool_], total: float) -> float:
     u = at * math.sqrt(max(bend, 0.0))
     if root < 1e-3 or u < 1e-3:
         return bound
-    normal = NormalDist()
-    tail = normal.cdf(-root) + normal.pdf(root) * (1 / u - 1 / root)
-    return min(max(tail, 0.0), bound) if tail > 0 else bound
+    tail = _saddle_point(root, u)
+    return min(tail, bound) if tail > 0 else bound
+
+
+def _saddle_point(root: float, u: float) -> float:
+    """The formula of Lugannani and Rice."""
+    from statistics import NormalDist
+
+    usual = NormalDist()
+    return usual.cdf(-root) + usual.pdf(root) * (1 / u - 1 / root)
 
 
 def _slope(
@@ -436,7 +442,7 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
         own = np.clip(values[place] * nearer / scale, -_BOUNDED, _BOUNDED)
         seen = ~np.isnan(scores)
         count, every = seen.sum(axis=0), scores[seen]
-        least = _WORTH * -NormalDist().inv_cdf(max(level, 1e-300))
+        least = _WORTH * -normal_quantile(max(level, 1e-300))
         beyond = np.nansum(own, axis=0) - count * every.mean()
         for rank in np.flatnonzero(beyond > least * every.std() * np.sqrt(count)).tolist():
             n = int(count[rank])
@@ -446,7 +452,7 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
                 continue
             spread = float(mine.std(ddof=1))
             if spread > float(rest.std()) * math.sqrt(_chance(np.array([n - 1]), _OWN)[0]):
-                z = student(-NormalDist().inv_cdf(max(level, 1e-300)), n - 1)
+                z = student(-normal_quantile(max(level, 1e-300)), n - 1)
                 if mine.mean() - rest.mean() <= z * spread / math.sqrt(n):
                     continue
             found[place, rank] = (
@@ -502,9 +508,7 @@ def share_of_draws(values: F64, drawn: int, total: float) -> float:
     u = at[1] * math.sqrt(max(float(np.linalg.det(bend)), 0.0) / (every * part * (1 - part)))
     if root < 1e-3 or u < 1e-3:
         return 0.5
-    normal = NormalDist()
-    tail = normal.cdf(-root) + normal.pdf(root) * (1 / u - 1 / root)
-    return float(min(max(tail, 0.0), 1.0))
+    return float(min(max(_saddle_point(root, u), 0.0), 1.0))
 
 
 def _tilted(a: F64, part: float, at: F64) -> tuple[F64, F64]:

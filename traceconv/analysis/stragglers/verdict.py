@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import msgspec
@@ -51,7 +50,7 @@ from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import median, student
+from traceconv.core.robust import median, normal_quantile, student
 
 SCHEMA_VERSION = 2
 
@@ -481,7 +480,7 @@ def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Ste
     """Per step, who is later than its peers beyond doubt, and others wait for it."""
     steps: dict[Step, Finding | None] = {step: None for one in found for step in one.program.steps}
     cells = sum(int((~np.isnan(one.found.more)).sum()) for one in found)
-    times = NormalDist().inv_cdf(1 - _STEP / max(cells, 1))
+    times = normal_quantile(1 - _STEP / max(cells, 1))
     for one in found:
         if len(one.program.steps) < 2:
             continue  # nothing says how much is chance
