@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I8, I64, EventTable, Kind, Layer, OpClass, Trace
+from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
 from traceconv.core.perfetto_fields import (
     ATTRIBUTE,
@@ -289,24 +290,46 @@ def _with_numbers(raw: bytes, missing: dict[str, int]) -> bytes:
     return before + json.dumps(missing).encode()[1:]
 
 
-def arrow_ends(trace: Trace) -> tuple[I64, NDArray[Any]]:
-    """Both ends of every arrow: the event rows, ascending, and the fields for their packets.
+_FLOW_TAGS = np.array(
+    [tuple(tag_fixed64(field)) for field in (TrackEvent.FLOW_IDS, TrackEvent.TERMINATING_FLOW_IDS)],
+    np.uint8,
+)
 
-    The event that begins first opens the arrow: viewers drop an end before its opening.
+
+class ArrowEnds(msgspec.Struct, frozen=True):
+    """Both ends of every arrow of a rank, by the event row they are at.
+
+    Attributes:
+        rank: global rank.
+        row:  int32 per end, ascending.
+        end:  int32 per end: the number of its arrow, more by the number of arrows where it ends.
     """
-    flows = trace.flows
-    src, dst = flows.src.astype(np.int64), flows.dst.astype(np.int64)
-    turned = own.turned_arrows(trace)
-    # all openings, then all ends, so that one stable sort keeps an opening before its end
-    rows = np.concatenate((np.where(turned, dst, src), np.where(turned, src, dst)))
-    n = len(flows)
-    ends = np.empty(2 * n, FLOW)
-    ends["tag"][:n] = tuple(tag_fixed64(TrackEvent.FLOW_IDS))
-    ends["tag"][n:] = tuple(tag_fixed64(TrackEvent.TERMINATING_FLOW_IDS))
-    # ids are unique in a file: the rank is in the bits from 40 up
-    ends["id"] = np.tile(np.arange(1, n + 1, dtype=np.uint64) | np.uint64(trace.rank << 40), 2)
-    order = np.argsort(rows, kind="stable")
-    return rows[order], ends[order]
+
+    rank: int
+    row: I32
+    end: I32
+
+    @classmethod
+    def of(cls, trace: Trace) -> ArrowEnds:
+        """Those of ``trace``.
+
+        The event that begins first opens the arrow: viewers drop an end before its opening.
+        """
+        src, dst = trace.flows.src, trace.flows.dst
+        turned = own.turned_arrows(trace)
+        # all openings, then all ends, so that one stable sort keeps an opening before its end
+        row = np.concatenate((np.where(turned, dst, src), np.where(turned, src, dst)))
+        end = np.argsort(row, kind="stable").astype(np.int32)
+        return cls(trace.rank, row.take(end), end)
+
+    def fields(self, first: int, stop: int) -> NDArray[Any]:
+        """What packets say of the ends from ``first`` up to ``stop``."""
+        end, arrows = self.end[first:stop], len(self.end) // 2
+        made = np.empty(len(end), FLOW)
+        made["tag"] = _FLOW_TAGS[(end >= arrows).astype(np.intp)]
+        # ids are unique in a file: the rank is in the bits from 40 up
+        made["id"] = (end % arrows + 1).astype(np.uint64) | np.uint64(self.rank << 40)
+        return made
 
 
 def blocks(trace: Trace, base_ns: int, args: Coder | None) -> Iterator[tuple[EventTable, Coded]]:
@@ -337,7 +360,7 @@ class Encodable:
         self._uuids = uuids(trace)
         self._iids = np.zeros(len(trace.strings), np.int32)
         self._iids[order] = np.arange(1, len(order) + 1)
-        self._arrow_rows, self._arrows = arrow_ends(trace)
+        self._arrows = ArrowEnds.of(trace)
         self._first = 0
 
     def rows(self, part: EventTable, coded: Coded) -> Rows:
@@ -349,7 +372,7 @@ class Encodable:
         following = self._track[first + 1 : stop + 1]
         last[: len(following)] = part.track[: len(following)] != following
         # arrow ends are sorted by row: those of this block are one slice of them
-        bounds = np.searchsorted(self._arrow_rows, np.arange(first, stop + 1))
+        bounds = np.searchsorted(self._arrows.row, np.arange(first, stop + 1, dtype=np.int32))
         return Rows(
             kind=part.kind,
             last=last,
@@ -359,7 +382,7 @@ class Encodable:
             name=self._iids[part.name],
             category=category_numbers(part.op),
             flow_ends=bounds[1:] - bounds[0],
-            flows=self._arrows[bounds[0] : bounds[-1]],
+            flows=self._arrows.fields(int(bounds[0]), int(bounds[-1])),
             arg_ends=coded.ends,
             args=coded.data,
         )
