@@ -82,6 +82,32 @@ def test_holes_are_given_back():
     assert told == ["True", "True"]
 
 
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or "asan" in os.environ.get("LD_PRELOAD", ""),
+    reason="needs the allocator of glibc",
+)
+@pytest.mark.parametrize("ours", [True, False])
+def test_columns_leave_no_holes_in_a_process_of_ours(ours):
+    """Freed, they go back at once; a library leaves the allocator of its process alone."""
+    told = in_a_small_process(
+        f"""
+        import numpy as np
+        from traceconv.native import _memory
+        from traceconv.io.memory import limited, process_is_ours
+
+        if {ours}:
+            process_is_ours()
+        with limited(None):
+            np.ones(6 << 20, np.uint8)  # the C library learns that such blocks come and go
+            columns = [np.ones(2 << 20, np.uint8) for i in range(16)]
+            before = _memory.resident()
+            del columns[::2]
+            print(before - _memory.resident() > 12 << 20)
+        """
+    )
+    assert told == [str(ours)]
+
+
 def test_arrays_outlive_the_limit_and_give_their_room_back():
     """What was made under a limit is used after it; freed, its files are gone."""
     told = in_a_small_process(

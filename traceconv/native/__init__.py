@@ -55,6 +55,11 @@ class Allocator(Protocol):
         """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
         ...
 
+    def apart(self, least: int, /) -> None:
+        """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
+        system."""
+        ...
+
     def watch(self, mapped: mmap, /) -> None:
         """Let the pages of a file mapped for reading leave memory, too."""
         ...

@@ -301,6 +301,20 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
     return PyLong_FromSize_t(purges);
 }
 
+PyDoc_STRVAR(apart_doc, "apart(least)\n--\n\nFrom now on keep blocks of `least` bytes and more apart:"
+    " freed, they go back to the system.");
+
+static PyObject *memory_apart(PyObject *Py_UNUSED(self), PyObject *given)
+{
+    long least = PyLong_AsLong(given);
+    if (least == -1 && PyErr_Occurred())
+        return NULL;
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, least > INT32_MAX ? INT32_MAX : (int)least);
+#endif
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(resident_doc, "resident()\n--\n\nBytes of the process that are in memory.");
 
 static PyObject *memory_resident(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
@@ -375,6 +389,7 @@ static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
 
 static PyMethodDef methods[] = {
     {"trim", memory_trim, METH_O, trim_doc},
+    {"apart", memory_apart, METH_O, apart_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
