@@ -297,7 +297,6 @@ class TraceBuilder:
             before += len(self._events[at])
             at += 1
         self._events[at:] = [_drained(EventTable, self._events[at:])]
-        give_back()
         return self._events[at].start_ns, self._events[at].dur_ns
 
     def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
@@ -391,7 +390,9 @@ class TraceBuilder:
                 ledger["lost", kind] = -lost
         trace.ledger.update(ledger)
         give_back()
-        return arranged(trace, alone=True)
+        trace = arranged(trace, alone=True)
+        give_back()
+        return trace
 
     def _book_backwards(self, trace: Trace) -> None:
         """Book, once, the launches of work that began before them: the device's clock is ahead."""
@@ -443,6 +444,7 @@ def _drained(cls: Any, tables: list[Any]) -> Any:
         columns[name] = _joined([getattr(t, name) for t in tables], dtype)
         for table in tables:
             delattr(table, name)
+        give_back()  # parts are too small for the system to take back one by one
     tables.clear()
     return cls(**columns)
 

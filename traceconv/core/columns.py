@@ -217,8 +217,8 @@ class Table:
 
     def reorder(self, rows: Any) -> None:
         """As :meth:`take`, in place, one column after the other: for a table nobody else holds."""
-        for name, column in self.columns().items():
-            setattr(self, name, _taken(column, rows))
+        for name in self.COLUMNS:
+            setattr(self, name, _taken(getattr(self, name), rows))
 
     def with_columns(self, **changed: NDArray[Any]) -> Self:
         """The same table with some columns replaced; the others are shared."""
@@ -312,6 +312,11 @@ class EventTable(Table):
     def end_ns(self) -> I64:
         """``start_ns + dur_ns`` (computed)."""
         return self.start_ns + self.dur_ns
+
+    def ends(self, rows: Any) -> I64:
+        """``end_ns`` of the rows an index array, mask or slice names; of no others."""
+        ends: I64 = _taken(self.start_ns, rows) + _taken(self.dur_ns, rows)
+        return ends
 
     def sort_order(self) -> NDArray[np.intp]:
         """The permutation that puts rows into table order."""

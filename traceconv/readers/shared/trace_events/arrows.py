@@ -11,19 +11,31 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import BACKWARDS, I32, I64
 from traceconv.core.ordering import distinct, in_lanes
 from traceconv.readers.shared.trace_events.contract import Skipped
-from traceconv.readers.shared.trace_events.placing import Lanes, Texts, Touched
+from traceconv.readers.shared.trace_events.placing import LaneCodes, Lanes, Texts, Touched
 from traceconv.readers.shared.trace_events.tables import Flows, Tables
 
 Index = NDArray[np.intp]
 
 
-class Anchors(msgspec.Struct, frozen=True):
+class Anchors(msgspec.Struct):
     """Slices that arrows may bind to: lane, start, duration, row in the builder."""
 
-    lane: I32
+    lane: LaneCodes
     start: I64
     dur: I64
     row: I32
+
+    def ordered(self, order: Index) -> tuple[LaneCodes, I64, I32]:
+        """Lane, end and row in this order; the slices are given up, column by column."""
+        lane, self.lane = self.lane.take(order), _NO_CODES
+        row, self.row = self.row.take(order), _NO_CODES
+        end, self.start = self.start.take(order), _NO_TIMES
+        end += self.dur.take(order)
+        self.dur = _NO_TIMES
+        return lane, end, row
+
+
+_NO_CODES, _NO_TIMES = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
 ROWS_AT_ONCE = 1 << 16
@@ -49,22 +61,24 @@ class LaneBinder:
         self._first = first_row
         self.lanes = distinct(slices.lane)
 
-    def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
-        """As :meth:`Binder.rows`."""
-        found = np.full(len(lane), -1, np.int32)
-        part_of = self._parts(int(lane.max(initial=-1)) + 1)
-        end, slice_, point = (
-            part_of.take(of) for of in (lane, self._slices.lane, self._points.lane)
-        )
+    def rows(self, lane_of: I32, shape: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
+        """As :meth:`Binder.rows`, of ends in the lanes that ``lane_of`` says of their shapes."""
+        found = np.full(len(shape), -1, np.int32)
+        part_of = self._parts(int(lane_of.max(initial=-1)) + 1)
+        end = part_of.take(lane_of).take(shape)
+        slice_, point = (part_of.take(of.lane) for of in (self._slices, self._points))
         for part in distinct(end).tolist():
-            ends, slices, points = (np.flatnonzero(of == part) for of in (end, slice_, point))
             binder = Binder(
-                self._anchors(self._slices, slices), self._anchors(self._points, points)
+                self._anchors(self._slices, np.flatnonzero(slice_ == part)),
+                self._anchors(self._points, np.flatnonzero(point == part)),
             )
-            found[ends] = binder.rows(lane[ends], time[ends], encloses[ends])
+            ends = np.flatnonzero(end == part)
+            lane = lane_of.take(shape.take(ends))
+            found[ends] = binder.rows(lane, time.take(ends), encloses.take(ends))
+            del binder  # before the next one is made
         return found
 
-    def _parts(self, lanes: int) -> NDArray[np.int16]:
+    def _parts(self, lanes: int) -> NDArray[np.int8]:
         """The number of the part that each lane is in; there are ``lanes`` or more."""
         at_least = max(
             lanes, *(int(t.lane.max(initial=-1)) + 1 for t in (self._slices, self._points))
@@ -72,7 +86,7 @@ class LaneBinder:
         rows = np.bincount(self._slices.lane, minlength=at_least)
         rows += np.bincount(self._points.lane, minlength=at_least)
         most = max(ROWS_AT_ONCE, int(rows.sum()) // MOST_PARTS)
-        return ((np.cumsum(rows) - rows) // most).astype(np.int16)
+        return ((np.cumsum(rows) - rows) // most).astype(np.int8)
 
     def _anchors(self, touched: Touched, chosen: Index) -> Anchors:
         row = touched.row.take(chosen)
@@ -100,10 +114,7 @@ class Binder:
         order = _ordered(slices.lane, key, slices.dur)
         self._key = key.take(order)
         del key
-        self._row = slices.row.take(order)
-        self._end = slices.start.take(order)
-        self._end += slices.dur.take(order)
-        self._lane = slices.lane.take(order)
+        self._lane, self._end, self._row = slices.ordered(order)
         self._tree: list[I64] | None = None
 
     @property
@@ -208,13 +219,15 @@ class _Scale:
             self._known = distinct(start)
             self._step = len(self._known) + 2
 
-    def keys(self, lane: I32, time: I64) -> I64:
+    def keys(self, lane: LaneCodes, time: I64) -> I64:
         """One key per (lane, time); times between two known ones get the key of the earlier."""
         if self._known is not None:
             within = np.searchsorted(self._known, time, side="right")
         else:
-            within = np.clip(time, self._low - 1, self._high + 1) - (self._low - 1)
-        return lane.astype(np.int64) * self._step + within
+            within = np.clip(time, self._low - 1, self._high + 1)
+            within -= self._low - 1
+        within += lane.astype(np.int64) * self._step
+        return within
 
     def hits(self, time: I64) -> NDArray[np.bool_]:
         """Whether equal keys mean equal times."""
@@ -225,7 +238,7 @@ class _Scale:
         return equal
 
 
-def _ordered(lane: I32, key: I64, dur: I64) -> Index:
+def _ordered(lane: LaneCodes, key: I64, dur: I64) -> Index:
     """By key, which begins with the lane, then longest first, then as given."""
     order = in_lanes(lane)  # most lanes are in order as they were recorded
     ordered = key.take(order)
@@ -322,6 +335,8 @@ class Arrows(msgspec.Struct):
         stage = self._stages().take(flows.shape)
         tail = joined(flows.key, stage, flows.start)
         flows.key = np.empty(0, np.int64)
+        if all(self.tables.shapes.category[code] for code in distinct(flows.shape).tolist()):
+            flows.name = np.empty(0, np.int32)  # see _names
         head = np.flatnonzero(stage != _START)
         used = np.zeros(len(flows), bool)
         used[tail[head][tail[head] >= 0]] = True
@@ -332,7 +347,10 @@ class Arrows(msgspec.Struct):
         lonely = self._book_skipped(flows, lonely, tail, skipped)
         whole = tail[head] >= 0
         self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
-        self._bind(flows, head[whole], tail[head[whole]], binder)
+        ends: I32 = head[whole].astype(np.int32)
+        tail = tail[ends]
+        del stage, used, lonely, whole, head  # binding is where most memory is in use
+        self._bind(flows, ends, tail, binder)
 
     def _stages(self) -> NDArray[np.int8]:
         phases = self.tables.shapes.phase
@@ -369,19 +387,18 @@ class Arrows(msgspec.Struct):
     def _lose(self, code: str, flows: Flows, ends: Index) -> None:
         self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
 
-    def _bind(self, flows: Flows, head: Index, tail: I32, binder: LaneBinder) -> None:
-        lane = self.tables.shapes.lane.take(flows.shape)
-        stage = self._stages().take(flows.shape)
-        encloses = flows.encloses | (stage != _FINISH)
-        row = binder.rows(lane, flows.start, encloses)
+    def _bind(self, flows: Flows, head: I32, tail: I32, binder: LaneBinder) -> None:
+        lane = self.tables.shapes.lane
+        encloses = flows.encloses | (self._stages() != _FINISH).take(flows.shape)
+        row = binder.rows(lane, flows.shape, flows.start, encloses)
         drawn = (row[head] >= 0) & (row[tail] >= 0)
         loose = np.where(row[head] < 0, head, tail)[~drawn]
-        recorded = np.isin(lane[loose], binder.lanes)
+        recorded = np.isin(lane[flows.shape[loose]], binder.lanes)
         self._lose("flow-without-end", flows, loose[~recorded])
         self._lose("flow-unbound", flows, loose[recorded])
         head, tail = head[drawn], tail[drawn]
         if len(head):
-            names = self._names(flows.shape[head], flows.name[head])
+            names = self._names(flows, head)
             back = self._backwards()[flows.shape[head]]
             tail, head = np.where(back, head, tail), np.where(back, tail, head)
             self.build.flows(src=row[tail], dst=row[head], name=names)
@@ -390,16 +407,16 @@ class Arrows(msgspec.Struct):
         """By shape: arrows that are written against their direction (in our own files)."""
         return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
 
-    def _names(self, shape: I32, name: I32) -> I32:
+    def _names(self, flows: Flows, head: I32) -> I32:
         """What arrows are called: their category, else their name without its number."""
-        shapes = self.tables.shapes
+        shapes, shape = self.tables.shapes, flows.shape.take(head)
         ids = np.full(len(shapes.phase), -1, np.int32)
         for code in distinct(shape).tolist():
             if shapes.category[code]:
                 ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
         found = ids.take(shape)
         for i in np.flatnonzero(found < 0).tolist():
-            text = self.texts.text(int(name[i]))
+            text = self.texts.text(int(flows.name[head[i]]))
             found[i] = self.build.string(_unnumbered(text))
         return found
 

@@ -211,18 +211,23 @@ class Texts:
         return found
 
 
+LaneCodes = NDArray[np.signedinteger[Any]]
+"""Lanes by number; in two bytes where they fit."""
+
+
 class Touched(msgspec.Struct, frozen=True):
     """Rows that arrows may bind to: lane, and row in the builder."""
 
-    lane: I32
+    lane: LaneCodes
     row: I32
 
     @classmethod
     def joined(cls, parts: list[Touched]) -> Touched:
         """All of many, which are given up."""
-        none = np.empty(0, np.int32)
-        lane = np.concatenate([none, *(part.lane for part in parts)])
-        row = np.concatenate([none, *(part.row for part in parts)])
+        if not parts:
+            return cls(np.empty(0, np.int16), np.empty(0, np.int32))
+        lane = np.concatenate([part.lane for part in parts])
+        row = np.concatenate([part.row for part in parts])
         parts.clear()
         return cls(lane, row)
 
@@ -288,7 +293,8 @@ class Placer:
         """
         self._tables, self._lanes, self._texts, self._build = tables, lanes, texts, build
         self._offset, self._touched, self._revise = offset_ns, touched, revise
-        self._lane_of = tables.shapes.lane
+        few = len(tables.shapes.lanes) < 1 << 15
+        self._lane_of: LaneCodes = tables.shapes.lane.astype(np.int16 if few else np.int32)
         self._types = list(tables.types)
         self._answers: dict[ByName, _Answers] = {}
         self._by_type: dict[int, I8] = {}
