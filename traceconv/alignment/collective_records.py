@@ -183,7 +183,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
         size[order].astype(np.int64),
         events.step[rows][order],
         events.start_ns[rows][order],
-        events.end_ns[rows][order],
+        events.ends(rows)[order],
         identity[order] if (identity >= 0).any() else np.empty(0, np.int64),
         direction[messages].astype(np.int8),
         peer[messages].astype(np.int32),

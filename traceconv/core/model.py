@@ -376,6 +376,8 @@ class Trace:
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
         side_tables: tables beside the timeline, by name; read when asked for.
+        handed_over: whoever gets this trace is the only one to have it: its table of events may be
+            taken apart for the next one, so that never two copies of all rows are alive.
     """
 
     capture: Capture
@@ -395,6 +397,7 @@ class Trace:
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
+    handed_over: bool = False
 
     def __post_init__(self) -> None:
         """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""
@@ -425,13 +428,15 @@ class Trace:
 
         If ``events`` changes its rows, ``flows`` must be given too; see :meth:`keep`.
         """
-        after = replace(self, **changes)
+        return replace(self, **changes)._booked(stage, self.counts())
+
+    def _booked(self, stage: str, before: Mapping[str, int]) -> Trace:
+        """With the difference to so many rows of each kind under ``stage``."""
         ledger = dict(self.ledger)
-        now = after.counts()
-        for kind, before in self.counts().items():
-            if now[kind] != before:
-                ledger[stage, kind] = ledger.get((stage, kind), 0) + now[kind] - before
-        return replace(after, ledger=ledger)
+        for kind, now in self.counts().items():
+            if now != before[kind]:
+                ledger[stage, kind] = ledger.get((stage, kind), 0) + now - before[kind]
+        return replace(self, ledger=ledger)
 
     def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
         """Only the rows of the masks, and the arrows between kept rows.
@@ -477,28 +482,25 @@ class Trace:
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""
-        lows, highs = [], []
-        if len(self.events):
-            lows.append(int(self.events.start_ns.min()))
-            highs.append(int(self.events.end_ns.max()))
-        if len(self.counters):
-            lows.append(int(self.counters.start_ns.min()))
-            highs.append(int(self.counters.start_ns.max()))
-        return (min(lows), max(highs)) if lows else None
+        lows = [int(table.start_ns.min()) for table in (self.events, self.counters) if len(table)]
+        ends = self.events.end_ns, self.counters.start_ns
+        return (min(lows), max(int(ns.max()) for ns in ends if len(ns))) if lows else None
 
     def add_events(
         self, stage: str, tracks: Sequence[Track], events: EventTable, args: Args | None = None
     ) -> Trace:
         """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
 
-        Tracks come back in screen order, rows in table order, arrows on the same events.
+        Tracks come back in screen order, rows in table order, arrows on the same events. The
+        events of a trace that was handed over are gone from it.
         """
-        grown = self.evolve(stage, args=self.args if args is None else args)
+        grown = replace(self, args=self.args if args is None else args)
         if len(set(tracks)) < len(tracks) or set(tracks) & set(self.tracks):
             moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
             both = EventTable.concat([self.events, moved])
             return arranged(grown.evolve(stage, tracks=(*self.tracks, *tracks), events=both))
-        return grown.evolve(stage, **_inserted(self, tracks, events))
+        before = self.counts()
+        return replace(grown, **_inserted(self, tracks, events))._booked(stage, before)
 
 
 def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict[str, Any]:
@@ -516,13 +518,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
     new = np.searchsorted(events.track, np.arange(len(tracks) + 1))
     size = np.concatenate((np.diff(old), np.diff(new)))
     blocks = _blocks(order, len(trace.tracks), old.tolist(), new.tolist())
-    tables = (trace.events, events)
-    columns = {
-        name: np.concatenate([tables[t].columns()[name][a:b] for t, a, b in blocks])
-        for name in EventTable.COLUMNS
-        if name != "track"
-    }
-    columns["track"] = np.repeat(np.arange(len(order), dtype=np.int32), size[order])
+    columns = {"track": np.repeat(np.arange(len(order), dtype=np.int32), size[order])}
     # how far the rows of each old track move down: arrows refer to rows
     start = np.empty(len(every), np.int64)
     start[order] = np.concatenate(([0], np.cumsum(size[order])[:-1]))
@@ -533,6 +529,15 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
         flows = flows.with_columns(
             **{end: rows + shift[trace.events.track[rows]] for end, rows in ends.items()}
         )
+    tables = (trace.events, events)
+    for name in EventTable.COLUMNS:
+        if name != "track":
+            both = [getattr(table, name) for table in tables]
+            columns[name] = np.concatenate([both[t][a:b] for t, a, b in blocks])
+            del both
+        if trace.handed_over:
+            for table in tables:
+                delattr(table, name)
     return {
         "tracks": tuple(every[i] for i in order),
         "events": EventTable(**columns),

@@ -80,6 +80,15 @@ def normal_quantile(share: float) -> float:
     return NormalDist().inv_cdf(share)
 
 
+def saddle_point_tail(root: float, u: float) -> float:
+    """How likely a sum of random values is that large or larger: the approximation of Lugannani
+    and Rice, whose names for what it depends on these are."""
+    from statistics import NormalDist
+
+    usual = NormalDist()
+    return usual.cdf(-root) + usual.pdf(root) * (1 / u - 1 / root)
+
+
 def student(z: float, dof: float) -> float:
     """Student's t that is exceeded as rarely as ``z`` is by a normal variable: how many standard
     errors are no chance if these are themselves estimated.

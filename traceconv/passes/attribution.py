@@ -195,7 +195,7 @@ def _reach(trace: Trace, steps: StepTable, at: I32) -> tuple[I64, I64]:
     rows = np.flatnonzero(at >= 0)
     low, high = np.full(len(steps), _NEVER), steps.end_ns
     np.minimum.at(low, at[rows], trace.events.start_ns[rows])
-    np.maximum.at(high, at[rows], trace.events.end_ns[rows])
+    np.maximum.at(high, at[rows], trace.events.ends(rows))
     return low, high
 
 
@@ -222,7 +222,7 @@ def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     whole = (own.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
     if whole.any():
         rows = at == marked[0]
-        start, high = low, np.array([trace.events.end_ns[rows].max()])
+        start, high = low, np.array([trace.events.ends(rows).max()])
     # windows tile time: none begins before the one before it has ended
     end = np.maximum.accumulate(high)
     start = np.maximum(start, np.concatenate((start[:1], end[:-1])))
@@ -252,7 +252,7 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     quiet = np.zeros(len(steps), bool)
     if len(rows) and not seen.all():
         spans, events = steps.device_spans, trace.events
-        first, last = events.start_ns[rows].min(), events.end_ns[rows].max()
+        first, last = events.start_ns[rows].min(), events.ends(rows).max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
         quiet &= ~_launched(trace, steps)
     kernels = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COMPUTE)
@@ -321,8 +321,9 @@ def _coverage(trace: Trace, steps: StepTable) -> Coverage:
 
 def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
     """From the first start to the last end of some rows, in every collection window."""
-    start = trace.events.start_ns[mask]
-    end = start + trace.events.dur_ns[mask]
+    start, end = trace.events.start_ns[mask], trace.events.ends(mask)
+    if len(start) and not len(trace.windows):
+        return ((int(start.min()), int(end.max())),)
     window = np.searchsorted(trace.windows[:, 0], start, "right")
     return tuple(
         (int(start[window == n].min()), int(end[window == n].max()))

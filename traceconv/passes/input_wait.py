@@ -129,7 +129,7 @@ def input_spans(trace: Trace) -> I64:
 
 
 def _spans(trace: Trace, rows: Mask) -> I64:
-    spans = union(trace.events.start_ns[rows], trace.events.end_ns[rows])
+    spans = union(trace.events.start_ns[rows], trace.events.ends(rows))
     return merged(spans, _queue_spans(trace))
 
 
@@ -233,7 +233,7 @@ def _busy(trace: Trace) -> list[I64]:
     for device in sorted(devices):
         of = np.array([track.group == device for track in trace.tracks], bool)
         mine = rows & of[events.track]
-        found.append(union(events.start_ns[mine], events.end_ns[mine]))
+        found.append(union(events.start_ns[mine], events.ends(mine)))
     return found
 
 

@@ -60,6 +60,7 @@ from traceconv.core.model import (
 )
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
+from traceconv.io.memory import give_back
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
@@ -246,6 +247,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     Issues: no-device-events, computing-unknown, steps-uncovered, overlap-recomputed,
     overlap-differs.
     """
+    give_back()  # here and below: most memory is in use while lanes are made and inserted
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
     analysed = _analysed(trace, bounds, free_rule)
@@ -266,8 +268,11 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     first = np.cumsum([0, *map(len, lanes)])
     rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
     tracks = [track for each in lanes for track in each]
-    del works, found, analysed  # copies of all rows of devices: room for the new table
-    return trace.add_events("overlap", tracks, EventTable.concat(rows))
+    added = EventTable.concat(rows)
+    del works, found, analysed, rows, own  # copies of all rows of devices: room for the new table
+    trace = trace.add_events("overlap", tracks, added)
+    give_back()
+    return trace
 
 
 def _analysed(
@@ -394,7 +399,7 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     rows &= ~np.isin(events.name, outside)
     if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
-    return union(events.start_ns[rows], events.end_ns[rows])
+    return union(events.start_ns[rows], events.ends(rows))
 
 
 def _unknown(trace: Trace) -> Trace:

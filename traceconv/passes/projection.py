@@ -121,7 +121,7 @@ def _launches(trace: Trace) -> dict[Lane, Launched]:
     for lane, parts in lanes.items():
         at = np.concatenate(parts)
         at = at[np.argsort(events.start_ns[src[at]], kind="stable")]
-        found[lane] = Launched(events.start_ns[src[at]], events.end_ns[src[at]], dst[at])
+        found[lane] = Launched(events.start_ns[src[at]], events.ends(src[at]), dst[at])
     return found
 
 
@@ -163,7 +163,7 @@ def _projected(
         # pairs come in runs of one range: reduce every run to one figure
         first = np.flatnonzero(np.diff(which, prepend=-1))
         of = which[first]
-        begun, ended = trace.events.start_ns[task], trace.events.end_ns[task]
+        begun, ended = trace.events.start_ns[task], trace.events.ends(task)
         count[of] = np.diff(first, append=len(which))
         start[of] = np.minimum.reduceat(begun, first)
         end[of] = np.maximum.reduceat(ended, first)

@@ -45,7 +45,7 @@ def scopes(trace: Trace) -> Trace:
     if trace.rows_of(Layer.SCOPE).any():
         return trace
     rows, which, paths = _operators(trace)
-    start, end = trace.events.start_ns[rows], trace.events.end_ns[rows]
+    start, end = trace.events.start_ns[rows], trace.events.ends(rows)
     kept = _one_after_another(start.tolist(), end.tolist())
     if not len(kept):
         return trace

@@ -57,7 +57,7 @@ def by_step(trace: Trace, selected: Collection[int]) -> Trace:
     events = trace.events
     member = np.isin(events.step, list(selected))
     own = member & trace.rows_of(Layer.STEP) & (events.op == OpClass.ITERATION)
-    steps = union(events.start_ns[own], events.end_ns[own])
+    steps = union(events.start_ns[own], events.ends(own))
     work = _hulls(trace, member & trace.rows_of(Layer.DEVICE, Layer.COMM))
     device = trace.rows_of(*_DEVICE_SIDE)
     loose = events.step < 0

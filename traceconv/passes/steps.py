@@ -349,12 +349,12 @@ def _by_time(
     lanes = []
     for lane in distinct(events.track[rows]).tolist():
         own = rows[events.track[rows] == lane]
-        before = np.maximum.accumulate(events.end_ns[own])[:-1]
+        before = np.maximum.accumulate(events.ends(own))[:-1]
         lanes.append(own[np.append(True, events.start_ns[own[1:]] >= before)])
     kept = rows[:0]
     for own in sorted(lanes, key=len, reverse=True):
-        spans = np.stack((events.start_ns[own], events.end_ns[own]), axis=1)
-        taken = union(events.start_ns[kept], events.end_ns[kept])
+        spans = np.stack((events.start_ns[own], events.ends(own)), axis=1)
+        taken = union(events.start_ns[kept], events.ends(kept))
         kept = np.concatenate((kept, own[length_within(taken, spans) == 0]))
     kept = kept[np.argsort(events.start_ns[kept], kind="stable")]
     issues = trace.issues.copy()

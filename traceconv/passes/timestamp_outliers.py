@@ -61,11 +61,11 @@ def _book(trace: Trace, rows: Rows, ticks: Rows, issues: Issues) -> None:
     if not len(starts):
         return
     usual, where = _usual(starts), trace.capture.title
-    rows = rows[_outside(events.start_ns[rows], usual) | _outside(events.end_ns[rows], usual)]
+    rows = rows[_outside(events.start_ns[rows], usual) | _outside(events.ends(rows), usual)]
     ticks = ticks[_outside(samples.start_ns[ticks], usual)]
     for row in rows[: issues.PLACES_KEPT].tolist():
         name = trace.strings[int(events.name[row])][:60]
-        near = int(events.start_ns[row]), int(events.end_ns[row])
+        near = int(events.start_ns[row]), int(events.ends(row))
         issues.add("far-stamp", where, f"{name!r}, {_distance(near, usual)}", 1)
     for row in ticks[: issues.PLACES_KEPT].tolist():
         name, ns = trace.tracks[int(samples.track[row])].name, int(samples.start_ns[row])

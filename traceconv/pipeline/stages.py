@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,10 +71,10 @@ class Reading(msgspec.Struct, frozen=True):
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
             del whole
-        # handed over, so that what a pass replaces is freed
-        held = [trace]
+        # what a pass replaces is freed; a part of what was summarized may be held elsewhere
+        held = [replace(trace, handed_over=self.summary is None)]
         del trace
-        trace = passed(held.pop(), shown)
+        trace = replace(passed(held.pop(), shown), handed_over=False)
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
 

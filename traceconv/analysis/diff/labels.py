@@ -118,7 +118,7 @@ class Sources(msgspec.Struct, frozen=True):
         np.maximum.at(launched, arrows.dst, events.start_ns[arrows.src])
         record = np.full(len(events), -1, np.int64)
         calls = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
-        times = np.stack((events.start_ns[calls], events.end_ns[calls]))
+        times = np.stack((events.start_ns[calls], events.ends(calls)))
         rows, records = _alike(times, np.stack((collectives.start_ns, collectives.end_ns)))
         record[calls[rows]] = records
         return cls(trace, is_ascend(trace), launched, collectives, record)

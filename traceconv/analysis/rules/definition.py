@@ -209,7 +209,7 @@ def told_slice(trace: Trace, name: str, start_ns: int, dur_ns: int, table: str) 
         & (events.end_ns > start_ns) & (events.kind == Kind.SLICE)
     )  # fmt: skip
     if len(rows):
-        inside = np.minimum(events.end_ns[rows], end_ns)
+        inside = np.minimum(events.ends(rows), end_ns)
         inside -= np.maximum(events.start_ns[rows], start_ns)
         if 2 * inside.max() > dur_ns:
             return longest(trace, rows[[inside.argmax()]])[0]

@@ -115,14 +115,14 @@ def _waits(trace: Trace, one: DeviceTime, exposed: I64) -> I64:
     does not need its result. Each begins when the last thing that it may have waited for ended:
     computing, another collective, a copy.
     """
-    start, end = trace.events.start_ns[one.calls], trace.events.end_ns[one.calls]
+    start, end = trace.events.start_ns[one.calls], trace.events.ends(one.calls)
     if not len(exposed) or not len(start):
         return exposed[:0]
     order = np.argsort(start, kind="stable")
     latest = np.maximum.accumulate(end[order])
     before = np.searchsorted(start[order], exposed[:, 1]) - 1
     goes_on = (before >= 0) & (latest[np.maximum(before, 0)] > exposed[:, 1])
-    ended = np.sort(np.concatenate((end, trace.events.end_ns[one.copies])))
+    ended = np.sort(np.concatenate((end, trace.events.ends(one.copies))))
     last = np.searchsorted(ended, exposed[:, 1], "right") - 1
     begin = np.where(last >= 0, ended[np.maximum(last, 0)], exposed[:, 0])
     waits = np.stack((np.maximum(begin, exposed[:, 0]), exposed[:, 1]), axis=1)
@@ -169,7 +169,7 @@ def _paused(trace: Trace) -> Known | None:
     calls = nest.rows[innermost]
     recorded = np.array(hull, np.int64).reshape(-1, 2)
     pauses = subtraction(
-        union(recorded[:, 0], recorded[:, 1]), union(events.start_ns[calls], events.end_ns[calls])
+        union(recorded[:, 0], recorded[:, 1]), union(events.start_ns[calls], events.ends(calls))
     )
     pauses = pauses[pauses[:, 1] - pauses[:, 0] >= _PAUSE_NS]
     if len(pauses) * _LAUNCHES_PER_PAUSE > len(work):
@@ -177,7 +177,7 @@ def _paused(trace: Trace) -> Known | None:
     idle = [intersection(gaps, pauses) for _, gaps in idle_gaps(trace, steps)]
     parts = np.concatenate([pauses[:0], *idle])
     free = np.flatnonzero((events.op == OpClass.FREE) & (events.kind == Kind.SLICE))
-    spans = np.stack((events.start_ns[free], events.end_ns[free]), axis=1)
+    spans = np.stack((events.start_ns[free], events.ends(free)), axis=1)
     shared = length_within(union(parts[:, 0], parts[:, 1]), spans)
     shown = free[np.argsort(-shared, kind="stable")[:SLICES_KEPT]]
     shown = shown[np.sort(-shared)[: len(shown)] < 0]
@@ -241,8 +241,8 @@ def _away(trace: Trace, steps: StepTable) -> _Away | None:
     blocking |= trace.rows_of(Layer.RUNTIME) & lead[events.track]
     calls = np.flatnonzero(blocking & (events.kind == Kind.SLICE))
     away = subtraction(
-        union(events.start_ns[off], events.end_ns[off]),
-        union(events.start_ns[calls], events.end_ns[calls]),
+        union(events.start_ns[off], events.ends(off)),
+        union(events.start_ns[calls], events.ends(calls)),
     )
     idle = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
     (told,) = fields(trace, off, _ON)
@@ -269,9 +269,9 @@ def _in_their_place(
     parts = []
     for cpu, own in lanes.items():
         lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
-        free = intersection(within, union(events.start_ns[lost], events.end_ns[lost]))
+        free = intersection(within, union(events.start_ns[lost], events.ends(lost)))
         runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
-        spans = np.stack((events.start_ns[runs], events.end_ns[runs]), axis=1)
+        spans = np.stack((events.start_ns[runs], events.ends(runs)), axis=1)
         parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
         taken = length_within(free, spans)
         found |= dict(zip(runs[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True))
@@ -286,7 +286,7 @@ def _descheduled(trace: Trace) -> Known | None:
     if known is None:
         return None
     off = known.rows
-    spans = np.stack((events.start_ns[off], events.end_ns[off]), axis=1)
+    spans = np.stack((events.start_ns[off], events.ends(off)), axis=1)
     shared = length_within(merged(*known.idle), spans)
     moves = [column.astype(object) for column in fields(trace, off, "from CPU", "to CPU")]
     within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
@@ -419,7 +419,7 @@ def _sequences(trace: Trace) -> Known | None:
 def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
     """Of kernels by stream and start; occurrences do not share kernels."""
     events, best = trace.events, _Sequence(np.zeros(0, np.intp), 0, 0)
-    start, end, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
+    start, end, name = events.start_ns[rows], events.ends(rows), events.name[rows]
     short = events.dur_ns[rows] < SHORT_NS
     follows = np.zeros(len(rows), bool)  # the kernel before, closely
     follows[1:] = short[1:] & short[:-1] & (events.track[rows][1:] == events.track[rows][:-1])

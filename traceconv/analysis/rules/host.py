@@ -126,7 +126,7 @@ def _calls(
         if recorded and not len(rows):
             return None
         events, spans = trace.events, _marked(steps)
-        within = length_within(union(events.start_ns[rows], events.end_ns[rows]), spans)
+        within = length_within(union(events.start_ns[rows], events.ends(rows)), spans)
         begun = np.sort(events.start_ns[rows])
         count = np.searchsorted(begun, spans[:, 1]) - np.searchsorted(begun, spans[:, 0])
         within_steps = rows[inside(events.start_ns[rows], union(spans[:, 0], spans[:, 1]))]
@@ -212,7 +212,7 @@ def _synchronised(trace: Trace) -> Known | None:
     if known is None or trace.hints.partial_device:
         return None
     steps, rows = measured(trace.steps), _rows(trace, _SYNC, Layer.RUNTIME)
-    calls = union(trace.events.start_ns[rows], trace.events.end_ns[rows])
+    calls = union(trace.events.start_ns[rows], trace.events.ends(rows))
     behind = sum(
         total(gaps[inside(gaps[:, 0], calls)]) for _, gaps in idle_gaps(trace, steps) if len(gaps)
     )
@@ -323,7 +323,7 @@ def _copies(trace: Trace) -> Known | None:
         rows = one.copies[between[events.name[one.copies]]] if len(between) else one.copies
         rows = rows[inside(events.start_ns[rows], within)]
         work = merged(one.computing, one.exposed)
-        copying = subtraction(union(events.start_ns[rows], events.end_ns[rows]), work)
+        copying = subtraction(union(events.start_ns[rows], events.ends(rows)), work)
         alone += total(intersection(copying, intersection(one.known, within)))
         found.append(rows)
     if not some or not works:  # where copies are all that is known, nobody knows what hides them

@@ -95,7 +95,7 @@ def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) ->
     rows, at = rows[at >= 0], at[at >= 0]
     taken = np.zeros(len(steps), np.int64)
     if part == "reduce":  # on several streams at once
-        every = union(events.start_ns[rows], events.end_ns[rows])
+        every = union(events.start_ns[rows], events.ends(rows))
         taken = length_within(every, np.stack((steps.start_ns, steps.end_ns), axis=1))
     else:
         np.add.at(taken, at, events.dur_ns[rows])
@@ -218,7 +218,7 @@ def _windows(trace: Trace) -> Known | None:
     shown = []
     for row in np.argsort(-steps.known_ns, kind="stable")[:SLICES_KEPT].tolist():
         low, high = steps.device_spans[row].tolist()
-        inside = (trace.events.start_ns[free] < high) & (trace.events.end_ns[free] > low)
+        inside = (trace.events.start_ns[free] < high) & (trace.events.ends(free) > low)
         shown.append(longest(trace, free[inside])[:1])
     names = ("step", "known_ns", "input_wait_ns", *_CLASSES)
     return {**{name: getattr(steps, name).tolist() for name in names}, "shown": shown}

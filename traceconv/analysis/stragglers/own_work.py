@@ -197,4 +197,4 @@ def _collector_rows(trace: Trace) -> Mask:
 
 
 def _spans(trace: Trace, rows: Mask) -> I64:
-    return union(trace.events.start_ns[rows], trace.events.end_ns[rows])
+    return union(trace.events.start_ns[rows], trace.events.ends(rows))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
 from traceconv.core.ordering import distinct
-from traceconv.core.robust import SIGMA, median, normal_quantile, student
+from traceconv.core.robust import SIGMA, median, normal_quantile, saddle_point_tail, student
 
 FAMILY = 0.003
 """Probability that a run without a straggler has one by chance that is late in most steps."""
@@ -391,16 +391,8 @@ def _tail(scores: F64, seen: NDArray[np.bool_], total: float) -> float:
     u = at * math.sqrt(max(bend, 0.0))
     if root < 1e-3 or u < 1e-3:
         return bound
-    tail = _saddle_point(root, u)
+    tail = saddle_point_tail(root, u)
     return min(tail, bound) if tail > 0 else bound
-
-
-def _saddle_point(root: float, u: float) -> float:
-    """The formula of Lugannani and Rice."""
-    from statistics import NormalDist
-
-    usual = NormalDist()
-    return usual.cdf(-root) + usual.pdf(root) * (1 / u - 1 / root)
 
 
 def _slope(
@@ -508,7 +500,7 @@ def share_of_draws(values: F64, drawn: int, total: float) -> float:
     u = at[1] * math.sqrt(max(float(np.linalg.det(bend)), 0.0) / (every * part * (1 - part)))
     if root < 1e-3 or u < 1e-3:
         return 0.5
-    return float(min(max(_saddle_point(root, u), 0.0), 1.0))
+    return float(min(max(saddle_point_tail(root, u), 0.0), 1.0))
 
 
 def _tilted(a: F64, part: float, at: F64) -> tuple[F64, F64]:

@@ -71,7 +71,7 @@ def _work(trace: Trace) -> _Work:
     of_call, of_task = group[events.track[calls]], group[events.track[tasks]]
     for number in distinct(of_call).tolist():
         mine, theirs = np.flatnonzero(of_call == number), np.flatnonzero(of_task == number)
-        start, end = events.start_ns[calls[mine]], events.end_ns[calls[mine]]
+        start, end = events.start_ns[calls[mine]], events.ends(calls[mine])
         at = np.searchsorted(start, events.start_ns[tasks[theirs]], "right") - 1
         inside = (at >= 0) & (events.start_ns[tasks[theirs]] < end[np.maximum(at, 0)])
         call[theirs[inside]] = mine[at[inside]]

@@ -143,7 +143,7 @@ class _Begun(msgspec.Struct, frozen=True):
         """The rows of ``mask`` that begin within ``spans`` (shape (steps, 2))."""
         rows = np.flatnonzero(mask)
         rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
-        start, end = trace.events.start_ns[rows], trace.events.end_ns[rows]
+        start, end = trace.events.start_ns[rows], trace.events.ends(rows)
         low = np.searchsorted(start, spans[:, 0])
         return cls(start, end, low, np.maximum(np.searchsorted(start, spans[:, 1]), low))
 

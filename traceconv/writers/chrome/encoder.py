@@ -246,7 +246,7 @@ class Encoder:
         for column in (flows.src, flows.dst):
             size += lengths(events.track[column], self._numbers.lanes.__getitem__)
             # an arrow touches its slice anywhere from start to end: the longer of both texts
-            latest = np.maximum(events.start_ns[column], events.end_ns[column])
+            latest = np.maximum(events.start_ns[column], events.ends(column))
             earliest = us_lengths(events.start_ns[column] - self._base)
             size += np.maximum(earliest, us_lengths(latest - self._base))
         return size

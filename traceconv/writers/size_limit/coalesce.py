@@ -68,7 +68,7 @@ class Clusters:
         self.of_row = np.cumsum(root) - 1
         self.track = events.track[self.first]
         # what ends after the first slice of its cluster is not covered by it
-        sticks_out = events.end_ns > events.end_ns[self.first][self.of_row]
+        sticks_out = events.end_ns > events.ends(self.first)[self.of_row]
         self._stays_with_cluster = root | sticks_out
         self._row_key = np.where(self.always, NEVER, importance(trace))
         self._key = _per_cluster(np.maximum, self._row_key, self.first)
