@@ -1,5 +1,7 @@
 """The model: order of tables, arrows that follow their events, accounts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -137,19 +139,36 @@ def test_windows_are_joined_and_ordered(build):
     assert build.finish().windows.tolist() == [[0, 5], [20, 40]]
 
 
-def test_add_events_arranges_tracks_and_rows(build):
-    """Added rows land on their own tracks, in screen order."""
-    build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 1, "kernel")
-    trace = build.finish()
-    table = EventTable(
+def _iteration(trace):
+    """One row, of a step."""
+    return EventTable(
         track=np.zeros(1, "i4"), kind=np.zeros(1, "i1"), op=np.full(1, OpClass.ITERATION, "i1"),
         start_ns=np.array([1]), dur_ns=np.array([9]), name=np.array([trace.strings.intern("it")]),
         graph=np.array([-1]), step=np.array([1]), args=np.array([-1]),
     )  # fmt: skip
-    grown = trace.add_events("steps", [Track(Layer.STEP, "iterations")], table)
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_add_events_arranges_tracks_and_rows(build, handed_over):
+    """Added rows land on their own tracks, in screen order."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 1, "kernel")
+    trace = replace(build.finish(), handed_over=handed_over)
+    grown = trace.add_events("steps", [Track(Layer.STEP, "iterations")], _iteration(trace))
     assert [t.name for t in grown.tracks] == ["iterations", "Stream 1"]
     assert _names(grown) == ["it", "kernel"]
     assert grown.ledger["steps", "slice"] == 1
+
+
+def test_a_trace_that_was_handed_over_gives_up_its_rows(build):
+    """Who still asks for them is told at once; others have them as before."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 1, "kernel")
+    kept = build.finish()
+    given = replace(kept, handed_over=True, events=kept.events.take([0]))
+    for trace in (given, kept):
+        trace.add_events("steps", [Track(Layer.STEP, "iterations")], _iteration(trace))
+    with pytest.raises(AttributeError):
+        given.rows_of(Layer.DEVICE)
+    assert _names(kept) == ["kernel"]
 
 
 def test_compacting_keeps_only_what_is_used(build):
