@@ -55,7 +55,7 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
     global _limit
     if limit_bytes is None:
         if _ours and (tuned := allocator()):
-            tuned.apart(APART)
+            tuned.apart(APART, LEAST_FREE)
         yield
         return
     native, folder = _allocator(), temporary_folder()

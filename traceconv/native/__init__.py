@@ -55,9 +55,9 @@ class Allocator(Protocol):
         """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
         ...
 
-    def apart(self, least: int, /) -> None:
+    def apart(self, least: int, kept: int, /) -> None:
         """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
-        system."""
+        system. Of smaller ones ``kept`` freed bytes stay."""
         ...
 
     def watch(self, mapped: mmap, /) -> None:

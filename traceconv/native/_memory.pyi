@@ -14,9 +14,9 @@ def resident() -> int:
 def trim(least: int, /) -> None:
     """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
 
-def apart(least: int, /) -> None:
+def apart(least: int, kept: int, /) -> None:
     """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
-    system. Has no effect where the C library cannot."""
+    system. Of smaller ones ``kept`` freed bytes stay. Has no effect where the C library cannot."""
 
 def watch(mapped: mmap.mmap, /) -> None:
     """Let the pages of a file mapped for reading leave memory, too, until :func:`forget`.

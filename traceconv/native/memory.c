@@ -301,16 +301,17 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
     return PyLong_FromSize_t(purges);
 }
 
-PyDoc_STRVAR(apart_doc, "apart(least)\n--\n\nFrom now on keep blocks of `least` bytes and more apart:"
-    " freed, they go back to the system.");
+PyDoc_STRVAR(apart_doc, "apart(least, kept)\n--\n\nFrom now on keep blocks of `least` bytes and more"
+    " apart:\nfreed, they go back to the system. Of smaller ones, `kept` freed bytes stay.");
 
-static PyObject *memory_apart(PyObject *Py_UNUSED(self), PyObject *given)
+static PyObject *memory_apart(PyObject *Py_UNUSED(self), PyObject *args)
 {
-    long least = PyLong_AsLong(given);
-    if (least == -1 && PyErr_Occurred())
+    int least, kept;
+    if (!PyArg_ParseTuple(args, "ii", &least, &kept))
         return NULL;
 #ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, least > INT32_MAX ? INT32_MAX : (int)least);
+    mallopt(M_MMAP_THRESHOLD, least);
+    mallopt(M_TRIM_THRESHOLD, kept); /* fixing the one above fixes this, too: at 128 kB */
 #endif
     Py_RETURN_NONE;
 }
@@ -389,7 +390,7 @@ static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
 
 static PyMethodDef methods[] = {
     {"trim", memory_trim, METH_O, trim_doc},
-    {"apart", memory_apart, METH_O, apart_doc},
+    {"apart", memory_apart, METH_VARARGS, apart_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
