@@ -1,5 +1,6 @@
 """Paddle's protobuf: cut, damaged, with kinds and names nobody knows."""
 
+import os
 import subprocess
 import sys
 
@@ -120,7 +121,7 @@ def test_json_needs_no_protobuf(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env={"PYTHONPATH": ":".join(sys.path)},
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
     assert done.stdout.split() == ["21", "False"]
 
