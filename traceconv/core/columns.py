@@ -67,6 +67,27 @@ def _taken(column: NDArray[Any], rows: Any) -> NDArray[Any]:
     return taken
 
 
+def _indices(rows: Any) -> Any:
+    """``rows`` in the type that numpy would convert them to, again for every column."""
+    is_narrow = isinstance(rows, np.ndarray) and rows.dtype.kind == "i"
+    return rows.astype(np.intp, copy=False) if is_narrow else rows
+
+
+_BLOCK = 1 << 16
+
+
+def looked_up(table: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+    """``table[codes]``, block by block: numpy makes codes of 8 bytes each first.
+
+    Raises:
+        IndexError: a code is not in the table.
+    """
+    found = np.empty(len(codes), table.dtype)
+    for at in range(0, len(codes), _BLOCK):
+        found[at : at + _BLOCK] = table.take(codes[at : at + _BLOCK])
+    return found
+
+
 class Strings:
     """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
 
@@ -211,12 +232,14 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
+        rows = _indices(rows)
         taken = type(self)(**{n: _taken(c, rows) for n, c in self.columns().items()})
         taken.names = self.names
         return taken
 
     def reorder(self, rows: Any) -> None:
         """As :meth:`take`, in place, one column after the other: for a table nobody else holds."""
+        rows = _indices(rows)
         for name in self.COLUMNS:
             setattr(self, name, _taken(getattr(self, name), rows))
 
@@ -315,6 +338,7 @@ class EventTable(Table):
 
     def ends(self, rows: Any) -> I64:
         """``end_ns`` of the rows an index array, mask or slice names; of no others."""
+        rows = _indices(rows)
         ends: I64 = _taken(self.start_ns, rows) + _taken(self.dur_ns, rows)
         return ends
 

@@ -34,6 +34,7 @@ from traceconv.core.columns import (
     StepTable,
     Strings,
     Table,
+    looked_up,
     natural_order,
 )
 from traceconv.core.errors import Issues
@@ -477,7 +478,7 @@ class Trace:
         of_track = np.array([t.layer in selected for t in self.tracks], bool)
         if not len(of_track):
             return np.zeros(len(self.events), bool)
-        rows: Mask = of_track.take(self.events.track)
+        rows: Mask = looked_up(of_track, self.events.track)
         return rows
 
     def span(self) -> tuple[int, int] | None:
