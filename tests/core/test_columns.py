@@ -1,9 +1,12 @@
-"""What is asked of a trace again is computed once."""
+"""Look-ups, and what is asked of a trace again is computed once."""
 
 import gc
 from weakref import ref
 
-from traceconv.core.columns import once_each
+import numpy as np
+import pytest
+
+from traceconv.core.columns import looked_up, once_each
 
 
 class Thing:
@@ -33,3 +36,14 @@ def test_a_result_is_kept_for_one_thing_and_as_long_as_it_lives():
     del one, other
     gc.collect()
     assert last() is None
+
+
+def test_looked_up_in_more_than_one_block():
+    """What indexing gives, over borders of blocks; a code that is not in the table is refused."""
+    rng = np.random.default_rng(1)
+    table, codes = rng.integers(0, 2, 300).astype(bool), rng.integers(0, 300, 200_001, np.int16)
+    assert np.array_equal(looked_up(table, codes), table[codes])
+    assert looked_up(table, codes[:0]).dtype == bool
+    codes[-1] = 300
+    with pytest.raises(IndexError):
+        looked_up(table, codes)
