@@ -59,18 +59,12 @@ def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[
     return call
 
 
-def _taken(column: NDArray[Any], rows: Any) -> NDArray[Any]:
-    """``column[rows]``, in half the time where ``rows`` are numbers."""
+def _taker(rows: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """What makes ``column[rows]`` of a column, in half the time where ``rows`` are numbers."""
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "i":
-        return column.take(rows)
-    taken: NDArray[Any] = column[rows]
-    return taken
-
-
-def _indices(rows: Any) -> Any:
-    """``rows`` in the type that numpy would convert them to, again for every column."""
-    is_narrow = isinstance(rows, np.ndarray) and rows.dtype.kind == "i"
-    return rows.astype(np.intp, copy=False) if is_narrow else rows
+        places = rows.astype(np.intp, copy=False)  # once: numpy would do it for every column
+        return lambda column: column.take(places)
+    return lambda column: column[rows]
 
 
 _BLOCK = 1 << 16
@@ -232,16 +226,16 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
-        rows = _indices(rows)
-        taken = type(self)(**{n: _taken(c, rows) for n, c in self.columns().items()})
+        pick = _taker(rows)
+        taken = type(self)(**{n: pick(c) for n, c in self.columns().items()})
         taken.names = self.names
         return taken
 
     def reorder(self, rows: Any) -> None:
         """As :meth:`take`, in place, one column after the other: for a table nobody else holds."""
-        rows = _indices(rows)
+        pick = _taker(rows)
         for name in self.COLUMNS:
-            setattr(self, name, _taken(getattr(self, name), rows))
+            setattr(self, name, pick(getattr(self, name)))
 
     def with_columns(self, **changed: NDArray[Any]) -> Self:
         """The same table with some columns replaced; the others are shared."""
@@ -338,8 +332,8 @@ class EventTable(Table):
 
     def ends(self, rows: Any) -> I64:
         """``end_ns`` of the rows an index array, mask or slice names; of no others."""
-        rows = _indices(rows)
-        ends: I64 = _taken(self.start_ns, rows) + _taken(self.dur_ns, rows)
+        pick = _taker(rows)
+        ends: I64 = pick(self.start_ns) + pick(self.dur_ns)
         return ends
 
     def sort_order(self) -> NDArray[np.intp]:

@@ -577,9 +577,9 @@ def arranged(trace: Trace, alone: bool = False) -> Trace:
     events, counters, flows = trace.events, trace.counters, trace.flows
     if len(events):
         if alone:
-            events.track = renumber.take(events.track)
+            events.track = looked_up(renumber, events.track)
         else:
-            events = events.with_columns(track=renumber.take(events.track))
+            events = events.with_columns(track=looked_up(renumber, events.track))
         order = events.sort_order()
         if not (order[1:] > order[:-1]).all():  # else the rows are in order already
             position = np.empty(len(order), np.int32)

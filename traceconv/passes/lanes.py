@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import looked_up
 from traceconv.core.model import I64, Trace, Track, arranged
 from traceconv.core.ordering import factored
 from traceconv.native import first_fit
@@ -59,7 +60,7 @@ def _suspects(trace: Trace) -> NDArray[np.intp]:
         return np.empty(0, np.intp)
     suspect = np.zeros(len(trace.tracks), bool)
     suspect[events.track[1:][early]] = True
-    return np.flatnonzero(suspect.take(events.track))
+    return np.flatnonzero(looked_up(suspect, events.track))
 
 
 def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
@@ -185,6 +186,6 @@ def _without_empty(trace: Trace) -> Trace:
     return replace(
         trace,
         tracks=tuple(t for t, needed in zip(trace.tracks, used.tolist(), strict=True) if needed),
-        events=trace.events.with_columns(track=number.take(trace.events.track)),
-        counters=trace.counters.with_columns(track=number.take(trace.counters.track)),
+        events=trace.events.with_columns(track=looked_up(number, trace.events.track)),
+        counters=trace.counters.with_columns(track=looked_up(number, trace.counters.track)),
     )

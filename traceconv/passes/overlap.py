@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import OverlapSums, OverlapTimes, once_each
+from traceconv.core.columns import OverlapSums, OverlapTimes, looked_up, once_each
 from traceconv.core.intervals import (
     breakdown,
     covered,
@@ -389,7 +389,7 @@ def _works(trace: Trace) -> list[Work]:
     if len(devices) < 2:
         return [work("", True)]
     lane = {d: np.array([m is None or m[0] == d for m in named], bool) for d in devices}
-    return [work(device, lane[device].take(events.track)) for device in devices]
+    return [work(device, looked_up(lane[device], events.track)) for device in devices]
 
 
 def _other_tasks(trace: Trace, on: Any) -> I64:

@@ -20,7 +20,8 @@ from traceconv.core.ordering import distinct, factored
 AnyTable = TypeVar("AnyTable", bound=Table)
 
 BLOCK_ROWS = 4096
-"""Rows encoded at a time: their text is below 1 MB, so that its memory is used again."""
+"""Rows encoded at a time: their text is below :data:`~traceconv.io.memory.APART`, so that its
+memory is used again for the next."""
 
 # the digits of 0 to 999, as ASCII
 _TRIPLES = np.array([[48 + i // 100, 48 + i // 10 % 10, 48 + i % 10] for i in range(1000)], "u1")
