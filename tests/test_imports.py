@@ -189,7 +189,8 @@ def test_a_report_unpacks_nothing(of_merge, tmp_path):
     """What it is made of are files beside its modules; its figures need no masked arrays."""
     names = of_merge("pftrace", "--report", str(tmp_path / "report.html"))
     assert "traceconv.report.html" in names
-    assert {"zipfile", "importlib.resources", "jinja2", "numpy.ma"} & set(names) == set()
+    heavy = {"zipfile", "importlib.resources", "jinja2", "numpy.ma", "hashlib", "html"}
+    assert heavy & set(names) == set()
 
 
 GIVEN_OR_MADE = {
@@ -245,6 +246,33 @@ def test_what_only_finds_does_without_arrays(case):
     assert "traceconv.api.inspect" in names
     assert "numpy._core" not in names
     assert "traceconv.pipeline.spill" not in names
+
+
+@pytest.mark.parametrize("command", ["merge", "convert", "stats", "stragglers", "diagnose"])
+def test_commands_that_compute_load_arrays_near_their_start(command, tmp_path):
+    """Deep inside the library CPython would take memory for frames, and give it back, thousands of
+    times while it loads numpy; see ``Computing``."""
+    sample = ROOT / "golden" / "trace_view" / "demo" / "input"
+    words = [command, str(sample), "-q"]
+    words += ["-o", str(tmp_path / "out.pftrace")] if command in ("merge", "convert") else []
+    script = (
+        "import sys\n"
+        "class Depth:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'numpy.version':\n"
+        "            frame, found = sys._getframe(), 0\n"
+        "            while frame:\n"
+        "                frame, found = frame.f_back, found + 1\n"
+        "            print('depth', found, file=sys.stderr)\n"
+        "sys.meta_path.insert(0, Depth())\n"
+        "from traceconv.cli import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False
+    )
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("depth")]
+    assert int(told.split()[1]) < 40, done.stderr
 
 
 def test_a_package_that_is_put_off_is_whole_when_it_is_used(tmp_path):

@@ -11,7 +11,7 @@ from traceconv.cli import files, options, say
 
 
 @click.command(
-    cls=options.Sectioned, short_help="Estimate how the clocks of ranks differ; print or write it."
+    cls=options.Computing, short_help="Estimate how the clocks of ranks differ; print or write it."
 )
 @options.paths
 @options.output("Write the offsets as JSON, for --align FILE.")

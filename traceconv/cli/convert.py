@@ -74,7 +74,7 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-@click.command(cls=options.Sectioned, short_help="Convert one capture, format to format.")
+@click.command(cls=options.Computing, short_help="Convert one capture, format to format.")
 @click.argument("path", metavar="IN", shell_complete=completion.files)
 @options.output(
     "Where to; the ending names the format (see `formats`), - is stdout.", required=True

@@ -13,7 +13,7 @@ TABLES = ("steps", "ranks", "segments")
 
 
 @click.command(
-    cls=options.Sectioned, short_help="Say what bounds a step: the critical path over all ranks."
+    cls=options.Computing, short_help="Say what bounds a step: the critical path over all ranks."
 )
 @options.paths
 @click.option(

@@ -18,7 +18,7 @@ GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
 
-@click.command(cls=options.Sectioned, short_help="Say what is wrong, with evidence and advice.")
+@click.command(cls=options.Computing, short_help="Say what is wrong, with evidence and advice.")
 @options.paths
 @click.option(
     "--rule",

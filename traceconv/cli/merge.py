@@ -10,7 +10,7 @@ from traceconv.cli import open as viewer
 from traceconv.cli import options, outcome, say
 
 
-@click.command(cls=options.Sectioned, short_help="Merge ranks and write a trace: the main command.")
+@click.command(cls=options.Computing, short_help="Merge ranks and write a trace: the main command.")
 @options.paths
 @options.output(
     "Where to; the ending names the format (see `formats`), - is stdout. "

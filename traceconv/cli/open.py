@@ -300,7 +300,7 @@ viewing = options.together(
 """Where a trace is shown."""
 
 
-@click.command("open", cls=options.Sectioned, short_help="Open a trace in the viewer.")
+@click.command("open", cls=options.Computing, short_help="Open a trace in the viewer.")
 @click.argument("path", metavar="TRACE", shell_complete=completion.files)
 @viewing
 @click.option(

@@ -29,7 +29,7 @@ def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> i
 
 
 @click.command(
-    cls=options.Sectioned, short_help="Tables: steps, overlap, operators, communication, memory ..."
+    cls=options.Computing, short_help="Tables: steps, overlap, operators, communication, memory ..."
 )
 @options.paths
 @click.option(

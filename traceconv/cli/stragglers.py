@@ -10,7 +10,7 @@ from traceconv.cli import options, say
 
 
 @click.command(
-    cls=options.Sectioned, short_help="Say which rank, and which link, delays the others."
+    cls=options.Computing, short_help="Say which rank, and which link, delays the others."
 )
 @options.paths
 @options.ranks

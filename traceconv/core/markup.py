@@ -7,7 +7,6 @@ that reverse the direction of writing. All of them are shown, none has an effect
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from traceconv.core.patterns import lazy_regex
 
@@ -16,6 +15,9 @@ _INVISIBLE = lazy_regex(
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 _VOID = ("br", "wbr")
+_ESCAPES = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
+)  # of html.escape, whose module loads the names of all characters
 
 
 class Markup(str):
@@ -34,7 +36,7 @@ def visible(text: object) -> str:
 
 def esc(text: object) -> Markup:
     """``text`` as markup that shows it; markup stays as it is."""
-    return text if isinstance(text, Markup) else Markup(escape(visible(text), quote=True))
+    return text if isinstance(text, Markup) else Markup(visible(text).translate(_ESCAPES))
 
 
 def el(name: str, *content: object, **attributes: object) -> Markup:
