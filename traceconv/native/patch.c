@@ -144,11 +144,8 @@ static const u8 *members(const u8 *p, const u8 *end, Token *f, int *why)
             if (f[field].kind) return fail(why, ODD);
             f[field] = t;
         }
-        p = blank(p, end);
-        if (p == end) return fail(why, MORE);
+        if (!(p = next_member(p, end, why))) return NULL;
         if (*p == '}') return p + 1;
-        if (*p != ',') return fail(why, ODD);
-        p = blank(p + 1, end);
     }
 }
 

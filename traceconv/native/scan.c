@@ -22,6 +22,7 @@
 #define MAX_GRAPH_KEYS 8
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
+#define RECENT 64 /* shapes that are found without being spelled out; a power of two */
 
 /* ---- hashing of arrows: SipHash-1-3, keyed: there, a collision would join two -------------- */
 
@@ -90,6 +91,9 @@ typedef struct {
     int count;
 } Samples;
 
+/* A shape and the tokens it was last made of, in the bytes that are being scanned. */
+typedef struct { Token cat, pid, tid; u8 phase; int32_t code; } Recent;
+
 typedef struct {
     PyObject_HEAD
     Rows *rows;
@@ -105,6 +109,7 @@ typedef struct {
     int64_t rounded_durations, rounded_stamps;
     u64 k0, k1;
     u64 name_hash; /* of the record at hand, if its name is a string */
+    Recent recent[RECENT];
     struct { u8 *text; size_t n; int is_type; } probes[MAX_GRAPH_KEYS + 1];
     int probe_count;
 } Scanner;
@@ -318,16 +323,34 @@ static size_t put(u8 *to, size_t at, const Token *t)
     return at + 1;
 }
 
+static int alike(const Token *a, const Token *b)
+{
+    return a->kind == b->kind && a->n == b->n && !memcmp(a->p, b->p, a->n);
+}
+
+static u64 last_byte(const Token *t) { return t->n ? t->p[t->n - 1] : 0; }
+
 /* The code of (phase, category, pid, tid) as spelled; -1: no memory, -2: unusual. */
 static int32_t shape_of(Scanner *z, const Token *f)
 {
     u8 key[MAX_SHAPE];
-    if (!text_or_nothing(&f[CAT]) || !plain_id(&f[PID]) || !plain_id(&f[TID])) return -2;
-    key[0] = f[PH].p[1];
-    size_t at = put(key, 1, &f[CAT]);
-    if (at < MAX_SHAPE) at = put(key, at, &f[PID]);
-    if (at < MAX_SHAPE) at = put(key, at, &f[TID]);
-    return at < MAX_SHAPE ? intern(z, &z->shapes, key, at) : -2;
+    const Token *cat = &f[CAT], *pid = &f[PID], *tid = &f[TID];
+    const u8 phase = f[PH].p[1];
+    u64 place = phase + cat->n * 3 + last_byte(pid) * 5 + last_byte(tid) * 7;
+    if (tid->n > 1) place += (u64)tid->p[tid->n - 2] * 131;
+    Recent *recent = &z->recent[place % RECENT];
+    if (recent->phase == phase && alike(&recent->cat, cat) && alike(&recent->pid, pid) &&
+        alike(&recent->tid, tid))
+        return recent->code;
+    if (!text_or_nothing(cat) || !plain_id(pid) || !plain_id(tid)) return -2;
+    key[0] = phase;
+    size_t at = put(key, 1, cat);
+    if (at < MAX_SHAPE) at = put(key, at, pid);
+    if (at < MAX_SHAPE) at = put(key, at, tid);
+    if (at >= MAX_SHAPE) return -2;
+    int32_t code = intern(z, &z->shapes, key, at);
+    if (code >= 0) *recent = (Recent){*cat, *pid, *tid, phase, code};
+    return code;
 }
 
 /* The code of a name as spelled (escapes and all); -1 none, -2 no memory. */
@@ -368,11 +391,8 @@ static const u8 *arguments(const Scanner *z, const u8 *p, const u8 *end, Members
         if (!(p = colon(p, end, why)) || !(p = value(p, end, &t, why))) return NULL;
         for (int i = 0; i < z->probe_count; i++)
             if (z->probes[i].n == n && !memcmp(z->probes[i].text, key, n)) a->probes[i] = t;
-        p = blank(p, end);
-        if (p == end) return fail(why, MORE);
+        if (!(p = next_member(p, end, why))) return NULL;
         if (*p == '}') return p + 1;
-        if (*p != ',') return fail(why, ODD);
-        p = blank(p + 1, end);
     }
 }
 
@@ -623,11 +643,8 @@ static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, 
             z->name_hash = table_hash(table_key(z), t->p + 1, t->n - 2);
             table_expect_slot(&z->names, z->name_hash);
         }
-        p = blank(p, end);
-        if (p == end) return fail(why, MORE);
+        if (!(p = next_member(p, end, why))) return NULL;
         if (*p == '}') break;
-        if (*p != ',') return fail(why, ODD);
-        p = blank(p + 1, end);
     }
     int done = event(z, f, &a, data, from, p + 1);
     return done == OBJECT ? p + 1 : fail(why, done);
@@ -673,6 +690,7 @@ static PyObject *Scanner_scan(Scanner *z, PyObject *args)
     if (halt < start) halt = start;
     if (halt > end) halt = end;
     z->busy = 1;
+    memset(z->recent, 0, sizeof z->recent); /* they lie in the bytes of the call before */
     Py_BEGIN_ALLOW_THREADS
     status = scan(z, bytes, bytes + start, bytes + end, bytes + halt, &stop);
     Py_END_ALLOW_THREADS
@@ -864,11 +882,8 @@ static int members_of(const u8 *base, const u8 *p, const u8 *end, const Key *key
                 place[k * stride] = t.p - base;
                 length[k * stride] = (int32_t)t.n;
             }
-        p = blank(p, end);
-        if (p == end) return 0;
+        if (!(p = next_member(p, end, &why))) return 0;
         if (*p == '}') return p + 1 == end;
-        if (*p != ',') return 0;
-        p = blank(p + 1, end);
     }
 }
 

@@ -95,25 +95,41 @@ static const u8 *string_rest(const u8 *p, const u8 *end, int *escaped, int *why)
 static inline const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
 {
 #if defined(__SSE2__)
-    if (end - p >= 16) { /* most strings are short and plain */
+    for (; end - p >= 16; p += 16) { /* most strings are plain */
         unsigned hit = special16(p, ' ');
-        p += hit ? __builtin_ctz(hit) : 16;
-        if (hit && *p == '"') return p + 1;
+        if (!hit) continue;
+        p += __builtin_ctz(hit);
+        if (*p == '"') return p + 1;
+        break;
     }
 #endif
     return string_rest(p, end, escaped, why);
 }
 
-static const u8 *number(const u8 *p, const u8 *end, int *why)
+/* Behind the digits at p. */
+static inline const u8 *digits(const u8 *p, const u8 *end)
+{
+#if defined(__SSE2__)
+    const __m128i zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
+    for (; end - p >= 16; p += 16) {
+        __m128i x = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)p), zero);
+        unsigned other = 0xffffu ^ (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(x, nine), x));
+        if (other) return p + __builtin_ctz(other);
+    }
+#endif
+    while (p < end && is_digit(*p)) p++;
+    return p;
+}
+
+static inline const u8 *number(const u8 *p, const u8 *end, int *why)
 {
     if (*p == '-' && ++p == end) return fail(why, MORE);
     if (!is_digit(*p)) return fail(why, ODD);
-    if (*p == '0') p++;
-    else while (p < end && is_digit(*p)) p++;
+    p = *p == '0' ? p + 1 : digits(p, end);
     if (p < end && *p == '.') {
         if (++p == end) return fail(why, MORE);
         if (!is_digit(*p)) return fail(why, ODD);
-        while (p < end && is_digit(*p)) p++;
+        p = digits(p, end);
     }
     if (p < end && (*p | 32) == 'e') {
         if (++p < end && (*p == '+' || *p == '-')) p++;
@@ -150,6 +166,19 @@ static const u8 *colon(const u8 *p, const u8 *end, int *why)
     if (p < end && *p != ':') return fail(why, ODD);
     if (p < end) p = blank(p + 1, end);
     return p < end ? p : fail(why, MORE);
+}
+
+/* p is behind a member of an object; the result is at the quote of the next one's key, or at the
+   brace that ends the object. */
+static inline const u8 *next_member(const u8 *p, const u8 *end, int *why)
+{
+    if (end - p > 2 && p[0] == ',' && p[1] == ' ' && p[2] == '"') return p + 2; /* as most write it */
+    p = blank(p, end);
+    if (p < end && *p == '}') return p;
+    if (p < end && *p != ',') return fail(why, ODD);
+    if (p < end) p = blank(p + 1, end);
+    if (p == end) return fail(why, MORE);
+    return *p == '"' ? p : fail(why, ODD);
 }
 
 static const u8 *member_key(const u8 *p, const u8 *end, int *why)
