@@ -25,8 +25,15 @@ LEAST_FREE = 8 << 20
 """Less freed memory is kept: pages that are needed again have to be cleared."""
 
 APART = 1 << 20
-"""Arrays of so many bytes go back to the system when they are freed: whole columns of all but small
-ranks, and no block of one. Smaller ones would be cleared for every use, for 5 % more time."""
+"""Blocks of so many bytes go back to the system when they are freed, so that they leave no holes
+between those that live on. Smaller ones would be cleared for every use, for 5 % more time."""
+
+REUSED_FROM = 512 << 10
+"""Arrays of so many bytes are made of what earlier ones left: whole columns of all but small ranks,
+hundreds of them one after the other."""
+
+REUSED = 32 << 20
+"""So much of what such arrays leave is kept for the next ones."""
 
 _limit: int | None = None
 _ours = False
@@ -54,9 +61,15 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
     """
     global _limit
     if limit_bytes is None:
-        if _ours and (tuned := allocator()):
+        tuned = allocator() if _ours else None
+        if tuned:
             tuned.apart(APART, LEAST_FREE)
-        yield
+            tuned.reuse(REUSED_FROM, REUSED)
+        try:
+            yield
+        finally:
+            if tuned:
+                tuned.stop()
         return
     native, folder = _allocator(), temporary_folder()
     if limit_bytes < LOWEST:

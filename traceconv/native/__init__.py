@@ -37,7 +37,8 @@ __all__ = [
 
 
 class Allocator(Protocol):
-    """The part ``memory.c``: large arrays in files, while a limit on memory is set."""
+    """The part ``memory.c``: large arrays in files, while a limit on memory is set, else in what
+    earlier ones left."""
 
     def start(self, folder: str, limit: int, /) -> bool:
         """Allocate in files of ``folder``; False if they would stay in memory."""
@@ -58,6 +59,11 @@ class Allocator(Protocol):
     def apart(self, least: int, kept: int, /) -> None:
         """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
         system. Of smaller ones ``kept`` freed bytes stay."""
+        ...
+
+    def reuse(self, least: int, kept: int, /) -> None:
+        """Make arrays of ``least`` bytes and more, until :meth:`stop`, of what earlier ones left,
+        of which ``kept`` bytes wait."""
         ...
 
     def watch(self, mapped: mmap, /) -> None:

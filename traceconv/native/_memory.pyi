@@ -1,4 +1,5 @@
-"""Large numpy arrays in files instead of memory (``memory.c``)."""
+"""Where large numpy arrays lie: in files (``memory.c``), or in what earlier ones left
+(``reuse.c``)."""
 
 import mmap
 
@@ -17,6 +18,10 @@ def trim(least: int, /) -> None:
 def apart(least: int, kept: int, /) -> None:
     """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
     system. Of smaller ones ``kept`` freed bytes stay. Has no effect where the C library cannot."""
+
+def reuse(least: int, kept: int, /) -> None:
+    """Make arrays of ``least`` bytes and more, of this thread and until :func:`stop`, of what
+    earlier ones left, of which ``kept`` bytes wait."""
 
 def watch(mapped: mmap.mmap, /) -> None:
     """Let the pages of a file mapped for reading leave memory, too, until :func:`forget`.

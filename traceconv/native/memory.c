@@ -35,6 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "reuse.h"
+
 #define LARGE ((size_t)32 << 10)
 #define LOOK 32 /* share of the limit after which one looks oneself: the thread may come too late */
 #define SEGMENT ((size_t)128 << 20)
@@ -248,6 +250,16 @@ static void *tick(void *Py_UNUSED(nothing))
     return NULL;
 }
 
+/* Whether numpy, in this thread, takes memory from there from now on; else an error is set. */
+static int allocate_by(PyDataMem_Handler *one)
+{
+    PyObject *capsule = PyCapsule_New(one, "mem_handler", NULL);
+    PyObject *before = capsule ? PyDataMem_SetHandler(capsule) : NULL;
+    Py_XDECREF(capsule);
+    Py_XDECREF(before);
+    return before != NULL;
+}
+
 PyDoc_STRVAR(start_doc, "start(folder, limit)\n--\n\nAllocate large arrays of this thread in files of"
     " `folder`;\npages leave memory when the process takes more than `limit` bytes.\n"
     "Returns whether the folder is on a disk (not in memory).");
@@ -267,12 +279,8 @@ static PyObject *memory_start(PyObject *Py_UNUSED(self), PyObject *args)
     mallopt(M_MMAP_THRESHOLD, (int)LARGE); /* else it grows, and large buffers leave holes */
 #endif
     limit_bytes = (size_t)bytes;
-    PyObject *capsule = PyCapsule_New(&handler, "mem_handler", NULL);
-    PyObject *before = capsule ? PyDataMem_SetHandler(capsule) : NULL;
-    Py_XDECREF(capsule);
-    if (!before)
+    if (!allocate_by(&handler))
         return NULL;
-    Py_DECREF(before);
     if (!ticking) {
         ticking = 1;
         if ((errno = pthread_create(&ticker, NULL, tick, NULL))) { /* it does not set errno itself */
@@ -292,6 +300,7 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
     if (!before)
         return NULL;
     Py_DECREF(before);
+    reuse_from(SIZE_MAX, 0);
     if (ticking) {
         __atomic_store_n(&ticking, 0, __ATOMIC_RELAXED);
         Py_BEGIN_ALLOW_THREADS
@@ -299,6 +308,20 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
         Py_END_ALLOW_THREADS
     }
     return PyLong_FromSize_t(purges);
+}
+
+PyDoc_STRVAR(reuse_doc, "reuse(least, kept)\n--\n\nMake arrays of `least` bytes and more, of this thread"
+    " and until stop(), of what earlier\nones left, of which `kept` bytes wait.");
+
+static PyObject *memory_reuse(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    Py_ssize_t least, kept;
+    if (!PyArg_ParseTuple(args, "nn", &least, &kept))
+        return NULL;
+    reuse_from((size_t)least, (size_t)kept);
+    if (!allocate_by(&reusing))
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(apart_doc, "apart(least, kept)\n--\n\nFrom now on keep blocks of `least` bytes and more"
@@ -391,6 +414,7 @@ static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
 static PyMethodDef methods[] = {
     {"trim", memory_trim, METH_O, trim_doc},
     {"apart", memory_apart, METH_VARARGS, apart_doc},
+    {"reuse", memory_reuse, METH_VARARGS, reuse_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
