@@ -76,9 +76,12 @@ enum { OWN_LOW = 0xb0, OWN_NUMBER = 0xb0, OWN_BYTES = 0xb2, OWN_HIGH = 0x7c }; /
 /* A double that is set when the lock is held, and the row it is in. */
 typedef struct { size_t at; Span text; Py_ssize_t row; } Slow;
 
+#define SEEN_BITS 19 /* eight times the strings that are numbered */
+
 typedef struct {
     PyObject_HEAD
     Table names, strings; /* interned, numbered from 1 in the output */
+    uint64_t seen[1 << (SEEN_BITS - 6)]; /* a bit for each of them, and for some others, by its hash */
     uint32_t max_names, max_strings;
     Buffer out, interned, scratch, slow, key;
     PyObject *selected; /* tuple of bytes, or NULL for all */

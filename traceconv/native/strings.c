@@ -17,10 +17,15 @@ static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span
         key = (Span){c->key.at, c->key.n};
     }
     uint64_t hash = table_hash(c->seed, key.at, key.n);
+    uint64_t *seen = &c->seen[hash >> (70 - SEEN_BITS)], bit = (uint64_t)1 << (hash >> (64 - SEEN_BITS) & 63);
+    /* no string is new to a full table, and most of those that do not repeat are told by a bit: the
+       table lies outside of the caches */
+    if ((uint32_t)t->count >= max && !(*seen & bit)) return 0;
     int32_t known = table_find(t, hash, key.at, key.n);
     if (known >= 0) return (uint32_t)known + 1;
     if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + json.n + 48)) return 0;
     if (table_add(t, hash, key.at, key.n) < 0) { c->no_memory = 1; return 0; }
+    *seen |= bit;
     uint32_t number = (uint32_t)t->count;
     size_t own = json.n ? 2 + varint_size(json.n) + json.n : 0;
     put(&c->interned, list.at, list.n);
