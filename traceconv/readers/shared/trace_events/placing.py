@@ -178,7 +178,7 @@ class Lanes:
     def _rule(self, place: Placed) -> int:
         if not place.by_type and place.by_name is None:
             return -1
-        key = id(place.by_type), id(place.by_name)
+        key = id(place.by_type) if place.by_type else 0, id(place.by_name)
         number = self._numbers.setdefault(key, len(self.rules))
         if number == len(self.rules):
             self.rules.append(place)
