@@ -147,7 +147,7 @@ static const u8 *literal(const u8 *p, const u8 *end, const char *text, int *why)
     return memcmp(p, text, n) ? fail(why, ODD) : p + n;
 }
 
-static const u8 *scalar(const u8 *p, const u8 *end, int *kind, int *escaped, int *why)
+static inline const u8 *scalar(const u8 *p, const u8 *end, int *kind, int *escaped, int *why)
 {
     switch (*p) {
     case '"': *kind = STRING; return string(p + 1, end, escaped, why);
@@ -159,7 +159,7 @@ static const u8 *scalar(const u8 *p, const u8 *end, int *kind, int *escaped, int
 }
 
 /* p is behind a member's key: the colon and the blanks around it. */
-static const u8 *colon(const u8 *p, const u8 *end, int *why)
+static inline const u8 *colon(const u8 *p, const u8 *end, int *why)
 {
     if (end - p > 2 && p[0] == ':' && p[1] == ' ' && p[2] > ' ') return p + 2; /* as most write it */
     p = blank(p, end);
@@ -224,7 +224,7 @@ static const u8 *skip(const u8 *p, const u8 *end, int *why)
     }
 }
 
-static const u8 *value(const u8 *p, const u8 *end, Token *t, int *why)
+static inline const u8 *value(const u8 *p, const u8 *end, Token *t, int *why)
 {
     t->p = p;
     t->escaped = 0;
