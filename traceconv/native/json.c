@@ -100,15 +100,45 @@ static int is_needed_unit(const uint8_t *p)
     return p[2] < 'A' || p[2] > 'F' ? p[3] < 'A' || p[3] > 'F' : 0;
 }
 
+/* Behind the bytes at p that stand for themselves: at a quote, a backslash, or a control character. */
+static inline const uint8_t *plain_run(const uint8_t *p, const uint8_t *end)
+{
+#if defined(__SSE2__)
+    for (; end - p >= 16; p += 16) {
+        unsigned hit = marks16(p);
+        if (hit) return p + __builtin_ctz(hit);
+    }
+#endif
+    while (p < end && *p != '"' && *p != '\\' && *p >= 0x20) p++;
+    return p;
+}
+
+/* What the byte behind a backslash means; 0 if it is none of one letter. */
+static inline uint8_t meant(uint8_t letter)
+{
+    switch (letter) {
+    case '"': case '\\': case '/': return letter;
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    default: return 0;
+    }
+}
+
 /* A string with escapes, of which `from` to c->p is already read. No escape grows. */
 static int unescaped(Coder *c, const uint8_t *from, Span *s, int plain)
 {
-    static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     int replaced = 0;
     c->scratch.n = 0;
     if (!grow(c, &c->scratch, (size_t)(c->end - from))) return 0;
     put(&c->scratch, from, (size_t)(c->p - from));
     while (c->p < c->end) {
+        const uint8_t *run = c->p;
+        c->p = plain_run(run, c->end);
+        put(&c->scratch, run, (size_t)(c->p - run));
+        if (c->p == c->end) return 0;
         uint8_t byte = *c->p++;
         if (byte == '"') {
             *s = (Span){c->scratch.at, c->scratch.n};
@@ -117,18 +147,18 @@ static int unescaped(Coder *c, const uint8_t *from, Span *s, int plain)
             return 1;
         }
         if (byte != '\\') {
-            plain &= byte >= 0x20;
+            plain = 0;
             put_byte(&c->scratch, byte);
             continue;
         }
         if (c->p == c->end) return 0;
-        plain &= *c->p != '/';
-        const char *known = *c->p ? strchr(escapes, *c->p) : NULL;
-        if (*c->p++ == 'u') {
+        byte = *c->p++;
+        plain &= byte != '/';
+        if (byte == 'u') {
             const uint8_t *digits = c->p;
             if (!escaped_unit(c, &replaced)) return 0;
             plain &= is_needed_unit(digits);
-        } else if (known) put_byte(&c->scratch, (uint8_t)meant[known - escapes]);
+        } else if ((byte = meant(byte))) put_byte(&c->scratch, byte);
         else return 0;
     }
     return 0;
@@ -137,16 +167,9 @@ static int unescaped(Coder *c, const uint8_t *from, Span *s, int plain)
 /* A string, the opening quote being next. It is valid until the next one is read. */
 static int string(Coder *c, Span *s)
 {
-    const uint8_t *from = ++c->p, *p = from, *end = c->end;
+    const uint8_t *from = ++c->p, *end = c->end, *p = plain_run(from, end);
     int plain = 1;
-#if defined(__SSE2__)
-    while (end - p >= 16) { /* up to the first byte that is not plain, of which there are few */
-        unsigned hit = special16(p, ' ');
-        p += hit ? __builtin_ctz(hit) : 16;
-        if (hit) break;
-    }
-#endif
-    while (p < end && *p != '"' && *p != '\\') plain &= *p++ >= 0x20;
+    for (; p < end && *p < 0x20; p = plain_run(p + 1, end)) plain = 0;
     c->p = p;
     c->spelt = (Span){0};
     if (p == end) return 0;

@@ -39,13 +39,22 @@ static inline const u8 *blank(const u8 *p, const u8 *end)
 }
 
 #if defined(__SSE2__)
-/* Which of the 16 bytes at p are a quote, a backslash, or (signed) below `low`: a bit each. With ' '
-   these are control characters and all from 0x80 up, with -128 none. */
-static inline unsigned special16(const u8 *p, char low)
+/* Which of the 16 bytes at p are a quote, a backslash, a control character, or 0x80 and more: a bit
+   each. */
+static inline unsigned special16(const u8 *p)
 {
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
-    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, _mm_cmplt_epi8(x, _mm_set1_epi8(low))));
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, _mm_cmplt_epi8(x, _mm_set1_epi8(' '))));
+}
+
+/* The same without 0x80 and more. */
+static inline unsigned marks16(const u8 *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+    __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1f)), x);
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, control));
 }
 #endif
 

@@ -57,7 +57,7 @@ static const u8 *plain(const u8 *p, const u8 *end)
 {
 #if defined(__SSE2__)
     for (; end - p >= 16; p += 16) {
-        unsigned hit = special16(p, ' ');
+        unsigned hit = special16(p);
         if (hit) return p + __builtin_ctz(hit);
     }
 #endif
@@ -96,7 +96,7 @@ static inline const u8 *string(const u8 *p, const u8 *end, int *escaped, int *wh
 {
 #if defined(__SSE2__)
     for (; end - p >= 16; p += 16) { /* most strings are plain */
-        unsigned hit = special16(p, ' ');
+        unsigned hit = special16(p);
         if (!hit) continue;
         p += __builtin_ctz(hit);
         if (*p == '"') return p + 1;
