@@ -36,7 +36,7 @@ STAGES = (
     ("limits", "traceconv.writers.size_limit", "plan"),
     ("write", "traceconv.writers.output", "write"),
 )
-"""Name, module (and class), function. Calls of one stage do not lie within another."""
+"""Name, module (and class), function. What one stage does within another counts for itself."""
 
 
 def main() -> int:
@@ -82,6 +82,7 @@ class Stages:
         self.seconds: dict[str, float] = defaultdict(float)
         self.peak: dict[str, int] = defaultdict(int)
         self._at = "other"
+        self._within = 0.0  # seconds of stages within the one at hand
         for name, owner, attribute in STAGES:
             holder = found(owner)
             setattr(holder, attribute, self._timer(getattr(holder, attribute), name))
@@ -110,12 +111,14 @@ class Stages:
         """``function``, its processor time added to those of stage ``name``."""
 
         def call(*args: Any, **options: Any) -> Any:
+            outer, before, self._within = self._at, self._within, 0.0
             start, self._at = time.process_time(), name
             try:
                 return function(*args, **options)
             finally:
-                self.seconds[name] += time.process_time() - start
-                self._at = "other"
+                taken = time.process_time() - start
+                self.seconds[name] += taken - self._within
+                self._at, self._within = outer, before + taken
 
         return call
 
