@@ -121,6 +121,9 @@ def _word(value: str) -> str:
     return shlex.quote(bare)
 
 
+_NO_TEXT = frozenset((int, float, bool, type(None)))
+
+
 def flagged(content: Any, advising: bool = False) -> Any:
     """A document whose advice names flags; everything else in it stays as it is."""
     if content is None or isinstance(content, (int, float)):  # nearly all there is
@@ -128,6 +131,8 @@ def flagged(content: Any, advising: bool = False) -> Any:
     if isinstance(content, Mapping):
         return {key: flagged(value, advising or key in _ADVISING) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
+        if _NO_TEXT.issuperset(map(type, content)):  # columns of figures
+            return list(content)
         return [flagged(one, advising) for one in content]
     return with_flags(content) if advising and isinstance(content, str) else content
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords, kind_of
 from traceconv.analysis.tables.definition import texts
-from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, of_each, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.core.columns import I64
@@ -138,13 +138,13 @@ class Sources(msgspec.Struct, frozen=True):
         if self.ascend:
             columns = operator_columns(trace, rows)
             kind, shape = columns["OP Type"], columns["Input Shapes"]
-            shape = texts([one.strip('"') for one in shape.tolist()])
+            shape = of_each(shape, lambda one: one.strip('"'))
             names, module = _scoped(trace, rows, names, module)
         else:
             call = launching(trace, rows)
             kind = self.names(call)
             if trace.hints.range_lanes:  # ranges of users are no operators, but say where
-                kind = texts([k if "::" in k else "" for k in kind.tolist()])
+                kind = of_each(kind, lambda one: one if "::" in one else "")
             dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
             shape = np.where(call >= 0, np.where(dims == "", other, dims), "")
         return labels(Sort.COMPUTE, names, type=kind, shape=shape, module=module)
@@ -152,9 +152,8 @@ class Sources(msgspec.Struct, frozen=True):
     def communication(self, rows: NDArray[np.intp]) -> Label:
         """Collectives, by kind, group and size."""
         known, at = self.collectives, self.record[rows]
-        named = [kind_of(name) for name in self.names(rows).tolist()]
         found = {
-            "name": texts(named),
+            "name": of_each(self.names(rows), kind_of),
             **{key: texts([""] * len(rows)) for key in ("type", "shape")},
         }
         some, at = at >= 0, at[at >= 0]
@@ -211,10 +210,9 @@ def _scoped(
     path = names
     for other in fields(trace, rows, *_PATHS):
         path = np.where(other == "", path, other)
-    split = {p: p.rpartition("/") if ROOTS.match(p) else ("", "", "") for p in set(path.tolist())}
-    scopes = texts([lasting(split[p][0]) for p in path.tolist()])
-    own = [lasting(n.rpartition("/")[2]) if ROOTS.match(n) else n for n in names.tolist()]
-    return texts(own), np.where(module == "", scopes, module)
+    scopes = of_each(path, lambda one: lasting(one.rpartition("/")[0]) if ROOTS.match(one) else "")
+    own = of_each(names, lambda one: lasting(one.rpartition("/")[2]) if ROOTS.match(one) else one)
+    return own, np.where(module == "", scopes, module)
 
 
 def _module_paths(trace: Trace) -> NDArray[Any]:

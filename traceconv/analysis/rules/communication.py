@@ -32,7 +32,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables.definition import RANK
-from traceconv.analysis.tables.fields import fields, floats, named, numbers, whole
+from traceconv.analysis.tables.fields import fields, fitting, floats, named, numbers, whole
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured
@@ -238,6 +238,10 @@ _ALIGNED = 512
 # -- transfers that are repeated ----------------------------------------------------------
 
 
+def _is_rdma(link: str) -> bool:
+    return "RDMA" in link.upper() or "ROCE" in link.upper()
+
+
 def _repeats(trace: Trace) -> Known | None:
     """Operations of which the profiler says that they ran again, and transfers over RDMA by how
     long one takes: a lost package is sent again after seconds."""
@@ -246,10 +250,7 @@ def _repeats(trace: Trace) -> Known | None:
     (again,) = fields(trace, rows, "retry")
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     transport, link = fields(trace, tasks, "transport type", "link type")
-    rdma = np.array(
-        ["RDMA" in f"{a} {b}".upper() or "ROCE" in b.upper()
-         for a, b in zip(transport.tolist(), link.tolist(), strict=True)], bool,
-    )  # fmt: skip
+    rdma = fitting(transport, lambda said: "RDMA" in said.upper()) | fitting(link, _is_rdma)
     told = _told_rdma(trace)
     if not (again != "").any() and not rdma.any() and not len(told):
         return None

@@ -25,7 +25,7 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
-from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.fields import fields, fitting, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
@@ -237,8 +237,7 @@ def _gpu_attention(
 def _ascend_products(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    kinds = operator_columns(trace, rows)["OP Type"].tolist()
-    rows = rows[[bool(_PRODUCT.fullmatch(kind)) for kind in kinds]]
+    rows = rows[fitting(operator_columns(trace, rows)["OP Type"], _PRODUCT.fullmatch)]
     shapes, results, types, formats = fields(
         trace, rows, "Input Shapes", "Output Shapes", "Input Data Types", "Input Formats"
     )

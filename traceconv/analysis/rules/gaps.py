@@ -98,8 +98,8 @@ def _late(trace: Trace) -> Known | None:
     if not some:
         return None
     ns = np.concatenate([np.zeros(0, np.int64), *lengths])
-    shown = (events.op == OpClass.NOT_OVERLAPPED) & np.isin(events.end_ns, np.concatenate(
-        [np.zeros(0, np.int64), *ends]))  # fmt: skip
+    shown = np.flatnonzero(events.op == OpClass.NOT_OVERLAPPED)
+    shown = shown[np.isin(events.ends(shown), np.concatenate([np.zeros(0, np.int64), *ends]))]
     return {
         "steps": len(steps),
         "waits": len(ns),

@@ -277,9 +277,8 @@ def _small_kernels(trace: Trace) -> Known | None:
     kernels = np.concatenate(lengths)
     if not len(kernels):
         return None
-    shown = np.flatnonzero(
-        (events.op == OpClass.FREE) & np.isin(events.end_ns, np.concatenate(ends))
-    )
+    free = np.flatnonzero(events.op == OpClass.FREE)
+    shown = free[np.isin(events.ends(free), np.concatenate(ends))]
     return {
         "steps": len(steps),
         "kernels": len(kernels),

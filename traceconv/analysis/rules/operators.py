@@ -29,7 +29,13 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.tables import memory as _memory_tables
-from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.fields import (
+    fields,
+    fitting,
+    is_ascend,
+    of_each,
+    operator_columns,
+)
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import SHAPES, launching
@@ -48,6 +54,7 @@ _BLOCKS = (8, 16, 32)  # columns of a block, by the size of the type
 _DIGITS = lazy_regex(r"\d{1,12}")
 _GIB = 1 << 30
 _AI_CPU = lazy_regex(r"(?:KERNEL_)?AI_?CPU")
+_VERSION = lazy_regex("V[23]$")
 _DOUBLE = lazy_regex(r"(?<![A-Z0-9])(?:DT_)?(?:DOUBLE|FLOAT64)(?![A-Z0-9])", re.I)
 _REPLACED = ("argmin", "cast", "equal", "index", "indexput", "mul", "nonzero", "tensorequal")
 """Types of operators that msprof-analyze says how to replace where they run on AI CPUs."""
@@ -73,15 +80,15 @@ def _conversions(trace: Trace) -> Known | None:
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows):
         return None
-    types = operator_columns(trace, rows)["OP Type"].tolist()
-    names = [trace.strings[i] for i in trace.events.name[rows].tolist()]
-    kinds = [_CONVERSION.fullmatch(t or n) for t, n in zip(types, names, strict=True)]
-    found = np.array([kind is not None for kind in kinds], bool)
+    types = operator_columns(trace, rows)["OP Type"].copy()
+    unknown = np.flatnonzero(types == "")
+    types[unknown] = [trace.strings[i] for i in trace.events.name[rows[unknown]].tolist()]
+    kinds = of_each(types, _conversion)
+    found = kinds != ""
     length = trace.events.dur_ns[rows]
     by_kind: Counter[str] = Counter()
-    for kind, ns in zip(kinds, length.tolist(), strict=True):
-        if kind:
-            by_kind[kind[1]] += ns
+    for kind, ns in zip(kinds[found].tolist(), length[found].tolist(), strict=True):
+        by_kind[kind] += ns
     return {
         "steps": max(len(measured(trace.steps)), 1),
         "compute_ns": int(length.sum()),
@@ -89,6 +96,12 @@ def _conversions(trace: Trace) -> Known | None:
         "kinds": dict(sorted(by_kind.items())),
         "longest": longest(trace, rows[found]),
     }
+
+
+def _conversion(kind: str) -> str:
+    """What an operator of this type, or name, converts; "" if it does more."""
+    match = _CONVERSION.fullmatch(kind)
+    return match[1] if match else ""
 
 
 def _converting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -110,21 +123,19 @@ def _shapes(trace: Trace) -> Known | None:
     if not is_ascend(trace) or trace.hints.partial_device:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
-    columns = operator_columns(trace, rows) if len(rows) else {}
-    pairs = [(t, s) for t, s in zip(*(columns.get(h, np.empty(0)).tolist() for h in
-            ("OP Type", "Input Shapes")), strict=True)]  # fmt: skip
-    cube = np.array([bool(_CUBE.fullmatch(t)) and bool(s.strip('"')) for t, s in pairs], bool)
+    if not len(rows):
+        return None
+    columns = operator_columns(trace, rows)
+    kinds, shapes = columns["OP Type"], columns["Input Shapes"]
+    cube = fitting(kinds, _CUBE.fullmatch) & fitting(shapes, _bare)
     if not cube.any():
         return None
-    rows, pairs = (
-        rows[cube],
-        [one for one, selected in zip(pairs, cube.tolist(), strict=True) if selected],
-    )
-    groups = Groups.of(*(numbered(np.array(part, object)) for part in zip(*pairs, strict=True)))
+    rows, kinds, shapes = rows[cube], kinds[cube], shapes[cube]
+    groups = Groups.of(numbered(kinds), numbered(shapes))
     time = groups.total(trace.events.dur_ns[rows])
-    odd = np.array([not _aligned(pairs[i][1]) for i in groups.first.tolist()], bool)
+    odd = ~fitting(shapes[groups.first], _aligned)
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
-    worst = [" ".join(pairs[i]) for i in groups.first[order[:SLICES_KEPT]].tolist()]
+    worst = [f"{kinds[i]} {shapes[i]}" for i in groups.first[order[:SLICES_KEPT]].tolist()]
     return {
         "steps": max(len(measured(trace.steps)), 1),
         "cube_ns": int(time.sum()),
@@ -132,6 +143,11 @@ def _shapes(trace: Trace) -> Known | None:
         "shapes": worst,
         "longest": longest(trace, rows[groups.spread(odd)]),
     }
+
+
+def _bare(text: str) -> str:
+    """Without the quotes that tables put around shapes."""
+    return text.strip('"')
 
 
 def _aligned(shapes: str) -> bool:
@@ -183,17 +199,16 @@ def _ai_cpu(trace: Trace) -> Known | None:
     rows = kernels(trace, OpClass.COMPUTE)
     rows = rows[~fetches(trace)[rows]]
     columns = operator_columns(trace, rows) if len(rows) else {}
-    cores = columns.get("Core Type", np.empty(0, object)).tolist()
-    if not any(cores):
+    cores = columns.get("Core Type", np.empty(0, object))
+    if not (cores != "").any():
         return None
-    slow = np.array([bool(_AI_CPU.fullmatch(core)) for core in cores], bool)
-    kinds = np.array([re.sub("V[23]$", "", kind).lower() for kind in columns["OP Type"]], object)
-    elsewhere = {*_REPLACED, *kinds[~slow & (columns["Core Type"] != "")].tolist()} - {""}
+    slow = fitting(cores, _AI_CPU.fullmatch)
+    kinds = of_each(columns["OP Type"], lambda kind: _VERSION.sub("", kind).lower())
+    elsewhere = {*_REPLACED, *kinds[~slow & (cores != "")].tolist()} - {""}
     (inputs,) = fields(trace, rows, "Input Data Types")
     if slow.any() and not (kinds[slow] != "").any() and not (inputs[slow] != "").any():
         return None  # of operators of unknown type nobody knows another form
-    double = np.array([bool(_DOUBLE.search(one)) for one in inputs.tolist()], bool)
-    found = slow & (double | np.isin(kinds, list(elsewhere)))
+    found = slow & (fitting(inputs, _DOUBLE.search) | fitting(kinds, elsewhere.__contains__))
     types = columns["OP Type"][found].tolist()
     by_type: Counter[str] = Counter()
     for kind, ns in zip(types, trace.events.dur_ns[rows[found]].tolist(), strict=True):
@@ -214,14 +229,12 @@ def _full_precision(trace: Trace) -> Known | None:
     if not is_ascend(trace):
         full = np.array([bool(_FULL.match(name[:500])) for name in trace.strings], bool)
         return _time(trace, rows, full[trace.events.name[rows]])
-    kinds = operator_columns(trace, rows)["OP Type"].tolist()
-    cube = np.array([bool(_CUBE.fullmatch(kind)) for kind in kinds], bool)
+    cube = fitting(operator_columns(trace, rows)["OP Type"], _CUBE.fullmatch)
     (types,) = fields(trace, rows[cube], "Input Data Types")
-    stated = [one.strip('"').upper() for one in types.tolist()]
-    if not any(stated):
+    if not fitting(types, _bare).any():
         return None
     found = np.zeros(len(rows), bool)
-    found[cube] = [bool(_FLOATS.fullmatch(one)) for one in stated]
+    found[cube] = fitting(types, lambda one: _FLOATS.fullmatch(_bare(one).upper()))
     return _time(trace, rows, found)
 
 
@@ -287,7 +300,7 @@ def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
     if not len(rows):
         return np.empty(0, object)
     if is_ascend(trace):
-        return np.array([s.strip('"') for s in operator_columns(trace, rows)["Input Shapes"]], "O")
+        return of_each(operator_columns(trace, rows)["Input Shapes"], _bare)
     call = launching(trace, rows)
     dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
     return np.where(call >= 0, np.where(dims == "", other, dims), "")

@@ -5,7 +5,7 @@ A column that a capture lacks is empty (text) or absent (numbers), so that table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, once_each
+from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, Mask, once_each
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Args, Layer, Trace
 from traceconv.core.ordering import distinct, factored
@@ -72,6 +72,24 @@ def _taken(
     return np.concatenate(left)
 
 
+def of_each(
+    texts: NDArray[Any], said: Callable[[str], Any], kind: type[np.generic] | type[object] = object
+) -> NDArray[Any]:
+    """What ``said`` of each text of a column is, asked once for each different one.
+
+    Args:
+        kind: of the column that is made.
+    """
+    values = texts.tolist()
+    known = {text: said(text) for text in dict.fromkeys(values)}
+    return np.fromiter(map(known.__getitem__, values), kind, len(values))
+
+
+def fitting(texts: NDArray[Any], fits: Callable[[str], object]) -> Mask:
+    """Which texts of a column a pattern, or another test, accepts."""
+    return of_each(texts, lambda text: bool(fits(text)), np.bool_)
+
+
 def mentioned(trace: Trace, *keys: str) -> bool:
     """Whether any argument of the trace may have one of these keys: a look at the bytes alone."""
     needles = [msgspec.json.encode(key) for key in keys]
@@ -84,8 +102,7 @@ def _holds(blob: Any, needle: bytes) -> bool:
 
 def whole(texts: NDArray[Any], absent: int = 0) -> I64:
     """The texts that are digits (with or without a sign) as int64; ``absent`` for the others."""
-    ids = {text: int(text) if _is_whole(text) else absent for text in set(texts.tolist())}
-    return np.array([ids[text] for text in texts.tolist()], np.int64)
+    return of_each(texts, lambda text: int(text) if _is_whole(text) else absent, np.int64)
 
 
 def _is_whole(text: str) -> bool:
@@ -241,8 +258,6 @@ def _types_by_name(trace: Trace, full_names: NDArray[Any]) -> NDArray[Any]:
         if table is not None and len(table):
             stated = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
             types = dict(stated) | types
-    found = np.empty(len(full_names), object)
-    found[:] = [
-        types.get(name) or types.get(name.rpartition("/")[2], "") for name in full_names.tolist()
-    ]
-    return found
+    return of_each(
+        full_names, lambda name: types.get(name) or types.get(name.rpartition("/")[2], "")
+    )

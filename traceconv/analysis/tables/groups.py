@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, in_lanes
 from traceconv.core.side_tables import ABSENT
 
 _ROOM = 2**62
@@ -35,7 +35,7 @@ class Groups(msgspec.Struct, frozen=True):
     def of(cls, *keys: NDArray[Any]) -> Groups:
         """The groups of rows whose integers are equal in every key, ascending by key."""
         key = _joined(keys)
-        order = np.argsort(key, kind="stable")
+        order = in_lanes(key)
         key = key[order]
         border = np.flatnonzero(key[1:] != key[:-1]) + 1
         start = np.concatenate(([0], border)) if len(key) else border

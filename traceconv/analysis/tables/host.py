@@ -13,7 +13,7 @@ from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import distinct, in_lanes
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
@@ -97,19 +97,34 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     time = np.concatenate((end, start))
     opens = np.repeat([0, 1], n)
     longest = np.concatenate((np.zeros(n, np.int64), start - end))
-    order = np.lexsort((longest, opens, time))
+    order = _borders_in_order(time, opens, longest)
     which, opens = np.tile(np.arange(n), 2)[order], opens[order]
     depth = np.cumsum(2 * opens - 1)
-    place = np.arange(2 * n)
     begun = np.flatnonzero(opens)
-    level = depth * (2 * n + 1) + place  # sorts by depth, then by time
-    known = begun[np.argsort(level[begun], kind="stable")]
-    last = known[np.maximum(np.searchsorted(level[known], level, "right") - 1, 0)]
-    fits = (depth > 0) & (depth[last] == depth) & (last <= place)
+    # the last slice that began at the depth of each border, by depth and then by time
+    by_depth = in_lanes(depth)
+    begins = np.where(opens[by_depth] > 0, np.arange(2 * n), 0)
+    last = np.empty(2 * n, np.intp)
+    last[by_depth] = by_depth[np.maximum.accumulate(begins)]
+    fits = (depth > 0) & (opens[last] > 0) & (depth[last] == depth)
     top = np.where(fits, inside[which[last]], -1)
     outer = np.concatenate(([-1], top[:-1]))
     parent[inside[which[begun]]] = outer[begun]
     return time[order], top
+
+
+def _borders_in_order(time: I64, opens: I64, longest: I64) -> NDArray[np.intp]:
+    """By time, endings before beginnings, the longest slice first."""
+    low = int(time.min(initial=0))
+    if int(time.max(initial=0)) - low >= 2**62:
+        return np.lexsort((longest, opens, time))
+    key = (time - low) * 2 + opens
+    order = np.argsort(key, kind="stable")  # of both halves in order, more or less: soon done
+    key, longest = key[order], longest[order]
+    tied = (key[1:] == key[:-1]) & (longest[1:] < longest[:-1])
+    if tied.any():  # begin at once, the shorter one first: rows of several tracks
+        order = order[np.lexsort((longest, key))]
+    return order
 
 
 def threads(trace: Trace) -> I64:
@@ -123,6 +138,12 @@ def threads(trace: Trace) -> I64:
 def operators(trace: Trace) -> NDArray[np.intp]:
     """Rows of framework operators: the host layer without step marks and Python's own calls."""
     return _host_rows(trace, "operator", lambda name: not _NO_OPERATOR.match(name))
+
+
+@once_each
+def operator_nest(trace: Trace) -> Nest:
+    """:func:`operators`, each within the next larger one."""
+    return Nest.of(trace, operators(trace))
 
 
 def modules(trace: Trace) -> NDArray[np.intp]:

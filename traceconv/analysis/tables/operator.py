@@ -32,8 +32,14 @@ from traceconv.analysis.tables.fields import (
     operator_columns,
 )
 from traceconv.analysis.tables.groups import Groups, mean, numbered
-from traceconv.analysis.tables.host import Nest, kernels, launched_within, launches, operators
-from traceconv.core.columns import I64
+from traceconv.analysis.tables.host import (
+    kernels,
+    launched_within,
+    launches,
+    operator_nest,
+    operators,
+)
+from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.ordering import factored
@@ -53,12 +59,17 @@ _SHAPE = Keys(("Step", "OP Type", "Input Shapes"))
 
 def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
     """Event row of the innermost framework operator that launched each device row; -1 if none."""
-    nest, calls = Nest.of(trace, operators(trace)), launches(trace)
+    return _launching(trace)[rows]
+
+
+@once_each
+def _launching(trace: Trace) -> I64:
+    nest, calls = operator_nest(trace), launches(trace)
     at = nest.at(calls.thread, calls.time_ns)
     found = np.full(len(trace.events), -1, np.int64)
     held = at >= 0
     found[calls.device[held]] = nest.rows[at[held]]
-    return found[rows]
+    return found
 
 
 def _names(trace: Trace, rows: I64) -> NDArray[Any]:
@@ -125,7 +136,7 @@ def _device_ops(trace: Trace) -> Columns:
 
 
 def _host_ops(trace: Trace) -> Columns:
-    nest = Nest.of(trace, operators(trace))
+    nest = operator_nest(trace)
     if not len(nest.rows):
         return NOTHING
     groups = Groups.of(trace.events.name[nest.rows])
