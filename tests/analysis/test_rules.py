@@ -66,6 +66,55 @@ def test_every_rule_has_a_case_that_fires_and_one_that_does_not():
     assert list(RULES) == list(QUIET)
 
 
+SHOWN = {
+    "iteration-gap": ["Iteration Interval 2", "Iteration Interval 3"],
+    "forward-backward": ["FP_BP 1", "FP_BP 2"],
+    "long-tail": ["Tail 1", "Tail 2"],
+    "first-step": ["Model 1 Iteration 1"],
+    "input-wait": ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"],
+    "device-queue-empty": ["GetNext"],
+    "sending-slow": ["GetNext"],
+    "not-sunk": ["Free"],
+    "device-idle": ["Free"],
+    "launch-starved": ["Free"],
+    "exposed-communication": ["Communication(Not Overlapped)"],
+    "idle-spread": ["Free"],
+    "frequency-drop": ["k1"],
+    "host-sync": ["cudaStreamSynchronize"],
+    "allocation": ["cudaMalloc"],
+    "garbage-collection": ["GC"],
+    "compilation": ["AscendCL@aclopCompileAndExecute"],
+    "small-kernels": ["Free"],
+    "step-copies": ["Memcpy HtoD (Pageable -> Device)"],
+    "late-overlap": ["Communication(Not Overlapped)"],
+    "host-pause": ["Free"],
+    "off-cpu": ["Off CPU"],
+    "foreign-process": ["indexer (pid 1)"],
+    "kernel-sequence": ["a", "b", "c"],
+    "communication-wait": ["hcom_allReduce__1_0_1"],
+    "retransmission": ["hcom_allReduce__1_0_1", "hcom_allReduce__1_1_1", "hcom_allReduce__1_2_1"],
+    "format-conversion": ["op/Cast-op1", "op/TransData-op1"],
+    "unaligned-shapes": ["op/MatMul-op1"],
+    "ai-cpu": ["MatMulV2"],
+    "full-precision": ["MatMulV2"],
+    "uneven-operator": ["MatMulV2"],
+    "memory-capacity": ["Memory PTA/Total Reserved"],
+    "matmul-efficiency": ["gemm"],
+    "attention-efficiency": ["gemm"],
+    "slow-shape": ["Add"],
+}
+"""Names of the slices that each rule shows as its evidence; the others show none."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_a_rule_shows_is_what_it_speaks_of(rule):
+    """No step where a wait is meant, and nothing of what is all right."""
+    found = _judged(rule, FIRES[rule])
+    spoken = (*found.findings, *found.minor, *found.good)
+    names = {one.name for finding in spoken for one in finding.case.slices}
+    assert names == set(SHOWN.get(rule, ()))
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_fires(rule):
     """It names itself, a rank, a value beyond its threshold, and what to do."""

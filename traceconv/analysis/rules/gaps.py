@@ -106,7 +106,7 @@ def _late(trace: Trace) -> Known | None:
         "lost_ns": int(ns.sum()),
         "longest_ns": int(ns.max(initial=0)),
         "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, np.flatnonzero(shown)),
+        "longest": longest(trace, shown),
     }
 
 
