@@ -73,7 +73,7 @@ def cases(
         run([PYTHON, "-m", "bench.generate", many, "--events", str(events // 4), "--ranks", "4"])
         small = str(folder / "small")
         run([PYTHON, "-m", "bench.generate", small, "--events", "2000", "--ranks", "8"])
-        for command in ("convert", "convert, 2 threads", "convert to JSON", "summary"):
+        for command in ("convert", "convert, 2 threads", "convert to JSON", "summary", "report"):
             yield f"generator: {command}", command, (one,)
         yield "slices that cross: convert", "convert", (crossing,)
         for command in ("detail", "detail to JSON"):

@@ -25,7 +25,7 @@
 #define HEAD 64 /* before every array: its block; and the alignment numpy's loops like */
 #define UNIT ((size_t)64 << 10) /* of sizes: a multiple of any page's */
 #define LEAST_PAGE ((size_t)4096)
-#define HUGE ((size_t)4 << 20) /* from here on numpy asks for huge pages, too */
+#define HUGE_FROM ((size_t)4 << 20) /* from here on numpy asks for huge pages, too */
 
 /* At the start of its pages, which are `size` bytes. */
 typedef struct block {
@@ -76,7 +76,7 @@ static block *mapped(size_t size)
     block *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED)
         return NULL;
-    if (size >= HUGE)
+    if (size >= HUGE_FROM)
         madvise(b, size, MADV_HUGEPAGE);
     return b;
 }
