@@ -1,10 +1,12 @@
-"""A limit on memory: arrays that do not fit are kept on disk, whatever part of the work made them.
+"""Where large arrays lie, whatever part of the work made them: on disk, as far as a limit on memory
+asks for it, else in memory that earlier ones left.
 
 Passes are functions over whole columns, and the columns of a large rank may exceed the memory of
 the machine. Instead of a second implementation in every reader, pass and writer, large arrays are
 allocated in unnamed files while a limit is set (``native/memory.c``, an allocator for numpy), and
 their pages are written out whenever the process nears the limit. Results cannot differ: the code
-is the same.
+is the same. Without a limit, in processes that do nothing but our work, they are made of what
+earlier ones left (``native/reuse.c``).
 """
 
 from __future__ import annotations

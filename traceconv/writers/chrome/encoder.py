@@ -106,7 +106,7 @@ class Encoder:
         counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
         for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
             far = stamps - self._base
-            counts += int(np.count_nonzero((far >= EXACT_NS) & (far % 1000 != 0)))
+            counts += int(np.count_nonzero(far[far >= EXACT_NS] % 1000))
         return counts
 
     def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
