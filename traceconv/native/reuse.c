@@ -133,12 +133,13 @@ static void *array_new(size_t size, size_t *dirty)
     return b ? (char *)b + HEAD : NULL;
 }
 
+/* Whether the array lies where ours do; nearly all others do not, and need no lock. */
+static int may_be_ours(const void *array) { return ((uintptr_t)array & (LEAST_PAGE - 1)) == HEAD; }
+
 /* Where the array's block is linked; NULL if it has none. The lock is held. */
 static block **link_of(void *array)
 {
     block **link = &used;
-    if (((uintptr_t)array & (LEAST_PAGE - 1)) != HEAD)
-        return NULL;
     while (*link && (char *)*link + HEAD != (char *)array)
         link = &(*link)->next;
     return *link ? link : NULL;
@@ -166,6 +167,8 @@ static block *joined(block *b)
 /* Whether the array was ours. */
 static int array_free(void *array)
 {
+    if (!may_be_ours(array))
+        return 0;
     pthread_mutex_lock(&lock);
     block **link = link_of(array);
     if (link) {
@@ -200,19 +203,21 @@ static void *take_zeroed(void *Py_UNUSED(context), size_t count, size_t each)
 
 static void give(void *Py_UNUSED(context), void *array, size_t Py_UNUSED(size))
 {
-    if (array && !array_free(array))
+    if (!array_free(array))
         free(array);
 }
 
 static void *grow(void *Py_UNUSED(context), void *array, size_t size)
 {
     size_t dirty, old = 0;
-    pthread_mutex_lock(&lock);
-    block **link = array ? link_of(array) : NULL;
-    if (link)
-        old = (*link)->size - HEAD;
-    pthread_mutex_unlock(&lock);
-    if (!link) /* its size is not known, so a small one stays where small ones are */
+    if (may_be_ours(array)) {
+        pthread_mutex_lock(&lock);
+        block **link = link_of(array);
+        if (link)
+            old = (*link)->size - HEAD;
+        pthread_mutex_unlock(&lock);
+    }
+    if (!old) /* its size is not known, so a small one stays where small ones are */
         return realloc(array, size ? size : 1);
     void *moved = size >= least ? array_new(size, &dirty) : malloc(size ? size : 1);
     if (moved) {
