@@ -164,7 +164,7 @@ def test_arrays_made_of_others_outlive_the_work_and_grow():
             print(all((one == np.arange(n)).all() for one, n in zip(made, sizes)))
         before = _memory.resident()
         del grown, made
-        print(before - _memory.resident() > 180 << 20)
+        print(before - _memory.resident() > 100 << 20)
         """
     )
     assert told == ["True"] * 3
