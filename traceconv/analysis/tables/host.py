@@ -52,10 +52,10 @@ class Nest(msgspec.Struct, frozen=True):
         thread = threads(trace)[trace.events.track[rows]]
         parent = np.full(len(rows), -1, np.int64)
         edges = {}
+        start, end = trace.events.start_ns[rows], trace.events.ends(rows)
         for number in distinct(thread).tolist():
             inside = np.flatnonzero(thread == number)
-            events = trace.events.take(rows[inside])
-            edges[number] = _stack(events.start_ns, events.end_ns, inside, parent)
+            edges[number] = _stack(start[inside], end[inside], inside, parent)
         return cls(rows, thread, parent, edges)
 
     def at(self, thread: I64, time: I64) -> I64:
