@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -86,9 +86,16 @@ class Strings:
     """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values: list[str] = []
-        self._ids: dict[str, int] = {}
-        self.intern_all(values)
+        """
+        Args:
+            values: the first of them; what occurs again counts once.
+        """
+        self._values = list(dict.fromkeys(values))
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Who only writes a trace asks for none."""
+        return {value: number for number, value in enumerate(self._values)}
 
     def intern(self, value: str) -> int:
         """The id of ``value``, new or known."""

@@ -40,6 +40,7 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
 from traceconv.core.job_shape import Placement
+from traceconv.core.ordering import in_lanes
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
@@ -562,7 +563,7 @@ def _blocks(
     return blocks
 
 
-def arranged(trace: Trace, alone: bool = False) -> Trace:
+def arranged(trace: Trace, alone: bool = False, in_time: bool = False) -> Trace:
     """``trace`` with tracks in screen order (equal ones joined), rows in table order.
 
     Flows and counters follow. The one place that knows the order of tables.
@@ -570,6 +571,7 @@ def arranged(trace: Trace, alone: bool = False) -> Trace:
     Args:
         alone: nobody else holds the tables of ``trace``, which is given up: its events are put in
             order where they are, so that never two copies of all are alive.
+        in_time: rows of each track are in table order already, as where tracks were divided.
     """
     unique = sorted(set(trace.tracks), key=Track.order_key)
     number = {track: i for i, track in enumerate(unique)}
@@ -580,15 +582,15 @@ def arranged(trace: Trace, alone: bool = False) -> Trace:
             events.track = looked_up(renumber, events.track)
         else:
             events = events.with_columns(track=looked_up(renumber, events.track))
-        order = events.sort_order()
+        order = in_lanes(events.track) if in_time else events.sort_order()
         if not (order[1:] > order[:-1]).all():  # else the rows are in order already
-            position = np.empty(len(order), np.int32)
-            position[order] = np.arange(len(order), dtype=np.int32)
             if alone:
                 events.reorder(order)
             else:
                 events = events.take(order)
             if len(flows):
+                position = np.empty(len(order), np.int32)
+                position[order] = np.arange(len(order), dtype=np.int32)
                 flows = flows.with_columns(
                     src=position.take(flows.src), dst=position.take(flows.dst)
                 )

@@ -175,7 +175,7 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     track = old.copy()
     track[moving] = len(trace.tracks) + which.astype(np.int32)
     events = trace.events.with_columns(track=track)
-    return arranged(replace(trace, tracks=(*trace.tracks, *extra), events=events))
+    return arranged(replace(trace, tracks=(*trace.tracks, *extra), events=events), in_time=True)
 
 
 def _without_empty(trace: Trace) -> Trace:

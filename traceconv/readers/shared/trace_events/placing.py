@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -189,15 +189,19 @@ class Texts:
     """Names of the file as string ids of the trace; only those that are used get one."""
 
     def __init__(self, names: list[str], build: TraceBuilder) -> None:
-        self._names, self._build = names, build
-        self._ids = np.full(len(names) + 1, -1, np.int32)  # the last one: no name
+        self._names, self._build = [*names, ""], build  # the last one, also -1: no name
+        self._ids = np.full(len(names) + 1, -1, np.int32)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._names) - 1
 
     def text(self, code: int) -> str:
         """The name of a code, "" for -1."""
-        return self._names[code] if code >= 0 else ""
+        return self._names[code]
+
+    def texts(self, codes: I32) -> Iterator[str]:
+        """The names of many codes."""
+        return map(self._names.__getitem__, codes.tolist())
 
     def ids(self, codes: I32) -> I32:
         """String ids of name codes."""
@@ -205,8 +209,7 @@ class Texts:
         new = found < 0
         if new.any():
             added = distinct(codes[new])
-            texts = map(self.text, added.tolist())
-            self._ids[added] = self._build.strings.intern_all(texts)
+            self._ids[added] = self._build.strings.intern_all(self.texts(added))
             found = self._ids.take(codes)
         return found
 
@@ -253,7 +256,7 @@ class _Answers:
         new = which == 0
         if new.any():
             asked = distinct(names[new])
-            said = map(self._ask, map(self._texts.text, asked.tolist()))
+            said = map(self._ask, self._texts.texts(asked))
             self._which[asked] = [1 if one is None else self._number(one) for one in said]
             which = self._which.take(names)
         op, graph, step = np.array(self._said, np.int32).T
