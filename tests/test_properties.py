@@ -28,6 +28,7 @@ from traceconv.io import window as _window
 from traceconv.pipeline import executor as _executor
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.writers import output as _output
+from traceconv.writers.perfetto import arguments as _arguments
 from traceconv.writers.perfetto import encoder as _encoder
 
 DAY_NS = 86_400_000_000_000
@@ -72,7 +73,7 @@ def test_tiny_chunks_and_threads_give_the_same_bytes(good, tmp_path, monkeypatch
     """
     monkeypatch.setattr(_traceevents, "CHUNK_BYTES", 8)
     monkeypatch.setattr(_window, "AHEAD_BYTES", 0)
-    monkeypatch.setattr(_encoder, "BLOCKS_ALONE", 0)
+    monkeypatch.setattr(_arguments, "BLOCKS_IN_TURN", 0)
     monkeypatch.setattr(_encoder, "BLOCK", 16)  # bytes of Perfetto do depend on this
     monkeypatch.setattr(_output, "WORTHWHILE", 0)
 

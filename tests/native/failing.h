@@ -39,6 +39,7 @@ static inline int traceconv_resize(PyObject **bytes, Py_ssize_t n)
 #define malloc(n) FAILS(NULL, malloc(n))
 #define calloc(n, each) FAILS(NULL, calloc(n, each))
 #define realloc(p, n) FAILS(NULL, realloc(p, n))
+#define PyMem_RawCalloc(n, each) FAILS(NULL, PyMem_RawCalloc(n, each))
 #define PyMem_RawRealloc(p, n) FAILS(NULL, PyMem_RawRealloc(p, n))
 #undef PyMem_Malloc
 #define PyMem_Malloc(n) FAILS(NULL, PyMem_Malloc(n))

@@ -390,9 +390,14 @@ def test_kinds_of_the_model_are_those_the_encoder_knows():
     assert (int(Kind.SLICE), bool(np.all(np.array([*Kind])[1:] > 0))) == (0, True)
 
 
-def test_names_by_the_thousand_are_written_as_one_by_one():
-    """Numbers and lengths of one byte and of more; the entries say what each alone would."""
-    values = [b"n" * (i * 37 % 400) for i in range(70)]
+@pytest.mark.parametrize("tier", ["1", "0"])
+def test_names_are_entries_of_one_table(tier, monkeypatch):
+    """Numbers and lengths of one byte and of more; halves of surrogate pairs are replaced."""
+    monkeypatch.setenv("TRACECONV_NATIVE", tier)
+    values = ["n" * (i * 37 % 400) for i in range(70)]
+    values += ["\u00e9\ud800x\udfff", "\U0001f600", "\ud7ff\ue000\udbff"]
+    shown = [value.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd") for value in values]
+    shown[-1] = "\ud7ff\ue000\ufffd"
     for first in (1, 100, 16_350, 2**21 - 30):
-        entries = wire.interned_all(2, values, first)
-        assert entries == [wire.interned(2, iid, one) for iid, one in enumerate(values, first)]
+        expected = [wire.interned(2, first + i, one.encode()) for i, one in enumerate(shown)]
+        assert wire.names(values, first) == b"".join(expected)

@@ -1,5 +1,6 @@
 """The C part of the Perfetto encoder writes the same bytes as the Python part, on anything."""
 
+import itertools
 import json
 import threading
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceconv.core.model import Args
+from traceconv.io.threads import using
 from traceconv.writers.perfetto import arguments as perfetto_args
 from traceconv.writers.perfetto.packets import FLOW, NONE_OPEN, Rows, numpy_packets
 
@@ -123,6 +125,50 @@ def test_full_tables_are_used_alike(first, second):
             same(native.block(args_of(raws), ids), python.block(args_of(raws), ids))
 
 
+@settings(max_examples=effort(40, 200), deadline=None)
+@given(
+    st.lists(ROWS, max_size=12),
+    st.integers(2, 4),
+    st.integers(0, 2),
+    st.sampled_from([(3, 2), (4096, 65536)]),
+)
+def test_blocks_on_threads_are_those_made_in_turn(blocks, threads, in_turn, most):
+    """Whatever strings are new in which of them, and also when tables are full."""
+    args = args_of([raw for raws in blocks for raw in raws])
+    at = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
+    ids = [np.arange(*pair, dtype=np.int32) for pair in itertools.pairwise(at.tolist())]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in zip(("MAX_NAMES", "MAX_STRINGS"), most, strict=True):
+            patch.setattr(perfetto_args, name, value)
+        patch.setattr(perfetto_args, "BLOCKS_IN_TURN", in_turn)
+        coder, alone = coders()[0], coders()[0]
+        with using(threads):
+            made = [*coder.blocks(args, ids)]
+    for one, some in zip(made, ids, strict=True):
+        same(one, alone.block(args, some))
+    assert coder.sizes == alone.sizes
+
+
+def test_a_reader_knows_strings_and_adds_none():
+    """It says nothing of a block with a new one; readers work side by side, but not with a coder
+    that adds strings."""
+    coder = _encode.Coder(None, 0, 2, 2, 256)
+    texts = [b'{"a": "x"}', b'{"a": "y"}', b'{"b": "x"}', b'{"a": {"b": "z"}}']
+    args = args_of(texts)
+    each = [(args.blobs, args.address[i : i + 1], args.length[i : i + 1]) for i in range(4)]
+    first = coder.block(*each[0])
+    reader = coder.reader()
+    assert reader.block(*each[0]) == (first[0], first[1], b"", *first[3:])
+    assert [reader.block(*one) for one in each[1:]] == [None] * 3
+    assert (reader.sizes, coder.sizes) == ((1, 1), (1, 1))
+    for one in each[1:3]:
+        coder.block(*one)
+    full = reader.block(*each[3])  # a string more is written in place
+    assert full == coder.block(*each[3])
+    del coder
+    assert reader.reader().block(*each[3]) == full
+
+
 @pytest.mark.parametrize("depth", [1, 31, 32, 33, 40, 5000])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_depth_ends_at_the_same_level(depth, opening, closing):
@@ -163,10 +209,11 @@ def test_addresses_outside_the_buffers_read_nothing():
 )
 def test_columns_that_do_not_fit_are_refused(column, change):
     """Lengths and ends are checked before anything is read."""
-    columns = msgspec.structs.asdict(rows_of([[(0, 5, 0)]], 0, 0))
+    rows, args = rows_of([[(0, 5, 0)]], 0, 0)
+    columns = {**msgspec.structs.asdict(rows), "arg_ends": args.ends}
     columns[column] = np.ascontiguousarray(change(columns[column]))
     with pytest.raises(ValueError, match=r"columns|ends"):
-        _encode.packets(b"\x50\x01", *columns.values(), NONE_OPEN)
+        _encode.packets(b"\x50\x01", *columns.values(), args.data, NONE_OPEN)
 
 
 def test_one_thread_at_a_time():
@@ -193,7 +240,8 @@ def test_one_thread_at_a_time():
 
 
 def rows_of(tracks, flows, arg_bytes, seed=0):
-    """Columns of rows given as (start, duration, kind) per track, sorted as tables are."""
+    """Columns of rows given as (start, duration, kind) per track, sorted as tables are, and any
+    bytes as their arguments."""
     rng = np.random.default_rng(seed)
     rows = [
         (t, *row)
@@ -206,7 +254,7 @@ def rows_of(tracks, flows, arg_bytes, seed=0):
     arg_ends = np.cumsum(rng.integers(0, arg_bytes + 1, n))
     ends = np.zeros(int(flow_ends[-1]) if n else 0, FLOW)
     ends["id"] = np.arange(len(ends))
-    return Rows(
+    rows = Rows(
         kind=table[:, 3].astype(np.int8),
         last=np.append(np.diff(table[:, 0]) != 0, True)[:n],
         time=table[:, 1].copy(),
@@ -217,8 +265,9 @@ def rows_of(tracks, flows, arg_bytes, seed=0):
         category=rng.integers(0, 24, n, dtype=np.uint8),
         flow_ends=flow_ends,
         flows=ends,
-        arg_ends=arg_ends,
-        args=rng.bytes(int(arg_ends[-1]) if n else 0),
+    )
+    return rows, perfetto_args.Coded(
+        rng.bytes(int(arg_ends[-1]) if n else 0), arg_ends, b"", np.zeros(n, np.uint8)
     )
 
 
@@ -243,29 +292,32 @@ TRACK = st.lists(
 )
 def test_packets_are_assembled_alike(tracks, flows, arg_bytes, seed, block):
     """Any rows, nested or crossing, cut into any blocks, give equal packets."""
-    rows = rows_of(tracks, flows, arg_bytes, seed)
+    rows, args = rows_of(tracks, flows, arg_bytes, seed)
     opened = [NONE_OPEN, NONE_OPEN]
     for first in range(0, len(rows.kind), block):
-        part = cut(rows, first, first + block)
-        columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(part)[:-1]]
-        native, still_open = _encode.packets(b"\x50\x05", *columns, part.args, opened[0])
-        python, opened[1] = numpy_packets(b"\x50\x05", part, opened[1])
+        part, theirs = cut(rows, args, slice(first, first + block))
+        columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(part)]
+        native, still_open = _encode.packets(
+            b"\x50\x05", *columns, theirs.ends, theirs.data, opened[0]
+        )
+        python, opened[1] = numpy_packets(b"\x50\x05", part, theirs, opened[1])
         opened[0] = np.frombuffer(still_open, np.int64)
         assert python == native
         assert sorted(opened[1].tolist()) == sorted(opened[0].tolist())
     assert len(opened[0]) == 0
 
 
-def cut(rows, first, stop):
+def cut(rows, args, some):
     """A block of rows, its ends counted from its own beginning."""
+    first = some.start
     flow = int(rows.flow_ends[first - 1]) if first else 0
-    arg = int(rows.arg_ends[first - 1]) if first else 0
-    columns = {name: c[first:stop] for name, c in msgspec.structs.asdict(rows).items()}
+    arg = int(args.ends[first - 1]) if first else 0
+    columns = {name: c[some] for name, c in msgspec.structs.asdict(rows).items()}
     columns["flows"] = rows.flows[flow : int(columns["flow_ends"][-1])]
-    columns["args"] = rows.args[arg : int(columns["arg_ends"][-1])]
     columns["flow_ends"] = columns["flow_ends"] - flow
-    columns["arg_ends"] = columns["arg_ends"] - arg
-    return Rows(**columns)
+    ends = args.ends[some]
+    data = args.data[arg : int(ends[-1])]
+    return Rows(**columns), msgspec.structs.replace(args, data=data, ends=ends - arg)
 
 
 def test_the_environment_switches_the_part_off(monkeypatch):

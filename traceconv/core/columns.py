@@ -120,6 +120,10 @@ class Strings:
         """The id of ``value``, -1 if it is none of them."""
         return self._ids.get(value, -1)
 
+    def of(self, ids: NDArray[Any]) -> list[str]:
+        """The strings of some ids."""
+        return list(map(self._values.__getitem__, ids.tolist()))
+
     def __getitem__(self, index: int) -> str:
         return self._values[index]
 

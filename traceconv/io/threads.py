@@ -7,10 +7,10 @@ lock. Results never depend on the number of threads: they are taken in order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -62,22 +62,82 @@ _END = object()
 
 
 def _ahead(items: Iterable[T]) -> Generator[T]:
-    from concurrent.futures import ThreadPoolExecutor
-
     left = iter(items)
-    pool = ThreadPoolExecutor(1, "traceconv-ahead")
-
-    def one() -> T | object:
-        return next(left, _END)
-
-    def due() -> Future[T | object]:
-        # in this context, for numpy keeps its allocator there: threads have the limit on memory
-        return pool.submit(copy_context().run, one)
-
-    try:
-        waiting = deque(due() for _ in range(2))
+    with Workers(1, "traceconv-ahead") as one:
+        waiting = deque(one.submit(next, left, _END) for _ in range(2))
         while (item := waiting.popleft().result()) is not _END:
-            waiting.append(due())
+            waiting.append(one.submit(next, left, _END))
             yield cast(T, item)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Workers:
+    """Threads that work in this context. At the end, what has not begun is given up.
+
+    Args:
+        threads: how many.
+        name:    of the threads.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pool = ThreadPoolExecutor(threads, name)
+
+    def submit(self, call: Callable[..., T], *given: Any) -> Future[T]:
+        """What ``call(*given)`` will return."""
+        # numpy keeps its allocator in the context: threads have the limit on memory
+        return self._pool.submit(copy_context().run, call, *given)
+
+    def task(self, call: Callable[..., T], *given: Any) -> Task[T]:
+        """The same, for :func:`first`."""
+        return Task(call, given, self.submit(call, *given))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Task(Generic[T]):
+    """A call of one of several threads, or of the thread that waits for it; see :func:`first`."""
+
+    def __init__(self, call: Callable[..., T], given: tuple[Any, ...], future: Future[T]) -> None:
+        self._call, self._given, self._future = call, given, future
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._future.done()
+
+    def cancel(self) -> None:
+        """Give it up, if it has not begun."""
+        self._future.cancel()
+
+    def here(self) -> None:
+        """Make the call on this thread, if it has not begun; an error is kept for the result."""
+        if self._future.cancel():
+            self._future = type(self._future)()
+            try:
+                self._future.set_result(self._call(*self._given))
+            except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+                self._future.set_exception(error)
+
+    def result(self) -> T:
+        """What the call returns."""
+        return self._future.result()
+
+
+def first(tasks: Sequence[Task[T]]) -> T:
+    """The result of the first one. What has not begun is done on this thread until it is there:
+    with one thread more, threads that wait for the interpreter's lock would lose their processor
+    to those that do not need it, in the middle of what others wait for.
+    """
+    for task in tasks:
+        task.here()
+        if tasks[0].done():
+            break
+    return tasks[0].result()

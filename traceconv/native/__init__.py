@@ -93,6 +93,15 @@ def packets() -> Callable[..., tuple[bytes, bytes]] | None:
     return _encode.packets
 
 
+def names() -> Callable[[list[str], int], bytes] | None:
+    """Encodes names of events as entries of a table (``encode.c``)."""
+    if not _usable("_encode"):
+        return None
+    from traceconv.native import _encode
+
+    return _encode.names
+
+
 def scanner() -> type[Scanner] | None:
     """Reads trace events into columns (``scan.c``)."""
     if not _usable("_scan"):

@@ -134,6 +134,50 @@ static PyObject *packets(PyObject *module, PyObject *args)
     return result;
 }
 
+/* What is left of a text that UTF-8 cannot hold: halves of surrogate pairs become U+FFFD. */
+static void without_halves(uint8_t *p, const uint8_t *end)
+{
+    for (; p < end; p++)
+        if (*p == 0xed && end - p > 2 && p[1] > 0x9f) memcpy(p, "\xef\xbf\xbd", 3);
+}
+
+static int put_event_name(Buffer *b, uint32_t number, Span s)
+{
+    static const uint8_t event_names[] = {0x12};
+    if (!room(b, s.n + MAX_ENTRY_FRAME)) return 0;
+    put_entry(b, (Span){event_names, 1}, number, s, (Span){0});
+    return 1;
+}
+
+static PyObject *names(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *values, *result = NULL;
+    unsigned int first;
+    Buffer out = {0};
+    if (!PyArg_ParseTuple(args, "O!I:names", &PyList_Type, &values, &first)) return NULL;
+    int ok = 1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values) && ok; i++) {
+        PyObject *text = PyList_GET_ITEM(values, i);
+        const uint32_t number = first + (uint32_t)i;
+        if (PyUnicode_Check(text) && PyUnicode_IS_ASCII(text)) {
+            ok = put_event_name(&out, number, (Span){PyUnicode_DATA(text), (size_t)PyUnicode_GET_LENGTH(text)});
+            continue;
+        }
+        PyObject *wide = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+        if (!wide) goto done;
+        uint8_t *at = (uint8_t *)PyBytes_AS_STRING(wide);
+        size_t n = (size_t)PyBytes_GET_SIZE(wide);
+        without_halves(at, at + n);
+        ok = put_event_name(&out, number, (Span){at, n});
+        Py_DECREF(wide);
+    }
+    result = ok ? PyBytes_FromStringAndSize((char *)out.at, (Py_ssize_t)out.n) : PyErr_NoMemory();
+done:
+    PyMem_RawFree(out.at);
+    return result;
+}
+
 /* Bytes `length` at `address` (blob in the upper 16 bits, offset below), as far as they exist. */
 static Span located(const Py_buffer *blob, Py_ssize_t blobs, int64_t address, int32_t length)
 {
@@ -155,17 +199,35 @@ static int encode_rows(Coder *c, const Py_buffer *blob, Py_ssize_t blobs, const 
             Span soon = located(blob, blobs, address[i + 2], length[i + 2]);
             if (soon.n) PREFETCH(soon.at), PREFETCH(soon.at + soon.n - 1);
         }
-        if (s.n && !encode_row(c, s) && !c->no_memory) {
+        if (s.n && !encode_row(c, s) && !stopped(c)) {
             Py_BLOCK_THREADS
             ok = encode_broken(c, s);
             Py_UNBLOCK_THREADS
         }
-        ok = ok && !c->no_memory;
+        ok = ok && !stopped(c);
         ends[i] = (int64_t)c->out.n;
     }
     Py_END_ALLOW_THREADS
-    if (!ok && !PyErr_Occurred()) PyErr_NoMemory();
+    if (!ok && !c->missed && !PyErr_Occurred()) PyErr_NoMemory();
     return ok && settle(c);
+}
+
+/* One thread adds strings, or several read them. */
+static int begin(Coder *c)
+{
+    if (c->busy || c->readers || (c->home && c->home->busy)) {
+        PyErr_SetString(PyExc_RuntimeError, "one thread at a time");
+        return 0;
+    }
+    c->busy = 1;
+    if (c->home) c->home->readers++;
+    return 1;
+}
+
+static void done(Coder *c)
+{
+    c->busy = 0;
+    if (c->home) c->home->readers--;
 }
 
 static PyObject *Coder_block(Coder *c, PyObject *args)
@@ -177,22 +239,21 @@ static PyObject *Coder_block(Coder *c, PyObject *args)
     Py_ssize_t n = address.len / 8, count = PyTuple_GET_SIZE(blobs);
     blob = PyMem_Calloc((size_t)count + 1, sizeof *blob);
     if (!blob) PyErr_NoMemory();
-    else if (c->busy) PyErr_SetString(PyExc_RuntimeError, "one thread at a time");
     else if (has_rows(&length, n, 4))
         while (got < count && !PyObject_GetBuffer(PyTuple_GET_ITEM(blobs, got), &blob[got], PyBUF_SIMPLE))
             got++;
     if (!PyErr_Occurred() && (ends = PyBytes_FromStringAndSize(NULL, n * 8))
-        && (odd = PyBytes_FromStringAndSize(NULL, n))) {
-        c->busy = 1;
+        && (odd = PyBytes_FromStringAndSize(NULL, n)) && begin(c)) {
         c->odd = (uint8_t *)PyBytes_AS_STRING(odd);
         memset(c->odd, 0, (size_t)n);
         c->out.n = c->interned.n = c->slow.n = 0;
-        c->not_json = c->clipped = c->replaced = c->dropped = c->no_memory = 0;
+        c->not_json = c->clipped = c->replaced = c->dropped = c->no_memory = c->missed = 0;
         if (encode_rows(c, blob, count, address.buf, length.buf, n, (int64_t *)PyBytes_AS_STRING(ends)))
             result = Py_BuildValue("y#Oy#OLLLL", c->out.at ? (char *)c->out.at : "", (Py_ssize_t)c->out.n,
                 ends, c->interned.at ? (char *)c->interned.at : "", (Py_ssize_t)c->interned.n, odd,
                 c->not_json, c->clipped, c->replaced, c->dropped);
-        c->busy = 0;
+        else if (c->missed && !PyErr_Occurred()) result = Py_NewRef(Py_None);
+        done(c);
     }
     while (got) PyBuffer_Release(&blob[--got]);
     PyMem_Free(blob);
@@ -221,6 +282,10 @@ static PyObject *Coder_new(PyTypeObject *type, PyObject *args, PyObject *kw)
         }
     Coder *c = (Coder *)type->tp_alloc(type, 0);
     if (!c) return NULL;
+    if (!(c->known = PyMem_RawCalloc(1, sizeof *c->known))) {
+        Py_DECREF(c);
+        return PyErr_NoMemory();
+    }
     c->seed = seed;
     c->max_bytes = max_bytes;
     if (selected != Py_None) c->selected = Py_NewRef(selected);
@@ -229,10 +294,28 @@ static PyObject *Coder_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     return (PyObject *)c;
 }
 
+static PyObject *Coder_reader(Coder *c, PyObject *Py_UNUSED(ignored))
+{
+    Coder *reader = (Coder *)Py_TYPE(c)->tp_alloc(Py_TYPE(c), 0);
+    if (!reader) return NULL;
+    reader->home = (Coder *)Py_NewRef((PyObject *)(c->home ? c->home : c));
+    reader->known = c->known;
+    reader->seed = c->seed;
+    reader->max_bytes = c->max_bytes;
+    reader->selected = Py_XNewRef(c->selected);
+    reader->max_names = c->max_names;
+    reader->max_strings = c->max_strings;
+    return (PyObject *)reader;
+}
+
 static void Coder_dealloc(Coder *c)
 {
-    table_free(&c->names);
-    table_free(&c->strings);
+    if (c->known && !c->home) {
+        table_free(&c->known->names);
+        table_free(&c->known->strings);
+        PyMem_RawFree(c->known);
+    }
+    Py_XDECREF((PyObject *)c->home);
     PyMem_RawFree(c->out.at);
     PyMem_RawFree(c->interned.at);
     PyMem_RawFree(c->scratch.at);
@@ -245,11 +328,12 @@ static void Coder_dealloc(Coder *c)
 static PyObject *Coder_sizes(Coder *c, void *closure)
 {
     (void)closure;
-    return Py_BuildValue("ii", (int)c->names.count, (int)c->strings.count);
+    return Py_BuildValue("ii", (int)c->known->names.count, (int)c->known->strings.count);
 }
 
 static PyMethodDef coder_methods[] = {
-    {"block", (PyCFunction)Coder_block, METH_VARARGS, "See _encode.pyi."}, {0}};
+    {"block", (PyCFunction)Coder_block, METH_VARARGS, "See _encode.pyi."},
+    {"reader", (PyCFunction)Coder_reader, METH_NOARGS, "See _encode.pyi."}, {0}};
 static PyGetSetDef coder_getset[] = {{"sizes", (getter)Coder_sizes, NULL, "See _encode.pyi.", NULL}, {0}};
 static PyTypeObject coder_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -262,7 +346,8 @@ static PyTypeObject coder_type = {
     .tp_getset = coder_getset,
 };
 
-static PyMethodDef functions[] = {{"packets", packets, METH_VARARGS, "See _encode.pyi."}, {0}};
+static PyMethodDef functions[] = {{"packets", packets, METH_VARARGS, "See _encode.pyi."},
+    {"names", names, METH_VARARGS, "See _encode.pyi."}, {0}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "_encode", .m_size = -1, .m_methods = functions};
 

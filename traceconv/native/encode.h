@@ -78,10 +78,16 @@ typedef struct { size_t at; Span text; Py_ssize_t row; } Slow;
 
 #define SEEN_BITS 19 /* eight times the strings that are numbered */
 
+/* What is interned, numbered from 1 in the output. */
 typedef struct {
-    PyObject_HEAD
-    Table names, strings; /* interned, numbered from 1 in the output */
+    Table names, strings;
     uint64_t seen[1 << (SEEN_BITS - 6)]; /* a bit for each of them, and for some others, by its hash */
+} Known;
+
+typedef struct coder {
+    PyObject_HEAD
+    struct coder *home; /* whose strings it reads, without adding to them; NULL if they are its own */
+    Known *known;
     uint32_t max_names, max_strings;
     Buffer out, interned, scratch, slow, key;
     PyObject *selected; /* tuple of bytes, or NULL for all */
@@ -93,13 +99,37 @@ typedef struct {
     uint8_t *odd; /* by row: whether its text is not what a reader makes of its annotations */
     long long not_json, clipped, replaced, dropped;
     int skip, row_dropped, no_memory, busy;
+    int missed;  /* a string is new, and not to be added */
+    int readers; /* of its strings, at work */
 } Coder;
+
+static inline int stopped(const Coder *c) { return c->no_memory || c->missed; }
 
 static inline int grow(Coder *c, Buffer *b, size_t more)
 {
     if (room(b, more)) return 1;
     c->no_memory = 1;
     return 0;
+}
+
+/* An entry of InternedData: `list` is the tag of its list; `json`, if there is any, the text the
+   string has in JSON. */
+#define MAX_ENTRY_FRAME 48 /* bytes, without the texts */
+static inline void put_entry(Buffer *b, Span list, uint32_t number, Span s, Span json)
+{
+    size_t own = json.n ? 2 + varint_size(json.n) + json.n : 0;
+    put(b, list.at, list.n);
+    put_varint(b, 2 + varint_size(number) + varint_size(s.n) + s.n + own);
+    put_byte(b, 0x08); /* iid */
+    put_varint(b, number);
+    put_byte(b, 0x12); /* name, str */
+    put_varint(b, s.n);
+    put(b, s.at, s.n);
+    if (own) {
+        put_tag(b, OWN_BYTES, OWN_HIGH);
+        put_varint(b, json.n);
+        put(b, json.at, json.n);
+    }
 }
 
 /* strings.c */

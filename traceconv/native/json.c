@@ -410,7 +410,7 @@ int encode_row(Coder *c, Span s)
 {
     const Span args[2] = {{(const uint8_t *)"args", 4}, {0}};
     size_t out = c->out.n, interned = c->interned.n, slow = c->slow.n;
-    int32_t names = c->names.count, strings = c->strings.count;
+    int32_t names = c->known->names.count, strings = c->known->strings.count;
     long long clipped = c->clipped, replaced = c->replaced;
     c->p = s.at;
     c->end = s.at + s.n;
@@ -428,8 +428,8 @@ int encode_row(Coder *c, Span s)
     c->slow.n = slow;
     c->clipped = clipped;
     c->replaced = replaced;
-    table_shrink(&c->names, names);
-    table_shrink(&c->strings, strings);
+    table_shrink(&c->known->names, names);
+    table_shrink(&c->known->strings, strings);
     return 0;
 }
 

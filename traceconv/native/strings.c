@@ -2,9 +2,8 @@
 
 #include "encode.h"
 
-/* The number of a string, 0 if it is written in place. `list` is the tag of its InternedData; `json`,
-   if there is any, the text it has in JSON. Strings with one are others than those without; no UTF-8
-   begins with the byte that says so. */
+/* The number of a string, 0 if it is written in place; see put_entry. Strings with a `json` are others
+   than those without; no UTF-8 begins with the byte that says so. */
 static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span json)
 {
     Span key = s;
@@ -17,29 +16,18 @@ static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span
         key = (Span){c->key.at, c->key.n};
     }
     uint64_t hash = table_hash(c->seed, key.at, key.n);
-    uint64_t *seen = &c->seen[hash >> (70 - SEEN_BITS)], bit = (uint64_t)1 << (hash >> (64 - SEEN_BITS) & 63);
+    uint64_t *seen = &c->known->seen[hash >> (70 - SEEN_BITS)], bit = (uint64_t)1 << (hash >> (64 - SEEN_BITS) & 63);
     /* no string is new to a full table, and most of those that do not repeat are told by a bit: the
        table lies outside of the caches */
     if ((uint32_t)t->count >= max && !(*seen & bit)) return 0;
     int32_t known = table_find(t, hash, key.at, key.n);
     if (known >= 0) return (uint32_t)known + 1;
-    if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + json.n + 48)) return 0;
+    if ((uint32_t)t->count < max && c->home) c->missed = 1;
+    if ((uint32_t)t->count >= max || c->missed || !grow(c, &c->interned, s.n + json.n + MAX_ENTRY_FRAME)) return 0;
     if (table_add(t, hash, key.at, key.n) < 0) { c->no_memory = 1; return 0; }
     *seen |= bit;
     uint32_t number = (uint32_t)t->count;
-    size_t own = json.n ? 2 + varint_size(json.n) + json.n : 0;
-    put(&c->interned, list.at, list.n);
-    put_varint(&c->interned, 2 + varint_size(number) + varint_size(s.n) + s.n + own);
-    put_byte(&c->interned, 0x08); /* iid */
-    put_varint(&c->interned, number);
-    put_byte(&c->interned, 0x12); /* name, str */
-    put_varint(&c->interned, s.n);
-    put(&c->interned, s.at, s.n);
-    if (own) {
-        put_tag(&c->interned, OWN_BYTES, OWN_HIGH);
-        put_varint(&c->interned, json.n);
-        put(&c->interned, json.at, json.n);
-    }
+    put_entry(&c->interned, list, number, s, json);
     return number;
 }
 
@@ -51,7 +39,7 @@ int put_name(Coder *c, Span s, Span json)
         s = (Span){(const uint8_t *)"(empty)", 7};
         json = (Span){(const uint8_t *)"\"\"", 2};
     }
-    uint32_t iid = intern(c, &c->names, c->max_names, (Span){debug_annotation_names, 1}, s, json);
+    uint32_t iid = intern(c, &c->known->names, c->max_names, (Span){debug_annotation_names, 1}, s, json);
     if (!iid && json.n) c->odd[c->row] = 1;
     if (!grow(c, &c->out, s.n + 16)) return 0;
     put_byte(&c->out, iid ? 0x08 : 0x52); /* name_iid or name */
@@ -65,7 +53,7 @@ int put_string(Coder *c, Span s, Span json)
     static const uint8_t debug_annotation_string_values[] = {0xea, 0x01};
     if (c->skip) return 1;
     const Span list = {debug_annotation_string_values, 2};
-    uint32_t iid = intern(c, &c->strings, c->max_strings, list, s, json);
+    uint32_t iid = intern(c, &c->known->strings, c->max_strings, list, s, json);
     if (!iid && json.n) c->odd[c->row] = 1;
     if (!grow(c, &c->out, s.n + 16)) return 0;
     if (iid) {

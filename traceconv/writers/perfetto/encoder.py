@@ -30,7 +30,6 @@ from traceconv.core.perfetto_fields import (
     TrackEvent,
 )
 from traceconv.core.protobuf import varint_bytes
-from traceconv.io.threads import ahead
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto import own
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
@@ -47,8 +46,8 @@ from traceconv.writers.perfetto.packets import (
 from traceconv.writers.perfetto.tracks import descriptors, root, shared_groups, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
     interned,
-    interned_all,
     message,
+    names,
     number,
     packet,
     tag_fixed64,
@@ -126,17 +125,19 @@ class Encoder:
         self, trace: Trace, order: I64, source: Trace, numbered: own.Numbered
     ) -> Iterator[bytes]:
         """Slices and instants, with arguments and arrows; ``source`` is without step numbers."""
-        sequence, opened, first = sequence_id(trace.rank), NONE_OPEN, 0
-        encodable, said = Encodable(trace, order), own.Rows(sequence, trace)
-        made = blocks(trace, self._document.base_ns, _coder(self._document))
-        for part, coded in ahead(made) if len(trace.events) > BLOCKS_ALONE * BLOCK else made:
-            data, opened = packets(sequence, encodable.rows(part, coded), opened)
-            if coded.interned:
-                data = _interned(sequence, coded.interned, NEEDS_STATE) + data
-            self._count(coded, trace.rank)
-            odd = odd_rows(coded, first, numbered, self._document)
-            yield data + said.block(first, odd, raw_arguments(source, np.flatnonzero(odd) + first))
-            first += len(part)
+        sequence, opened = sequence_id(trace.rank), NONE_OPEN
+        encodable, said = Encodable(trace, order, self._document.base_ns), own.Rows(sequence, trace)
+        bounds = blocks(trace)
+        coded = coded_arguments(trace, bounds, _coder(self._document))
+        for some, args in zip(bounds, coded, strict=True):
+            data, opened = packets(sequence, encodable.rows(some), args, opened)
+            if args.interned:
+                yield _interned(sequence, args.interned, NEEDS_STATE)
+            yield data
+            self._count(args, trace.rank)
+            odd = odd_rows(args, some.start, numbered, self._document)
+            raws = raw_arguments(source, np.flatnonzero(odd) + some.start)
+            yield said.block(some.start, odd, raws)
 
     def _count(self, coded: Coded, rank: int) -> None:
         self.issues.add("args-not-json", count=coded.not_json, rank=rank)
@@ -211,14 +212,12 @@ def tables(trace: Trace, order: I64) -> Iterator[bytes]:
         for op in ops
         if op in CATEGORIES
     ]
-    names, done = order.tolist(), 0
+    values, done = trace.strings.of(order), 0
     while True:
-        values = [
-            utf8(trace.strings[one]) for one in names[done : done + NAMES_PER_PACKET - len(part)]
-        ]
-        yield b"".join(part + interned_all(InternedData.EVENT_NAMES, values, done + 1))
-        done, part = done + len(values), []
-        if done == len(names):
+        some = values[done : done + NAMES_PER_PACKET - len(part)]
+        yield b"".join(part) + names(some, done + 1)
+        done, part = done + len(some), []
+        if done == len(values):
             return
 
 
@@ -322,69 +321,67 @@ class ArrowEnds(msgspec.Struct, frozen=True):
         end = np.argsort(row, kind="stable").astype(np.int32)
         return cls(trace.rank, row.take(end), end)
 
-    def fields(self, first: int, stop: int) -> NDArray[Any]:
-        """What packets say of the ends from ``first`` up to ``stop``."""
-        end, arrows = self.end[first:stop], len(self.end) // 2
+    def of_rows(self, first: int, stop: int) -> tuple[I64, NDArray[Any]]:
+        """Those at rows from ``first`` up to ``stop``: where each row's end, and all of them."""
+        low, high = np.searchsorted(self.row, np.array([first, stop], np.int32)).tolist()
+        counts = np.bincount(self.row[low:high] - np.int32(first), minlength=stop - first)
+        end, arrows = self.end[low:high], np.int32(len(self.end) // 2)
+        closes = end >= arrows
         made = np.empty(len(end), FLOW)
-        made["tag"] = _FLOW_TAGS[(end >= arrows).astype(np.intp)]
+        made["tag"] = _FLOW_TAGS.take(closes, axis=0)
         # ids are unique in a file: the rank is in the bits from 40 up
-        made["id"] = (end % arrows + 1).astype(np.uint64) | np.uint64(self.rank << 40)
-        return made
+        made["id"] = (end - closes * arrows).astype(np.uint64) + np.uint64((self.rank << 40) + 1)
+        return np.cumsum(counts, dtype=np.int64), made
 
 
-def blocks(trace: Trace, base_ns: int, args: Coder | None) -> Iterator[tuple[EventTable, Coded]]:
-    """The event rows of a trace in blocks, times counted from ``base_ns``, with their arguments.
+def blocks(trace: Trace) -> list[slice]:
+    """The event rows that are encoded at a time."""
+    return [slice(first, first + BLOCK) for first in range(0, len(trace.events), BLOCK)]
 
-    Args:
-        args: encodes arguments; None leaves them out.
-    """
-    for first in range(0, len(trace.events), BLOCK):
-        part = trace.events.take(slice(first, first + BLOCK))
-        part = part.with_columns(start_ns=part.start_ns - base_ns)
-        if args is not None:
-            yield part, args.block(trace.args, part.args)
-        else:
-            none, lost = np.zeros(len(part), np.int64), int(np.count_nonzero(part.args >= 0))
-            yield part, Coded(b"", none, b"", np.zeros(len(part), np.uint8), dropped=lost)
+
+def coded_arguments(trace: Trace, bounds: list[slice], args: Coder | None) -> Iterator[Coded]:
+    """The arguments of the rows of every block; ``args`` encodes them, None leaves them out."""
+    ids = (trace.events.args[some] for some in bounds)
+    return map(_left_out, ids) if args is None else args.blocks(trace.args, ids)
+
+
+def _left_out(ids: I32) -> Coded:
+    lost = int(np.count_nonzero(ids >= 0))
+    return Coded(b"", np.zeros(len(ids), np.int64), b"", np.zeros(len(ids), np.uint8), dropped=lost)
 
 
 class Encodable:
-    """Turns the blocks of one trace, in order, into the columns packets consist of.
+    """Turns blocks of a trace into the columns packets consist of.
 
     Args:
         order: from :func:`name_order`.
     """
 
-    def __init__(self, trace: Trace, order: I64) -> None:
-        self._track = trace.events.track
+    def __init__(self, trace: Trace, order: I64, base_ns: int) -> None:
+        self._events, self._base_ns = trace.events, base_ns
         self._uuids = uuids(trace)
         self._iids = np.zeros(len(trace.strings), np.int32)
         self._iids[order] = np.arange(1, len(order) + 1)
         self._arrows = ArrowEnds.of(trace)
-        self._first = 0
 
-    def rows(self, part: EventTable, coded: Coded) -> Rows:
-        """The columns of the next block."""
-        first, stop = self._first, self._first + len(part)
-        self._first = stop
+    def rows(self, some: slice) -> Rows:
+        """The columns of a block."""
+        part = self._events.take(some)
         # the last row of a track is followed by another track; the last of all by nothing
         last = np.ones(len(part), bool)
-        following = self._track[first + 1 : stop + 1]
+        following = self._events.track[some.start + 1 : some.stop + 1]
         last[: len(following)] = part.track[: len(following)] != following
-        # arrow ends are sorted by row: those of this block are one slice of them
-        bounds = np.searchsorted(self._arrows.row, np.arange(first, stop + 1, dtype=np.int32))
+        flow_ends, flows = self._arrows.of_rows(some.start, some.start + len(part))
         return Rows(
             kind=part.kind,
             last=last,
-            time=part.start_ns,
+            time=part.start_ns - self._base_ns,
             dur=part.dur_ns,
-            uuid=self._uuids[part.track],
-            name=self._iids[part.name],
+            uuid=self._uuids.take(part.track),
+            name=self._iids.take(part.name),
             category=category_numbers(part.op),
-            flow_ends=bounds[1:] - bounds[0],
-            flows=self._arrows.fields(int(bounds[0]), int(bounds[-1])),
-            arg_ends=coded.ends,
-            args=coded.data,
+            flow_ends=flow_ends,
+            flows=flows,
         )
 
 
@@ -423,7 +420,10 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None) -> tuple[I64, in
     shared, per_name = _name_costs(trace, order, uses)
     uuid_sizes, sequence = varint_sizes(uuids(trace)), len(sequence_id(trace.rank))
     costs, arguments = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for part, coded in blocks(trace, base_ns, args):
+    bounds = blocks(trace)
+    for some, coded in zip(bounds, coded_arguments(trace, bounds, args), strict=True):
+        part = trace.events.take(some)
+        part = part.with_columns(start_ns=part.start_ns - base_ns)
         uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
         cost = _packets(part, uuid, argument, sequence) + per_name[part.name]
         odd = np.flatnonzero(coded.odd)

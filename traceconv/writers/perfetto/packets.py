@@ -26,6 +26,7 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
+from traceconv.writers.perfetto.arguments import Coded
 from traceconv.writers.perfetto.wire import (
     number,
     tag,
@@ -65,8 +66,6 @@ class Rows(msgspec.Struct, frozen=True):
         category:  number of the interned category, below 128; 0 = none.
         flow_ends: where the arrows of a row end in ``flows``.
         flows:     of :data:`FLOW`.
-        arg_ends:  where the arguments of a row end in ``args``.
-        args:      encoded DebugAnnotations.
     """
 
     kind: I8
@@ -78,15 +77,14 @@ class Rows(msgspec.Struct, frozen=True):
     category: Bytes
     flow_ends: I64
     flows: NDArray[Any]
-    arg_ends: I64
-    args: bytes
 
 
-def packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
+def packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[bytes, I64]:
     """The packets of a block.
 
     Args:
         sequence: the encoded sequence id.
+        args:     what the rows have.
         opened:   what the block before returned; :data:`NONE_OPEN` for the first.
 
     Returns:
@@ -95,13 +93,13 @@ def packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
     """
     compiled = native.packets()
     if compiled is None:
-        return numpy_packets(sequence, rows, opened)
-    columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(rows)[:-1]]
-    data, still_open = compiled(sequence, *columns, rows.args, opened)
+        return numpy_packets(sequence, rows, args, opened)
+    columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(rows)]
+    data, still_open = compiled(sequence, *columns, args.ends, args.data, opened)
     return data, np.frombuffer(still_open, np.int64)
 
 
-def numpy_packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
+def numpy_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[bytes, I64]:
     """:func:`packets` without the C part."""
     begin_at, end_times, end_uuids, opened = _ordered(rows, opened)
     # columns of packets: begins at their places, ends in the places between
@@ -116,8 +114,7 @@ def numpy_packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]
         return column
 
     flows = np.diff(rows.flow_ends, prepend=0) * FLOW.itemsize
-    args = np.diff(rows.arg_ends, prepend=0)
-    tails = (merged(flows, 0), merged(args, 0))
+    tails = (merged(flows, 0), merged(np.diff(args.ends, prepend=0), 0))
     kinds = np.where(rows.kind == Kind.SLICE, SLICE_BEGIN, INSTANT).astype(np.uint8)
     heads = _heads(
         sequence,
@@ -129,7 +126,7 @@ def numpy_packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]
         merged(rows.category, 0),
         tails[0] + tails[1],
     )
-    return _interleaved(heads, tails, rows), opened
+    return _interleaved(heads, tails, rows.flows, args.data), opened
 
 
 def _ordered(rows: Rows, opened: I64) -> tuple[NDArray[np.intp], I64, I64, I64]:
@@ -251,7 +248,9 @@ def _heads(
     return columns
 
 
-def _interleaved(heads: _Columns, tails: tuple[I64, I64], rows: Rows) -> bytes:
+def _interleaved(
+    heads: _Columns, tails: tuple[I64, I64], flows: NDArray[Any], args: bytes
+) -> bytes:
     """Every head followed by its arrows and arguments."""
     head_bytes, head_sizes = heads.joined()
     lengths = np.stack((head_sizes, *tails), axis=1).ravel()
@@ -259,8 +258,8 @@ def _interleaved(heads: _Columns, tails: tuple[I64, I64], rows: Rows) -> bytes:
     source = np.repeat(np.tile(np.arange(3, dtype=np.uint8), len(head_sizes)), lengths)
     out = np.empty(len(source), np.uint8)
     out[source == 0] = head_bytes
-    out[source == 1] = rows.flows.view(np.uint8).ravel()
-    out[source == 2] = np.frombuffer(rows.args, np.uint8)
+    out[source == 1] = flows.view(np.uint8).ravel()
+    out[source == 2] = np.frombuffer(args, np.uint8)
     return out.tobytes()
 
 

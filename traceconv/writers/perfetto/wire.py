@@ -7,11 +7,11 @@ whole columns at a time possible. What fields there are says :mod:`traceconv.cor
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from functools import lru_cache
 
+from traceconv import native
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING
+from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING, InternedData
 from traceconv.core.protobuf import varint_bytes
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
@@ -72,25 +72,14 @@ def interned(field: int, iid: int, value: bytes, json: bytes = b"") -> bytes:
     return tag_bytes(field) + varint_bytes(len(body)) + body
 
 
-def interned_all(field: int, values: Iterable[bytes], first: int) -> list[bytes]:
-    """Entries as :func:`interned` makes them, numbered on from ``first``; for tens of thousands."""
-    entries: list[bytes] = []
-    frames: dict[int, tuple[bytes, bytes]] = {}  # by length, for numbers of one width
-    width = 0
-    for iid, value in enumerate(values, first):
-        number = varint_bytes(iid)
-        if len(number) != width:
-            width = len(number)
-            frames.clear()
-        size = len(value)
-        frame = frames.get(size)
-        if frame is None:
-            before = _STRING_TAG + varint_bytes(size)
-            body = len(_IID_TAG) + width + len(before) + size
-            frame = tag_bytes(field) + varint_bytes(body) + _IID_TAG, before
-            frames[size] = frame
-        entries.append(b"%b%b%b%b" % (frame[0], number, frame[1], value))
-    return entries
+def names(values: list[str], first: int) -> bytes:
+    """Entries of names of events, numbered from ``first`` on."""
+    if compiled := native.names():
+        return compiled(values, first)
+    return b"".join(
+        interned(InternedData.EVENT_NAMES, iid, utf8(value))
+        for iid, value in enumerate(values, first)
+    )
 
 
 _IID_TAG, _STRING_TAG = tag(IID), tag_bytes(STRING)
