@@ -14,6 +14,7 @@ from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 from traceconv.core.patterns import lazy_regex
+from traceconv.io.threads import Task, Workers, first
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
@@ -22,8 +23,6 @@ from traceconv.readers.shared.trace_events.salvage import State, decoded
 from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from traceconv.native import Scanned, Scanner
 
 MAX_GRAPH_KEYS = 8
@@ -182,7 +181,7 @@ class _Block(msgspec.Struct):
     number: int
     start: int
     native: Native
-    scanned: Future[_Scan]
+    scanned: Task[_Scan]
 
 
 class Ahead:
@@ -205,10 +204,8 @@ class Ahead:
         self._made, self._size, self._address = made, size, address
         self._data = window.data
         self._own = made()
-        self._free = deque(made() for _ in range(threads))
-        from concurrent.futures import ThreadPoolExecutor
-
-        self._pool = ThreadPoolExecutor(threads, "traceconv-scan")
+        self._free = deque(made() for _ in range(threads + 1))
+        self._workers = Workers(threads - 1, "traceconv-scan")
         self._blocks: deque[_Block] = deque()
         self._next = self._wrong = 0
 
@@ -223,7 +220,7 @@ class Ahead:
             status, at, parts = self._scan(native, start, window.end)
         else:
             native = block.native
-            status, at, parts = block.scanned.result()
+            status, at, parts = first([block.scanned, *(other.scanned for other in self._blocks)])
             self._free.append(native)
             self._guess(number + 1)
         window.consume(at)
@@ -254,7 +251,7 @@ class Ahead:
             start = self._begin(border)
             if start >= 0:
                 native = self._free.popleft()
-                scanned = self._pool.submit(self._scan, native, start, 0)
+                scanned = self._workers.task(self._scan, native, start, 0)
                 self._blocks.append(_Block(self._next, start, native, scanned))
             self._next += 1
 
@@ -279,7 +276,7 @@ class Ahead:
 
     def close(self) -> None:
         """End the threads; nobody wants what they still do."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._workers.close()
         self._blocks.clear()
 
 
