@@ -181,13 +181,14 @@ class NativeCoder:
                 if not waiting:
                     return
                 made = first(trials)
+                some = waiting.popleft()
+                del trials[0]
                 if made is None:
-                    failed = [trial.result() is None for trial in trials]  # all have ended
-                    made = self.block(args, waiting[0])
+                    failed = [trial.result() is None for trial in trials]  # no reader is at work
+                    made = self.block(args, some)
                     for at in compress(range(len(waiting)), failed):
                         trials[at] = workers.task(tried, waiting[at])
                 yield made
-                del waiting[0], trials[0]
 
     def _made(self, coder: native.Coder, args: Args, ids: I32) -> Coded | None:
         has = ids >= 0
