@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     I64 = NDArray[np.int64]
@@ -54,6 +56,39 @@ def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]]
         return None
     above = values.astype(np.int64) - low if low else values
     return low, above, np.flatnonzero(np.bincount(above))
+
+
+_ROOM = 2**62
+
+
+def joined(columns: Sequence[NDArray[Any]]) -> I64:
+    """One integer per row that is equal where all columns of whole numbers are, and sorts as they
+    do."""
+    found, room = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        if not len(column):
+            return found
+        low, high = int(column.min()), int(column.max())
+        width = high - low + 1
+        if width >= _ROOM or room * width >= _ROOM:
+            column = factored(column)[1]
+            found = factored(found)[1].astype(np.int64)
+            low, width, room = 0, int(column.max()) + 1, int(found.max()) + 1
+        found = found * width + (column.astype(np.int64) - low)
+        room *= width
+    return found
+
+
+def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.intp]]:
+    """The different rows of some columns of whole numbers, in order, and which of them each row is.
+
+    As ``numpy.unique`` with ``axis=0``, which compares whole rows: five times as long.
+    """
+    different, which = factored(joined(columns))
+    somewhere = np.empty(len(different), np.intp)
+    somewhere[which] = np.arange(len(which))
+    parts = (column[somewhere].tolist() for column in columns)
+    return [*zip(*parts, strict=True)], which
 
 
 _RUNS = 16  # values in a run that ascends, on average: from there on runs are merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.ordering import factored, in_lanes
+from traceconv.core.ordering import in_lanes, joined
 from traceconv.core.side_tables import ABSENT
-
-_ROOM = 2**62
 
 Measures = Mapping[str, NDArray[Any]]
 """What adds up over groups of groups: ``count``, ``total``, ``low``, ``high`` (int64, of the
@@ -34,7 +32,7 @@ class Groups(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, *keys: NDArray[Any]) -> Groups:
         """The groups of rows whose integers are equal in every key, ascending by key."""
-        key = _joined(keys)
+        key = joined(keys)
         order = in_lanes(key)
         key = key[order]
         border = np.flatnonzero(key[1:] != key[:-1]) + 1
@@ -94,23 +92,6 @@ class Groups(msgspec.Struct, frozen=True):
             "count": count, "total": total, "low": self.low(value), "high": self.high(value),
             "m2": m2,
         }  # fmt: skip
-
-
-def _joined(keys: Sequence[NDArray[Any]]) -> I64:
-    """One integer per row that is equal where all keys are, and sorts as they do."""
-    joined, room = np.zeros(len(keys[0]), np.int64), 1
-    for key in keys:
-        if not len(key):
-            return joined
-        low, high = int(key.min()), int(key.max())
-        width = high - low + 1
-        if width >= _ROOM or room * width >= _ROOM:
-            key = factored(key)[1]
-            joined = factored(joined)[1].astype(np.int64)
-            low, width, room = 0, int(key.max()) + 1, int(joined.max()) + 1
-        joined = joined * width + (key.astype(np.int64) - low)
-        room *= width
-    return joined
 
 
 def numbered(texts: NDArray[Any]) -> I64:

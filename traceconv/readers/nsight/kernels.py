@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import distinct, factored, factored_rows
 from traceconv.readers.nsight.nvtx import Ranges, hexadecimal
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report
@@ -128,11 +128,11 @@ def placed(
     ops = np.full(n, op, np.int8) if isinstance(op, OpClass) else op
     ids = np.zeros(n, np.uint64) if communicator is None else communicator
     titles, heading = _headings(report, ops, names)
-    key = np.stack((rows["deviceId"], rows["streamId"], heading, ids.view(np.int64)), axis=1)
-    key[key[:, 3] != 0, 1] = 0  # a communicator is one lane, whatever streams it runs on
-    distinct, back = np.unique(key, axis=0, return_inverse=True)
-    tracks = [_track(report, titles, *row) for row in distinct.tolist()]
-    track = np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
+    # a communicator is one lane, whatever streams it runs on
+    stream = np.where(ids != 0, 0, rows["streamId"])
+    lanes, which = factored_rows(rows["deviceId"], stream, heading, ids.view(np.int64))
+    tracks = [_track(report, titles, *lane) for lane in lanes]
+    track = np.array(tracks, np.int32)[which] if tracks else np.empty(0, np.int32)
     first = report.build.extend(
         track=track, start_ns=rows["start"], dur_ns=dur, name=names, op=ops, args=args
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Kind, Layer, OpClass
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import distinct, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
@@ -38,8 +38,6 @@ _DETAIL = lazy_regex(
     r", (op_id|seq|sizes|input_op_ids) = ([0-9]+|\[.*?\](?=, (?:op_id|seq|input_op_ids) = |\Z))"
 )
 _NUMBER = lazy_regex(r"0|[1-9][0-9]{0,17}")
-_LINE = lazy_regex(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
-"""A name and the two numbers that most operators have."""
 
 _AT_ONCE = 1 << 12
 """Ranges whose texts are in memory at a time: most have one of their own."""
@@ -128,7 +126,7 @@ def _named(report: Report, rows: Mapping[str, Column]) -> tuple[I32, I32]:
         codes: dict[str, int] = {}
         texts = _texts(report, {key: rows[key][part] for key in ("rowid", "textId")})
         code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
-        parsed = _split([*codes])
+        parsed = [*map(_split, codes)]
         named = np.array([report.build.string(name) for name, _ in parsed], np.int32)
         length = np.array([len(args) for _, args in parsed], np.int32)
         there = length > 0
@@ -138,22 +136,17 @@ def _named(report: Report, rows: Mapping[str, Column]) -> tuple[I32, I32]:
     return names, ids
 
 
-def _split(texts: Sequence[str]) -> list[tuple[str, bytes]]:
-    """As :func:`_parsed` for each; the usual form, without sizes, in one go."""
-    lines = _LINE.findall("\n".join(texts) + "\n") if texts else []
-    if len(lines) != len(texts):  # a name of several lines
-        return [_parsed(text) for text in texts]
-    found = []
-    for text, (name, seq, op_id) in zip(texts, lines, strict=True):
-        if ", sizes = " in name or ", input_op_ids = " in name or not name:
-            found.append(_parsed(text))
-        elif seq:
-            found.append((name, b'{"seq":%b,"op_id":%b}' % (seq.encode(), op_id.encode())))
-        elif op_id:
-            found.append((name, b'{"op_id":%b}' % op_id.encode()))
-        else:
-            found.append(_parsed(text))
-    return found
+def _split(text: str) -> tuple[str, bytes]:
+    """As :func:`_parsed`, sooner where the two numbers of most operators are behind a name."""
+    head, _, op_id = text.rpartition(", op_id = ")
+    if not head or not _NUMBER.fullmatch(op_id) or len(text) > _LONG:
+        return _parsed(text)
+    name, _, seq = head.rpartition(", seq = ")
+    numbered = bool(name and _NUMBER.fullmatch(seq))
+    name = name if numbered else head
+    if ", " in name:  # where there may be sizes
+        return _parsed(text)
+    return name, (f'{{"seq":{seq},' if numbered else "{").encode() + b'"op_id":%b}' % op_id.encode()
 
 
 def _parsed(text: str) -> tuple[str, bytes]:
@@ -206,7 +199,6 @@ def _heading(domain: int, domains: Mapping[int, str]) -> str:
 
 def _tracks(report: Report, rows: Mapping[str, Column], domains: Mapping[int, str]) -> I32:
     """A lane per thread and domain."""
-    key = np.stack((rows["globalTid"], rows["domainId"]), axis=1)
-    distinct, back = np.unique(key, axis=0, return_inverse=True)
-    tracks = [report.thread(tid, Layer.HOST, _heading(d, domains)) for tid, d in distinct.tolist()]
-    return np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
+    lanes, which = factored_rows(rows["globalTid"], rows["domainId"])
+    tracks = [report.thread(tid, Layer.HOST, _heading(d, domains)) for tid, d in lanes]
+    return np.array(tracks, np.int32)[which] if tracks else np.empty(0, np.int32)

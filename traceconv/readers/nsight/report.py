@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import distinct, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
@@ -320,17 +320,16 @@ def _added(report: Report, rows: dict[str, Column], device: I64) -> None:
         )
         if name is not None
     }
-    key = np.stack((device, rows["typeId"], rows["metricId"]), axis=1)
-    distinct, back = np.unique(key, axis=0, return_inverse=True)
-    highest = np.full(len(distinct), -np.inf)
-    np.maximum.at(highest, back.ravel(), rows["value"])
+    metrics, which = factored_rows(device, rows["typeId"], rows["metricId"])
+    highest = np.full(len(metrics), -np.inf)
+    np.maximum.at(highest, which, rows["value"])
     tracks = [
         _track(report, gpu, names.get((kind, metric), f"Metric {metric}"), top)
-        for (gpu, kind, metric), top in zip(distinct.tolist(), highest.tolist(), strict=True)
+        for (gpu, kind, metric), top in zip(metrics, highest.tolist(), strict=True)
     ]
     track: NDArray[np.int32] = np.array(tracks, np.int32)
     report.build.counters(
-        track=track[back.ravel()] if tracks else np.empty(0, np.int32),
+        track=track[which] if tracks else np.empty(0, np.int32),
         start_ns=rows["timestamp"],
         value=rows["value"],
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.core.perfetto_fields import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
@@ -333,15 +333,10 @@ class _Content:
         own = np.where(own < 0, last, own).astype(np.int32)
         both = np.flatnonzero((marks.args[made.mark] >= 0) & (last >= 0))
         if len(both):
-            ids = np.stack((own[both], last[both]), axis=1)
-            distinct, back = np.unique(ids, axis=0, return_inverse=True)
-            pairs = zip(
-                self._build.args_of(distinct[:, 0]),
-                self._build.args_of(distinct[:, 1]),
-                strict=True,
-            )
-            merged = [self._build.args(both_of(a, b)) for a, b in pairs]
-            own[both] = np.array(merged, np.int32)[back.ravel()]
+            ids, which = factored_rows(own[both], last[both])
+            early, late = (self._build.args_of(np.array(part)) for part in zip(*ids, strict=True))
+            merged = [self._build.args(both_of(*pair)) for pair in zip(early, late, strict=True)]
+            own[both] = np.array(merged, np.int32)[which]
         return own
 
     def _alike(self, args: I32) -> I64:

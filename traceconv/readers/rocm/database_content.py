@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.readers.rocm.database import GPU, Member, Place, Rows, Tables
 from traceconv.readers.rocm.process import (
     Category,
@@ -383,11 +383,10 @@ class Reading:
             label = texts.get(stated) or str(own or symbol or f"Counter {counter}")
             return build.track(Layer.COUNTER, label, group, "ROCm Counters", unit=str(units or ""))
 
-        columns = np.stack((pmc["pmc_id"][chosen], name[sample]), axis=1)
-        keys, back = np.unique(columns, axis=0, return_inverse=True)
-        numbers = np.array([track(*key) for key in keys.tolist()], np.int32)
+        keys, which = factored_rows(pmc["pmc_id"][chosen], name[sample])
+        numbers = np.array([track(*key) for key in keys], np.int32)
         where = "table rocpd_sample"
-        self._process.samples(numbers[back.ravel()], time[sample], pmc["value"][chosen], where)
+        self._process.samples(numbers[which], time[sample], pmc["value"][chosen], where)
 
     def _allocations(self) -> None:
         tables, table = self._tables, "memory_allocate"

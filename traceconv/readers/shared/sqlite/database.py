@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
@@ -149,8 +150,8 @@ def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Databa
         ) from e
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+_text = partial(str, encoding="utf-8", errors="replace")
+"""Text of bytes; called for every one that is read, and no Python by itself."""
 
 
 class Database:
