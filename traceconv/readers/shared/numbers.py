@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -211,3 +212,12 @@ def count_of(value: object, most: int = INT32_MAX) -> int:
         value = match[1]
     found = whole_number(value, most)
     return -1 if found is None else found
+
+
+def counts_of(values: list[Any]) -> NDArray[np.int32]:
+    """:func:`count_of` of each."""
+    with suppress(OverflowError):  # beyond int64
+        if set(map(type, values)) == {int}:
+            numbers = np.array(values, np.int64)
+            return np.where((numbers >= 0) & (numbers <= INT32_MAX), numbers, -1).astype(np.int32)
+    return np.array([*map(count_of, values)], np.int32)

@@ -16,7 +16,7 @@ from traceconv.core.model import I32, I64
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.threads import Task, Workers, first
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.numbers import count_of
+from traceconv.readers.shared.numbers import counts_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
@@ -113,9 +113,12 @@ class Native:
             key, _, apart = raw.partition(b"\0")  # what tells series of one name apart is behind it
             self._series.add(tables.series[_value(b'"%b"' % key), _value(b'"%b"' % apart)])
         values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
-        self._numbers.extend(list(map(count_of, values)))
-        types = tables.types
-        self._types.extend([types[v] if isinstance(v, str) else -1 for v in values])
+        self._numbers.extend(counts_of(values))
+        if str in map(type, values):
+            types = tables.types
+            self._types.extend([types[v] if isinstance(v, str) else -1 for v in values])
+        else:  # numbers, which may be many
+            self._types.extend(np.full(len(values), -1, np.int32))
 
     def _rows(self, columns: Sequence[bytearray], address: int) -> int:
         shape, name, start, dur, args, length, graph, step, type_ = _arrays(
@@ -295,10 +298,10 @@ class _Map:
         self._codes[self._count] = code
         self._count += 1
 
-    def extend(self, codes: Sequence[int]) -> None:
+    def extend(self, codes: Sequence[int] | I32) -> None:
         """Add many."""
         end = self._count + len(codes)
-        self._same = self._same and codes == list(range(self._count, end))
+        self._same = self._same and np.array_equal(codes, np.arange(self._count, end))
         if end >= len(self._codes):
             self._codes = np.append(self._codes, np.full(end, -1, np.int32))
         self._codes[self._count : end] = codes
