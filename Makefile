@@ -101,7 +101,7 @@ UNDER_SANITIZERS = cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	PYTHONMALLOC=malloc PYTHONPATH=. $(abspath $(BIN))/python -m
 
-sanitize: .venv/installed-test
+sanitize: .venv/installed-test-sanitize
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(SANITIZED)
