@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import gpu, hub, measure
+from bench import gpu, hub, measure, waiting
 from bench.rows import MB, PYTHON, TIERS, Row, Suite, inputs, native_built
 
 
@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         suite = Suite(Path(folder), *inputs(Path(folder), given.events))
         gpu.add(suite, Path(folder), given.events)
         hub.add(suite, Path(folder), given.events)
+        waiting.add(suite, Path(folder))
         jobs = chosen(suite, given.only)
         before = measure.control(PYTHON)
         measure.interleaved(jobs, given.rounds)
@@ -81,7 +82,13 @@ def rehearse(folder: Path, only: list[str]) -> None:
     suite = Suite(folder, *inputs(folder, 1000))
     gpu.add(suite, folder, 1000)
     hub.add(suite, folder, 1000)
+    waiting.add(suite, folder)
     measure.interleaved(chosen(suite, only), 1)
+
+
+def every(suite: Suite) -> list[Row]:
+    """The rows that compare commands."""
+    return [*suite.rows(), *gpu.rows(suite), *hub.rows(suite), *waiting.rows(suite)]
 
 
 def show(suite: Suite, control: tuple[float, float]) -> int:
@@ -99,7 +106,7 @@ def show(suite: Suite, control: tuple[float, float]) -> int:
         print(f"  {name:26}{'-' if size is None else f'{size / suite.events:.1f}':>8}")
     print(f"\n{'':50}{'native':>16}{'vector':>16}{'target':>10}")
     missed = 0
-    for row in (*suite.rows(), *gpu.rows(suite), *hub.rows(suite)):
+    for row in every(suite):
         cells = [row.figure(tier) for tier in TIERS]
         missed += sum(value is not None and not row.holds(value) for value in cells)
         print(f"{row.title:50}{''.join(cell(row, v) for v in cells)}{bound(row):>10}")
@@ -148,7 +155,7 @@ def document(suite: Suite, control: tuple[float, float], given: argparse.Namespa
             "title": row.title, "target": row.target, "least": row.least,
             "measured": {tier: row.figure(tier) for tier in TIERS},
         }
-        for row in (*suite.rows(), *gpu.rows(suite), *hub.rows(suite), *suite.micro_rows())
+        for row in (*every(suite), *suite.micro_rows())
     ]  # fmt: skip
     return {
         "machine": measure.machine(), "control": control, "events": suite.events,
