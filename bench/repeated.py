@@ -51,7 +51,7 @@ def trace_events(source: Path, out: Path, events: int) -> int:
 
     Times keep their digits: they are added as decimals, strings as strings.
     """
-    with (gzip.open if source.suffix == ".gz" else open)(source, "rb") as file:  # type: ignore[operator]
+    with (gzip.open if source.suffix == ".gz" else open)(source, "rb") as file:
         document = json.loads(file.read(), parse_float=Decimal)
     records = document if isinstance(document, list) else document["traceEvents"]
     stamps = [Decimal(one["ts"]) for one in records if "ts" in one]
@@ -132,7 +132,7 @@ def sqlite(source: Path, out: Path, events: int) -> int:
     ]
     ranges = [one for one in ranges if one[2]]
     span = max(one[1] or one[0] for one in ranges) - min(one[0] for one in ranges) + GAP_US * 1000
-    rows = sum(one[2] for one in ranges)
+    rows: int = sum(one[2] for one in ranges)
     copies = max(1, -(-events // rows))
     with base:
         for name, columns in timed:
