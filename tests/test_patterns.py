@@ -165,7 +165,6 @@ FOUND = patterns()
 EXCUSED = {
     "readers.event_log.mapping._ATTRIBUTE": "the format of a log, which the user gives",
     "readers.event_log.mapping._ITEM": "a mapping, which the user gives",
-    "readers.nsight.nvtx._LINE": "every line it sees has an end",
     "readers.ascend.tables.names.USES[4]": "asked of whole names only",
     "readers.ascend.tables.names.USES[5]": "asked of whole names only",
     "readers.ascend.tables.names.USES[7]": "asked of whole names only",
