@@ -224,6 +224,24 @@ def test_arrays_outlive_the_limit_and_give_their_room_back():
     assert told == ["True"] * 3
 
 
+def test_small_blocks_are_used_again_and_look_new():
+    """Their pages stay while there is a limit, up to a bound; zeros are zeros all the same."""
+    with limited(LOWEST):
+        first = np.full(1 << 13, 7, np.int64)
+        address = first.ctypes.data
+        del first
+        again = np.zeros(1 << 13, np.int64)
+        assert (again.ctypes.data, again.any()) == (address, False)
+        many = [np.full(5000 + 600 * (i % 7), i, np.int64) for i in range(400)]
+        assert all((one == i).all() for i, one in enumerate(many))
+        del many[::2]  # more than are kept
+        cleared = [np.zeros(5000 + 600 * (i % 7), np.int64) for i in range(400)]
+        assert not any(one.any() for one in cleared)
+        assert all((one == 2 * i + 1).all() for i, one in enumerate(many))
+    del again, cleared, many  # after the end of the limit
+    assert not np.zeros(1 << 13, np.int64).any()
+
+
 @pytest.mark.parametrize("size", [1 << 10, 1 << 22])
 def test_arrays_grow_across_the_border(size):
     """Resizing copies what was there, between memory and disk and within either."""

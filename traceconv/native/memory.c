@@ -42,6 +42,8 @@
 #define SEGMENT ((size_t)128 << 20)
 #define HEAD 64 /* before every block: its size, and the alignment numpy's loops like */
 #define PAGE ((size_t)4096)
+#define SPARES 64 /* freed blocks that are used again: those of a block of rows are made and freed */
+#define SPARE_MOST ((size_t)256 << 10) /* all the time, and their pages would be made anew each time */
 #define TRIM_EVERY 20 /* ticks */
 #define TICK_NS 4000000L
 #define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
@@ -60,8 +62,16 @@ typedef struct mapping {
     struct mapping *next;
 } mapping;
 
+/* A freed block whose pages are still there. */
+typedef struct {
+    char *block;
+    size_t whole;
+} spare;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static segment *segments;
+static spare spares[SPARES]; /* the latest last */
+static int spare_count;
 static mapping *mappings;
 static char folder[4096];
 static size_t limit_bytes, purges, lately;
@@ -142,9 +152,30 @@ static void trim(void)
 #endif
 }
 
-static void *block_new(size_t size)
+/* Bytes of the pages of a block. */
+static size_t whole_of(size_t size) { return (size + HEAD + PAGE - 1) & ~(PAGE - 1); }
+
+/* Take the spare block number `at` out. */
+static spare spare_out(int at)
 {
-    size_t whole = ((size + HEAD + PAGE - 1) & ~(PAGE - 1));
+    spare one = spares[at];
+    memmove(&spares[at], &spares[at + 1], (size_t)(--spare_count - at) * sizeof one);
+    return one;
+}
+
+/* A spare block of just so many bytes; NULL if there is none. */
+static char *spare_of(size_t whole)
+{
+    for (int at = spare_count - 1; at >= 0; at--)
+        if (spares[at].whole == whole)
+            return spare_out(at).block;
+    return NULL;
+}
+
+/* A block of `size` bytes, and whether all of it is 0. */
+static void *block_new(size_t size, int *clear)
+{
+    size_t whole = whole_of(size);
     char *block = NULL;
     if (__atomic_add_fetch(&lately, size, __ATOMIC_RELAXED) >= limit_bytes / LOOK) {
         __atomic_store_n(&lately, 0, __ATOMIC_RELAXED);
@@ -152,39 +183,65 @@ static void *block_new(size_t size)
             purge();
     }
     pthread_mutex_lock(&lock);
-    segment *s = segments;
-    while (s && s->size - s->used < whole)
-        s = s->next;
-    if (!s)
-        s = segment_new(whole);
-    if (s) {
-        block = s->start + s->used + HEAD;
-        memcpy(block - HEAD, &size, sizeof size);
-        s->used += whole;
-        s->live++;
+    block = spare_of(whole);
+    *clear = !block;
+    if (!block) {
+        segment *s = segments;
+        while (s && s->size - s->used < whole)
+            s = s->next;
+        if (!s)
+            s = segment_new(whole);
+        if (s) {
+            block = s->start + s->used + HEAD;
+            s->used += whole;
+            s->live++;
+        }
     }
+    if (block)
+        memcpy(block - HEAD, &size, sizeof size);
     pthread_mutex_unlock(&lock);
     return block;
 }
 
-/* Whether `block` was ours; its pages and its room on disk are given back. */
+/* Give back the pages of a block, and its room on disk. The lock is held. */
+static void release(segment *s, char *block, size_t whole)
+{
+    if (--s->live) {
+        madvise(block - HEAD, whole, MADV_REMOVE);
+        return;
+    }
+    segment **link = &segments;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    munmap(s->start, s->size);
+    free(s);
+}
+
+/* Release spare blocks, those first that have been so longest, until there are no more than `most`. The
+   lock is held. */
+static void release_spares(int most)
+{
+    while (spare_count > most) {
+        spare one = spare_out(0);
+        release(segment_of(one.block), one.block, one.whole);
+    }
+}
+
+/* Whether `block` was ours. A small one is spare, while there is a limit. */
 static int block_free(void *block)
 {
     pthread_mutex_lock(&lock);
     segment *s = segment_of(block);
     if (s) {
-        char *start = (char *)block - HEAD;
-        size_t size;
-        memcpy(&size, start, sizeof size);
-        if (--s->live == 0) {
-            segment **link = &segments;
-            while (*link != s)
-                link = &(*link)->next;
-            *link = s->next;
-            munmap(s->start, s->size);
-            free(s);
+        size_t size, whole;
+        memcpy(&size, (char *)block - HEAD, sizeof size);
+        whole = whole_of(size);
+        if (whole > SPARE_MOST || !__atomic_load_n(&ticking, __ATOMIC_RELAXED)) {
+            release(s, block, whole);
         } else {
-            madvise(start, (size + HEAD + PAGE - 1) & ~(PAGE - 1), MADV_REMOVE);
+            release_spares(SPARES - 1);
+            spares[spare_count++] = (spare){block, whole};
         }
     }
     pthread_mutex_unlock(&lock);
@@ -193,15 +250,22 @@ static int block_free(void *block)
 
 static void *take(void *Py_UNUSED(context), size_t size)
 {
-    return size >= LARGE ? block_new(size) : malloc(size ? size : 1);
+    int clear;
+    return size >= LARGE ? block_new(size, &clear) : malloc(size ? size : 1);
 }
 
 static void *take_zeroed(void *Py_UNUSED(context), size_t count, size_t each)
 {
     size_t size;
+    int clear;
     if (__builtin_mul_overflow(count, each, &size))
         return NULL;
-    return size >= LARGE ? block_new(size) : calloc(count ? count : 1, each ? each : 1);
+    if (size < LARGE)
+        return calloc(count ? count : 1, each ? each : 1);
+    void *block = block_new(size, &clear);
+    if (block && !clear)
+        memset(block, 0, size);
+    return block;
 }
 
 static void give(void *Py_UNUSED(context), void *block, size_t size)
@@ -213,6 +277,7 @@ static void give(void *Py_UNUSED(context), void *block, size_t size)
 static void *grow(void *Py_UNUSED(context), void *block, size_t size)
 {
     size_t old;
+    int clear;
     pthread_mutex_lock(&lock);
     segment *s = block ? segment_of(block) : NULL;
     if (s)
@@ -220,7 +285,7 @@ static void *grow(void *Py_UNUSED(context), void *block, size_t size)
     pthread_mutex_unlock(&lock);
     if (!s) /* its size is not known, so a small block stays where small ones are */
         return realloc(block, size ? size : 1);
-    void *moved = size >= LARGE ? block_new(size) : malloc(size ? size : 1);
+    void *moved = size >= LARGE ? block_new(size, &clear) : malloc(size ? size : 1);
     if (moved) {
         memcpy(moved, block, old < size ? old : size);
         block_free(block);
@@ -306,6 +371,9 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
         Py_BEGIN_ALLOW_THREADS
         pthread_join(ticker, NULL);
         Py_END_ALLOW_THREADS
+        pthread_mutex_lock(&lock);
+        release_spares(0);
+        pthread_mutex_unlock(&lock);
     }
     return PyLong_FromSize_t(purges);
 }
