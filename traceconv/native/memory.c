@@ -42,8 +42,10 @@
 #define SEGMENT ((size_t)128 << 20)
 #define HEAD 64 /* before every block: its size, and the alignment numpy's loops like */
 #define PAGE ((size_t)4096)
-#define SPARES 64 /* freed blocks that are used again: those of a block of rows are made and freed */
-#define SPARE_MOST ((size_t)256 << 10) /* all the time, and their pages would be made anew each time */
+/* So many freed blocks, of so many bytes at most, wait to be used again: arrays of a block of rows come
+   and go all the time, and their pages would be made anew each time. */
+#define SPARES 64
+#define SPARE_MOST ((size_t)256 << 10)
 #define TRIM_EVERY 20 /* ticks */
 #define TICK_NS 4000000L
 #define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
@@ -228,7 +230,7 @@ static void release_spares(int most)
     }
 }
 
-/* Whether `block` was ours. A small one is spare, while there is a limit. */
+/* Whether `block` was ours. A small one is kept as a spare while there is a limit. */
 static int block_free(void *block)
 {
     pthread_mutex_lock(&lock);
