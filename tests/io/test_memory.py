@@ -311,3 +311,50 @@ def test_only_what_is_mapped_for_reading_is_watched(tmp_path):
         pytest.raises(ValueError, match="for reading"),
     ):
         _memory.watch(mapped)
+
+
+def test_what_was_mapped_before_the_limit_leaves_memory_too(tmp_path):
+    """An archive is mapped when it is opened, and read under the limit."""
+    path = tmp_path / "content"
+    path.write_bytes(b"x")
+    os.truncate(path, 512 << 20)
+    told = in_a_small_process(
+        f"""
+        import numpy as np
+        from traceconv.io.memory import LOWEST, ReadMapping, limited
+        from traceconv.native import _memory
+
+        with open({str(path)!r}, "rb") as file:
+            mapped = ReadMapping(file.fileno())
+        most = 0
+        with limited(LOWEST):
+            content = np.frombuffer(mapped, np.uint8)
+            for at in range(0, len(content), 8 << 20):
+                content[at : at + (8 << 20)].sum()
+                most = max(most, _memory.resident())
+            del content
+        mapped.close()
+        print(most < 1.5 * LOWEST)
+        """
+    )
+    assert told == ["True"]
+
+
+def test_arrays_that_grow_lie_on_disk():
+    """As those that are made of what an iterator gives: they begin as small ones."""
+    told = in_a_small_process(
+        """
+        import numpy as np
+        from traceconv.io.memory import LOWEST, limited
+
+        def anonymous():
+            lines = open("/proc/self/status").read().splitlines()
+            return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) << 10
+
+        before = anonymous()
+        with limited(LOWEST):
+            made = np.fromiter(iter(range(1 << 23)), np.int64)
+            print(anonymous() - before < 16 << 20, (made == np.arange(1 << 23)).all())
+        """
+    )
+    assert told == ["True", "True"]

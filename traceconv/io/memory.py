@@ -15,6 +15,7 @@ import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
+from weakref import WeakSet
 
 from traceconv.core.errors import ResourceError
 from traceconv.io.temporary import ADVICE, temporary_folder
@@ -39,6 +40,7 @@ REUSED = 32 << 20
 
 _limit: int | None = None
 _ours = False
+_mapped: WeakSet[ReadMapping] = WeakSet()  # and not closed
 
 
 def process_is_ours() -> None:
@@ -87,6 +89,8 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
                 f"{folder}: temporary files there stay in memory, and only files on a disk relieve "
                 f"it; {ADVICE}"
             )
+        for one in tuple(_mapped):  # archives are mapped when they are opened
+            one.watch()
         yield
     finally:
         native.stop()
@@ -123,11 +127,17 @@ class ReadMapping(mmap.mmap):
             OSError, ValueError: it is empty, or cannot be mapped.
         """
         made = super().__new__(cls, number, 0, access=mmap.ACCESS_READ)
+        _mapped.add(made)
         if _limit is not None:
-            native = _allocator()
-            made._forget = native.forget
-            native.watch(made)
+            made.watch()
         return made
+
+    def watch(self) -> None:
+        """Let its pages leave memory, from now on."""
+        if self._forget is None and not self.closed:
+            native = _allocator()
+            self._forget = native.forget
+            native.watch(self)
 
     def close(self) -> None:
         """Unmap it."""

@@ -46,8 +46,8 @@
    and go all the time, and their pages would be made anew each time. */
 #define SPARES 64
 #define SPARE_MOST ((size_t)256 << 10)
-#define TRIM_EVERY 20 /* ticks */
-#define TICK_NS 4000000L
+#define TRIM_EVERY 40 /* ticks */
+#define TICK_NS 2000000L
 #define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
 
 typedef struct segment {
@@ -285,7 +285,18 @@ static void *grow(void *Py_UNUSED(context), void *block, size_t size)
     if (s)
         memcpy(&old, (char *)block - HEAD, sizeof old);
     pthread_mutex_unlock(&lock);
-    if (!s) /* its size is not known, so a small block stays where small ones are */
+#ifdef __GLIBC__
+    if (!s && block && size >= LARGE) { /* an array that grows, as those made of iterators do */
+        old = malloc_usable_size(block);
+        void *moved = block_new(size, &clear);
+        if (moved) {
+            memcpy(moved, block, old < size ? old : size);
+            free(block);
+        }
+        return moved;
+    }
+#endif
+    if (!s) /* elsewhere its size is not known, so a small block stays where small ones are */
         return realloc(block, size ? size : 1);
     void *moved = size >= LARGE ? block_new(size, &clear) : malloc(size ? size : 1);
     if (moved) {
