@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     I64 = NDArray[np.int64]
@@ -61,9 +59,13 @@ def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]]
 _ROOM = 2**62
 
 
-def joined(columns: Sequence[NDArray[Any]]) -> I64:
-    """One integer per row that is equal where all columns of whole numbers are, and sorts as they
-    do."""
+def combined_key(*columns: NDArray[Any]) -> I64:
+    """One number from 0 on per row: equal where all columns of whole numbers are, and sorting as
+    they do.
+
+    The columns become the digits of one number; where that would leave int64, values are replaced
+    by their ranks.
+    """
     found, room = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         if not len(column):
@@ -84,7 +86,7 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
 
     As ``numpy.unique`` with ``axis=0``, which compares whole rows: five times as long.
     """
-    different, which = factored(joined(columns))
+    different, which = factored(combined_key(*columns))
     somewhere = np.empty(len(different), np.intp)
     somewhere[which] = np.arange(len(which))
     parts = (column[somewhere].tolist() for column in columns)

@@ -30,6 +30,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.ordering import combined_key
 from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import sources
 from traceconv.passes import compose
@@ -42,7 +43,7 @@ from traceconv.readers.ascend.raw.clock import read_clock
 from traceconv.readers.ascend.raw.device_tasks import wraps
 from traceconv.readers.ascend.raw.slice_files import lost_between, numbered, records
 from traceconv.readers.ascend.raw.steps import new_iterations
-from traceconv.readers.shared.pairing import combined_key, latest, paired
+from traceconv.readers.shared.pairing import latest, paired
 
 
 def column(*values):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.ordering import in_lanes, joined
+from traceconv.core.ordering import combined_key, in_lanes
 from traceconv.core.side_tables import ABSENT
 
 Measures = Mapping[str, NDArray[Any]]
@@ -32,7 +32,7 @@ class Groups(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, *keys: NDArray[Any]) -> Groups:
         """The groups of rows whose integers are equal in every key, ascending by key."""
-        key = joined(keys)
+        key = combined_key(*keys)
         order = in_lanes(key)
         key = key[order]
         border = np.flatnonzero(key[1:] != key[:-1]) + 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,21 +82,9 @@ Columns = Mapping[str, tuple[I64, Value]]
 """Argument key -> column and what its numbers mean."""
 
 
-def combined(*columns: I64) -> tuple[I64, list[tuple[int, ...]]]:
-    """The same for rows: a code per row, and the values of each code."""
-    codes: I64 = np.zeros(len(columns[0]), np.int64)
-    table: list[tuple[int, ...]] = [()]
-    for column in columns:
-        values, own = factored(column)
-        kept, codes = factored(codes * max(len(values), 1) + own)
-        stated = values.tolist()
-        table = [(*table[k // len(stated)], stated[k % len(stated)]) for k in kept.tolist()]
-    return codes, table
-
-
 def tracks(columns: Sequence[I64], track: Callable[..., int]) -> I32:
     """The track of every row; ``track`` is asked once per combination of values."""
-    codes, table = combined(*columns)
+    table, codes = factored_rows(*columns)
     return np.array([track(*row) for row in table], np.int32)[codes]
 
 
@@ -144,7 +132,7 @@ def label(names: Mapping[int, str]) -> Value:
 
 def members(columns: Columns) -> tuple[I64, list[bytes]]:
     """``,"key":value`` of every row: a code per row, and the text of each code."""
-    codes, table = combined(*(column for column, _ in columns.values()))
+    table, codes = factored_rows(*(column for column, _ in columns.values()))
     keys = [b"," + quoted(key) + b":" for key in columns]
     values = [value for _, value in columns.values()]
     texts = []

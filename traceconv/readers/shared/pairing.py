@@ -1,7 +1,8 @@
 """Which end belongs to which beginning, and which record to which instant, in columns.
 
 Profilers write the two ends of an interval as marks of their own. What tells the marks of one
-interval from those of others is its key; :func:`combined_key` makes one number of several columns.
+interval from those of others is its key;
+:func:`~traceconv.core.ordering.combined_key` makes one number of several columns.
 Which mark closes which is a rule of the format:
 
 - :func:`paired`: an end closes the mark before it with the same key, if that is a beginning.
@@ -23,29 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import combined_key, distinct
 
 Rows = NDArray[np.intp]
-
-
-def combined_key(*columns: I64) -> I64:
-    """One number from 0 on per row; two rows have the same if they agree in every column.
-
-    The columns become the digits of one number; where that would leave int64, values are
-    replaced by their ranks.
-    """
-    key = np.zeros(len(columns[0]), np.int64)
-    reach = 1
-    for column in columns:
-        low = int(column.min()) if len(column) else 0
-        span = (int(column.max()) if len(column) else 0) - low + 1
-        if reach * span >= 1 << 62:
-            key = factored(key)[1].astype(np.int64)
-            column = factored(column)[1].astype(np.int64)
-            low, span, reach = 0, len(column) + 1, len(column) + 1
-        key = key * span + (column - low)
-        reach *= span
-    return key
 
 
 def paired(key: I64, begins: NDArray[np.bool_]) -> tuple[Rows, Rows, NDArray[np.bool_]]:

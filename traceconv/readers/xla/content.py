@@ -16,10 +16,10 @@ from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.clock import INT64_MAX, is_unix_ns
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64, Capture, Layer, Mask, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import combined_key, factored
 from traceconv.core.ranks import format_ranges
 from traceconv.readers.shared.arguments import objects, quoted
-from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.readers.shared.pairing import latest
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.protobuf_wire import content
 from traceconv.readers.xla.device_lines import DeviceLines

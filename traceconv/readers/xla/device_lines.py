@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Layer, Mask, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import combined_key, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX
-from traceconv.readers.shared.pairing import combined_key
 from traceconv.readers.xla.planes import Kind, LineKind, line_kind
 from traceconv.readers.xla.space import Plane
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Layer, Mask, OpClass
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import combined_key, distinct
 from traceconv.readers.shared.numbers import INT32_MAX
-from traceconv.readers.shared.pairing import combined_key
 from traceconv.readers.xla.device_lines import COLLECTIVES
 from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.links import POOL, pair_codes

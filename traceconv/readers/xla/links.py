@@ -12,8 +12,8 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import factored
-from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.core.ordering import combined_key, factored
+from traceconv.readers.shared.pairing import latest
 from traceconv.readers.xla.space import Plane
 
 POOL = 15

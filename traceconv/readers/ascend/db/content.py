@@ -17,14 +17,14 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.device import Communication, tasks
 from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
 from traceconv.readers.ascend.db.host import arrows, operators
-from traceconv.readers.shared.arguments import combined, shared, text, tracks
+from traceconv.readers.shared.arguments import shared, text, tracks
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
 from traceconv.readers.shared.sqlite.database import Database, opened
 
@@ -378,7 +378,7 @@ def _read_series(export: Export, gauge: Gauge, series: list[Series]) -> None:
     if gauge.unless and _has_rows(export, gauge.unless):
         export.build.skip("repeated-content", place, int((time >= 0).sum()))
         return
-    codes, table = combined(rows["deviceId"], *(rows[name] for name, _ in gauge.ids))
+    table, codes = factored_rows(rows["deviceId"], *(rows[name] for name, _ in gauge.ids))
     names = list(_names(export, gauge, table))
     for one in series:
         value = rows[one.column] * one.factor

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I64, Layer, OpClass
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import combined_key, distinct, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import (
     Columns,
     apart,
-    combined,
     label,
     lookup,
     number,
@@ -206,7 +205,7 @@ def _facts(export: Export, rows: dict[str, Column]) -> _Facts:
     kind = np.where(at >= 0, 2, np.where(scheduled >= 0, 1, 0))
     name = np.where(kind == 1, picked(schedule["name"], scheduled), rows["taskType"])
     name = np.where(kind == 2, columns["name"], name)
-    codes, table = combined(name, kind, columns["taskType"])
+    table, codes = factored_rows(name, kind, columns["taskType"])
     classes = [_class(export, *row) for row in table]
     return _Facts(name, kind > 0, np.array(classes, np.int8)[codes], columns)
 
@@ -226,10 +225,12 @@ def _class(export: Export, name: int, kind: int, task_type: int) -> OpClass:
 
 def _parents(rows: dict[str, Column]) -> NDArray[np.bool_]:
     """Tasks without a context, where others of the same task have one."""
-    columns = (rows[n] for n in ("deviceId", "streamId", "taskId", "connectionId"))
-    codes, _ = combined(*columns)
+    task = combined_key(*(rows[n] for n in ("deviceId", "streamId", "taskId", "connectionId")))
     inner: NDArray[np.bool_] = rows["contextId"] != NO_CONTEXT
-    return ~inner & np.isin(codes, factored(codes[inner])[0])
+    different, which = factored(task)
+    has_inner = np.zeros(len(different), bool)
+    has_inner[which[inner]] = True
+    return ~inner & has_inner[which]
 
 
 def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Columns:

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import TIMES, Export
 from traceconv.readers.shared.arguments import (
     Value,
     apart,
-    combined,
     label,
     lookup,
     number,
@@ -77,7 +76,7 @@ def _call_names(
     export: Export, rows: Mapping[str, Column], kinds: Mapping[int, str]
 ) -> tuple[I32, I64]:
     """Names ("Node@launch") and, for every row, which of them is its."""
-    codes, table = combined(rows["type"], rows["name"])
+    table, codes = factored_rows(rows["type"], rows["name"])
     unknown = np.array([name not in export.strings for _, name in table], bool)
     export.build.skip("missing-name", "table CANN_API", int(unknown[codes].sum()))
     names = []
@@ -203,7 +202,7 @@ def _arguments(export: Export, rows: Mapping[str, Column]) -> I32:
     way round; what spells no letter is a shape.
     """
     shapes, types = rows["inputShapes"], rows["inputDtypes"]
-    codes, table = combined(shapes, types)
+    table, codes = factored_rows(shapes, types)
     swapped = np.array([_is_swapped(export.strings, *row) for row in table], bool)[codes]
     string = text(export.strings)
     return shared(

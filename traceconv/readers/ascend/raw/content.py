@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import F64, I64, Layer
+from traceconv.core.ordering import combined_key
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.raw import device_tasks as texts
 from traceconv.readers.ascend.raw import framework_mindspore as ms
@@ -41,7 +42,6 @@ from traceconv.readers.ascend.raw.slice_files import (
     layout,
     records,
 )
-from traceconv.readers.shared.pairing import combined_key
 
 # -- counters that a device samples itself: frequency of its cores, use of its memory ------------
 

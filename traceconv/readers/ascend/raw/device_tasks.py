@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import combined_key, distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
@@ -26,7 +26,7 @@ from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared.arguments import Value, apart, label, number, shared, text, tracks
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
-from traceconv.readers.shared.pairing import combined_key, latest, occurrences
+from traceconv.readers.shared.pairing import latest, occurrences
 
 # -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
 

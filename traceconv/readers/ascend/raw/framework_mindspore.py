@@ -8,6 +8,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Kind, OpClass
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
@@ -21,7 +22,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import Value, combined, lookup, quoted, shared, text
+from traceconv.readers.shared.arguments import Value, lookup, quoted, shared, text
 
 OP_RANGE = layout(
     54, thread=(0, "<u8"), flow=(8, "<u8"), step=(16, "<u8"), start=(24, "<u8"), end=(32, "<u8"),
@@ -111,7 +112,7 @@ def _names(table: Table) -> Names:
     flags = ("module", "event", "stage", "is_graph", "is_stage", "is_stack")
     columns = (*(table.column(flag) for flag in flags), *(t.codes for t in texts))
     spelled = [[*t.values, ""] for t in texts]  # code -1 finds the last
-    codes, rows = combined(*columns)
+    rows, codes = factored_rows(*columns)
     return Names(
         codes,
         [_spelled(row, [v[c] for v, c in zip(spelled, row[6:], strict=True)]) for row in rows],

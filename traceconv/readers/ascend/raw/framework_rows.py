@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
-from traceconv.readers.shared.arguments import Columns, apart, combined, tracks
+from traceconv.readers.shared.arguments import Columns, apart, tracks
 from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.numbers import whole_number
 
@@ -324,7 +324,7 @@ class Names:
     @classmethod
     def joined(cls, columns: tuple[I64, ...], spelled: Mapping[tuple[int, ...], str]) -> Names:
         """Those a few columns spell together."""
-        codes, table = combined(*columns)
+        table, codes = factored_rows(*columns)
         return cls(codes, [spelled[row] for row in table])
 
     def take(self, rows: Mask | I64) -> Names:

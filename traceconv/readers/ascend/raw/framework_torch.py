@@ -14,7 +14,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import combined_key, factored
 from traceconv.readers.ascend.db.host import backward_pairs
 from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
@@ -30,7 +30,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
 )
 from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import Value, lookup, quoted, text
-from traceconv.readers.shared.pairing import Marks, combined_key, nested_by_name, paired
+from traceconv.readers.shared.pairing import Marks, nested_by_name, paired
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Mask, OpClass
+from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import graphs
 from traceconv.readers.ascend.raw.clock import Clock
@@ -26,7 +27,6 @@ from traceconv.readers.ascend.raw.host_records import (
 )
 from traceconv.readers.shared.arguments import (
     Columns,
-    combined,
     label,
     lookup,
     number,
@@ -34,7 +34,7 @@ from traceconv.readers.shared.arguments import (
     text,
 )
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
-from traceconv.readers.shared.pairing import combined_key, occurrences
+from traceconv.readers.shared.pairing import occurrences
 
 UNITS = {
     0: "AI_CORE", 1: "AI_CPU", 2: "AI_VECTOR_CORE", 3: "WRITE_BACK", 4: "MIX_AIC", 5: "MIX_AIV",
@@ -102,7 +102,7 @@ class Launches:
         self.tasks = _stacked([rows, self._of_parts(rows), self._of_operators(rows)])
 
     def _steps(self, calls: Calls) -> Mask:
-        codes, table = combined(calls.level, calls.type)
+        table, codes = factored_rows(calls.level, calls.type)
         marks = [self.names.type_name(*row) == STEP_INFO for row in table]
         return np.array(marks, bool)[codes]
 
@@ -134,7 +134,7 @@ class Launches:
 
     def _about(self, rows: dict[str, I64]) -> None:
         """What each task does, as indices into the other records; -1 for none."""
-        kinds, table = combined(rows["kind"])
+        table, kinds = factored_rows(rows["kind"])
         names = [self.kind_name(*row) for row in table]
         fused = np.array([name == "FFTS_PLUS" for name in names], bool)[kinds]
         kernel = np.array([_is_kernel(name) for name in names], bool)[kinds]
@@ -163,7 +163,7 @@ class Launches:
     def _lccl(self, node: I64) -> Mask:
         """Whether the call belongs to a library whose kernels are no operators."""
         item = picked(self.calls.item, node)
-        codes, table = combined(np.where(node >= 0, item, 0))
+        table, codes = factored_rows(np.where(node >= 0, item, 0))
         found = [self.names.hashes.get(i, "").startswith("Lccl") for (i,) in table]
         return np.array(found, bool)[codes]
 
@@ -371,13 +371,14 @@ class _Columns:
 
     def _interned(self, codes: I64, spelled: Callable[[int], str]) -> I32:
         """String ids of the texts of codes; -1 for ""."""
-        back, table = combined(codes)
+        table, back = factored_rows(codes)
         texts = [spelled(*row) for row in table]
         ids = [self._build.string(text) if text else -1 for text in texts]
         return np.array(ids, np.int32)[back]
 
     def _classes(self, rows: Mapping[str, I64], unit: I64) -> I8:
-        codes, table = combined(rows["kind"], unit, rows["computes"], rows["part"], rows["alone"])
+        facts = (rows["kind"], unit, rows["computes"], rows["part"], rows["alone"])
+        table, codes = factored_rows(*facts)
         return np.array([self._class(*row) for row in table], np.int8)[codes]
 
     def _class(self, kind: int, unit: int, computes: int, part: int, alone: int) -> OpClass:

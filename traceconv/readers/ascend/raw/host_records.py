@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import factored
+from traceconv.core.ordering import combined_key, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
-from traceconv.readers.shared.arguments import Value, combined, number, quoted, shared, tracks
-from traceconv.readers.shared.pairing import combined_key, occurrences
+from traceconv.readers.shared.arguments import Value, number, quoted, shared, tracks
+from traceconv.readers.shared.pairing import occurrences
 from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 
 MAGIC = 0x5A5A
@@ -335,7 +335,7 @@ def _names_and_arguments(
 ) -> dict[str, I32]:
     """Names and arguments, called as in the profiler's own JSON."""
     items = names.names(_hashed_items(names, rows), "api_event: item_id")
-    codes, table = combined(rows["level"], rows["type"], rows["item"])
+    table, codes = factored_rows(rows["level"], rows["type"], rows["item"])
     spelled = [_call(names, items, *row) for row in table]
     unknown = np.array([not names.type_name(level, kind) for level, kind, _ in table], bool)
     build.skip("name-unknown", "api_event: type", int(unknown[codes].sum()))
@@ -354,7 +354,7 @@ def _names_and_arguments(
 
 def _hashed_items(names: Dictionary, rows: Mapping[str, I64]) -> I64:
     """Items that are hashes; 0 for those that are plain numbers."""
-    codes, table = combined(rows["level"], rows["type"])
+    table, codes = factored_rows(rows["level"], rows["type"])
     plain = np.array([_is_plain(names, *row) for row in table], bool)
     return np.where(plain[codes], 0, rows["item"])
 

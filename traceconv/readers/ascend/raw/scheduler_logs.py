@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
+from traceconv.core.ordering import combined_key
 from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
-from traceconv.readers.shared.pairing import combined_key, latest, paired
+from traceconv.readers.shared.pairing import latest, paired
 
 MAGIC = 0x6BD3
 NO_CONTEXT = -1

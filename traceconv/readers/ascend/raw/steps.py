@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import combined_key, distinct
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.arguments import number, shared, text
 from traceconv.readers.shared.ascend_lanes import step_lane
-from traceconv.readers.shared.pairing import combined_key, paired
+from traceconv.readers.shared.pairing import paired
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))
 """A record of ``training_trace``."""
