@@ -20,6 +20,12 @@ pytestmark = pytest.mark.usefixtures("on_disk")
 ON_DISK = "traceconv_on_disk"
 
 
+GLIBC = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or "asan" in os.environ.get("LD_PRELOAD", ""),
+    reason="needs the allocator of glibc",
+)
+
+
 def handler_of(array):
     return np._core.multiarray.get_handler_name(array)
 
@@ -58,10 +64,7 @@ def test_more_than_the_limit_can_be_held():
     assert told == ["True", "True"]
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc" or "asan" in os.environ.get("LD_PRELOAD", ""),
-    reason="needs the allocator of glibc",
-)
+@GLIBC
 def test_holes_are_given_back():
     """Freed memory between what lives on, 32 MB of it here, does not stay in the process."""
     told = in_a_small_process(
@@ -82,10 +85,7 @@ def test_holes_are_given_back():
     assert told == ["True", "True"]
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc" or "asan" in os.environ.get("LD_PRELOAD", ""),
-    reason="needs the allocator of glibc",
-)
+@GLIBC
 @pytest.mark.parametrize("ours", [True, False])
 def test_columns_leave_no_holes_in_a_process_of_ours(ours):
     """Freed, they go back but for a rest; a library leaves the allocator of its process alone."""
@@ -340,6 +340,7 @@ def test_what_was_mapped_before_the_limit_leaves_memory_too(tmp_path):
     assert told == ["True"]
 
 
+@GLIBC
 def test_arrays_that_grow_lie_on_disk():
     """As those that are made of what an iterator gives: they begin as small ones."""
     told = in_a_small_process(
