@@ -22,8 +22,8 @@ PACKAGES = "import click, msgspec, numpy"
 
 def add(suite: Suite, folder: Path) -> None:
     """Add the jobs to ``suite``; after those whose outputs they read."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as commands of ours do
-    suite.add("packages alone", PYTHON, "-c", PACKAGES)
+    alone = {"OPENBLAS_NUM_THREADS": "1"}  # as commands of ours set it
+    suite.add("packages alone", PYTHON, "-c", PACKAGES, env=alone)
     merge = ("merge", str(SAMPLE), "-q", "-f", "-o", str(folder / "sample.pftrace"))
     report = ("--report", str(folder / "sample.html"))
     for what, command in {

@@ -40,7 +40,8 @@ REUSED = 32 << 20
 
 _limit: int | None = None
 _ours = False
-_mapped: WeakSet[ReadMapping] = WeakSet()  # and not closed
+_mapped: WeakSet[ReadMapping] = WeakSet()
+"""Files that are mapped, for a limit that is set later."""
 
 
 def process_is_ours() -> None:

@@ -278,7 +278,7 @@ static void give(void *Py_UNUSED(context), void *block, size_t size)
 
 static void *grow(void *Py_UNUSED(context), void *block, size_t size)
 {
-    size_t old;
+    size_t old = 0;
     int clear;
     pthread_mutex_lock(&lock);
     segment *s = block ? segment_of(block) : NULL;
@@ -286,22 +286,16 @@ static void *grow(void *Py_UNUSED(context), void *block, size_t size)
         memcpy(&old, (char *)block - HEAD, sizeof old);
     pthread_mutex_unlock(&lock);
 #ifdef __GLIBC__
-    if (!s && block && size >= LARGE) { /* an array that grows, as those made of iterators do */
+    if (!s && block && size >= LARGE) /* an array that grows, as those made of iterators do */
         old = malloc_usable_size(block);
-        void *moved = block_new(size, &clear);
-        if (moved) {
-            memcpy(moved, block, old < size ? old : size);
-            free(block);
-        }
-        return moved;
-    }
 #endif
-    if (!s) /* elsewhere its size is not known, so a small block stays where small ones are */
+    if (!old) /* a small one, or of a size that is not known: it stays where small ones are */
         return realloc(block, size ? size : 1);
     void *moved = size >= LARGE ? block_new(size, &clear) : malloc(size ? size : 1);
     if (moved) {
         memcpy(moved, block, old < size ? old : size);
-        block_free(block);
+        if (!block_free(block))
+            free(block);
     }
     return moved;
 }

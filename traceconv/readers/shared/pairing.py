@@ -1,9 +1,8 @@
 """Which end belongs to which beginning, and which record to which instant, in columns.
 
 Profilers write the two ends of an interval as marks of their own. What tells the marks of one
-interval from those of others is its key;
-:func:`~traceconv.core.ordering.combined_key` makes one number of several columns.
-Which mark closes which is a rule of the format:
+interval from those of others is its key; :func:`~traceconv.core.ordering.combined_key` makes one
+number of several columns. Which mark closes which is a rule of the format:
 
 - :func:`paired`: an end closes the mark before it with the same key, if that is a beginning.
   Intervals of one key cannot nest.
