@@ -15,6 +15,7 @@ PARTS = {
     "_lanes": ["lanes"],
     "_records": ["records"],
     "_arrows": ["arrows"],
+    "_intervals": ["intervals"],
 }
 
 setup(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from traceconv import native
 from traceconv.core.ordering import ascending
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def union(start: I64, end: I64) -> I64:
     Starts and ends are sorted apart: a gap begins at i exactly if the i-th smallest start is
     after the (i-1)-th smallest end, so they need not stay paired. Touching intervals are merged.
     """
+    part = native.intervals()
+    if part is not None:
+        out = np.empty(2 * len(start), np.int64)
+        rows = part.union(start, end, out, np.empty_like(out))
+        if rows >= 0:
+            return _shortened(out, rows)
     filled = end > start
     if not filled.all():
         start, end = start[filled], end[filled]
@@ -45,22 +52,39 @@ def union(start: I64, end: I64) -> I64:
 
 def intersection(a: I64, b: I64) -> I64:
     """What is in both sets."""
-    return covered(breakdown(a, b), [0b11])
+    return _of_two(a, b, 0b11)
 
 
 def subtraction(a: I64, b: I64) -> I64:
     """What is in ``a`` but not in ``b``."""
-    return covered(breakdown(a, b), [0b01])
+    return _of_two(a, b, 0b01)
 
 
 def difference(a: I64, b: I64) -> I64:
     """What is in exactly one of the two sets."""
-    return covered(breakdown(a, b), [0b01, 0b10])
+    return _of_two(a, b, 0b01, 0b10)
+
+
+def _of_two(a: I64, b: I64, *masks: int) -> I64:
+    part = native.intervals()
+    if part is not None:
+        out = np.empty(2 * (len(a) + len(b)), np.int64)
+        wanted = sum(1 << mask for mask in masks)
+        rows = part.combined(a[:, 0], a[:, 1], b[:, 0], b[:, 1], wanted, out)
+        if rows >= 0:
+            return _shortened(out, rows)
+    return covered(breakdown(a, b), masks)
+
+
+def _shortened(out: I64, rows: int) -> I64:
+    """The first rows of what was filled; apart from the rest, if that is much."""
+    filled = out[: 2 * rows].reshape(rows, 2)
+    return filled if 4 * rows > len(out) else filled.copy()
 
 
 def merged(*sets: I64) -> I64:
     """What is in any of the sets."""
-    rows = np.concatenate((none(), *sets))
+    rows = np.concatenate(sets) if sets else none()
     return union(rows[:, 0], rows[:, 1])
 
 
@@ -90,6 +114,12 @@ def length_before(a: I64, time: I64) -> I64:
     """How much of ``a`` is before each instant of ``time``, ns. Any shape, any order."""
     if not len(a):
         return np.zeros(np.shape(time), np.int64)
+    part = native.intervals()
+    if part is not None:
+        out = np.empty(np.shape(time), np.int64)
+        sums = np.empty(len(a), np.int64)
+        part.before(a[:, 0], a[:, 1], np.ravel(time), sums, out.reshape(-1))
+        return out
     sums = np.concatenate(([0], np.cumsum(a[:, 1] - a[:, 0])))
     begun = np.searchsorted(a[:, 0], time, "right")
     ahead = a[np.maximum(begun - 1, 0), 1] - time  # of the last interval that has begun
@@ -98,7 +128,8 @@ def length_before(a: I64, time: I64) -> I64:
 
 def length_within(a: I64, spans: I64) -> I64:
     """How much of ``a`` is in each span (rows of shape (n, 2), may overlap each other), ns."""
-    return length_before(a, spans[:, 1]) - length_before(a, spans[:, 0])
+    before = length_before(a, spans)
+    return before[:, 1] - before[:, 0]
 
 
 Breakdown: TypeAlias = "tuple[I64, NDArray[np.uint8]]"

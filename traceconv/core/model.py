@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,6 +40,7 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
 from traceconv.core.job_shape import Placement
+from traceconv.core.named_numbers import NamedNumber
 from traceconv.core.ordering import in_lanes
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
@@ -126,14 +127,14 @@ TITLES: dict[Layer, str] = {
 """Heading of a layer on screen where its source has no name of its own for it."""
 
 
-class Kind(IntEnum):
+class Kind(NamedNumber):
     """Shape of an event row."""
 
     SLICE = 0
     INSTANT = 1
 
 
-class OpClass(IntEnum):
+class OpClass(NamedNumber):
     """What an event row does; the overlap analysis and the step trace are made from it."""
 
     OTHER = 0
@@ -158,7 +159,7 @@ class OpClass(IntEnum):
     COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
 
 
-class StepSource(IntEnum):
+class StepSource(NamedNumber):
     """Where the borders of a step come from."""
 
     RECORDED = 0  # the source has a lane of steps
@@ -166,7 +167,7 @@ class StepSource(IntEnum):
     WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
 
 
-class Covered(IntEnum):
+class Covered(NamedNumber):
     """What is known of the device work of a step."""
 
     NOT = 0  # nothing: its device work was not recorded

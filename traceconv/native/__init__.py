@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +29,7 @@ __all__ = [
     "copier",
     "first_fit",
     "in_use",
+    "intervals",
     "members",
     "packets",
     "records",
@@ -156,6 +158,37 @@ def joined() -> Callable[..., tuple[bytes, int]] | None:
     return _arrows.joined
 
 
+class Intervals(Protocol):
+    """The part ``intervals.c``; see ``_intervals.pyi``."""
+
+    def union(self, start: Any, end: Any, out: Any, other: Any, /) -> int:
+        """The union of some intervals."""
+        ...
+
+    def combined(
+        self, start: Any, end: Any, other_start: Any, other_end: Any, wanted: int, out: Any, /
+    ) -> int:
+        """Pieces of two sets."""
+        ...
+
+    def before(self, start: Any, end: Any, time: Any, sums: Any, out: Any, /) -> None:
+        """How much of a set is before each instant."""
+        ...
+
+    def nest(self, order: Any, inside: Any, open: Any, top: Any, parent: Any, /) -> None:
+        """Slices within slices."""
+        ...
+
+
+def intervals() -> Intervals | None:
+    """The algebra of interval sets (``intervals.c``)."""
+    if not _usable("_intervals"):
+        return None
+    from traceconv.native import _intervals
+
+    return _intervals
+
+
 class Wire(Protocol):
     """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
 
@@ -200,7 +233,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_arrows")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_arrows", "_intervals")
 """The parts that have a Python tier."""
 
 
@@ -210,9 +243,11 @@ def in_use() -> list[str]:
 
 
 def _usable(part: str) -> bool:
-    return os.environ.get("TRACECONV_NATIVE") != "0" and _is_built(part)
+    off = "TRACECONV_NATIVE" in os.environ and os.environ["TRACECONV_NATIVE"] == "0"
+    return not off and _is_built(part)
 
 
+@cache
 def _is_built(part: str) -> bool:
     try:
         import_module(f"{__name__}.{part}")

@@ -24,6 +24,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 
@@ -236,6 +237,7 @@ def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
 # -- coverage -----------------------------------------------------------------------------
 
 _LAUNCH = lazy_regex(r"launch|memcpy|memset", re.IGNORECASE)
+_LAUNCHING = NameTest(lambda name: _LAUNCH.search(name))
 """Calls of a runtime that give the device work to do."""
 
 
@@ -303,8 +305,7 @@ def _cut(covered: Mask, kernels: I64) -> Mask:
 
 def _launched(trace: Trace, steps: StepTable) -> Mask:
     """The steps that the host marked in which calls of a runtime give the device work to do."""
-    named = [i for i, name in enumerate(trace.strings) if _LAUNCH.search(name)]
-    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & np.isin(trace.events.name, named))
+    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & named(trace, _LAUNCHING))
     found = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
     return np.bincount(found[found >= 0], minlength=len(steps)) > 0
 

@@ -48,6 +48,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
@@ -147,11 +148,20 @@ def is_input(name: str) -> bool:
     return bool(_RANGES.fullmatch(name) or _WORDS.fullmatch(words))
 
 
+def _may_be_input(name: str) -> bool:
+    lower = name.lower()
+    return any(hint in lower for hint in _HINTS)
+
+
+_OF_INPUT = NameTest(lambda name: _may_be_input(name) and is_input(name))
+_OF_FETCHING = NameTest(
+    lambda name: ("GetNext" in name or "InitData" in name) and _FETCHES.fullmatch(name)
+)
+
+
 def _ranges(trace: Trace) -> Mask:
     """Ranges of the threads that make the device work."""
-    lower = [name.lower() for name in trace.strings]
-    likely = {i for hint in _HINTS for i, name in enumerate(lower) if hint in name}
-    rows = _slices_named(trace, [i for i in likely if is_input(trace.strings[i])])
+    rows = _slices_named(trace, _OF_INPUT)
     rows &= ~trace.rows_of(*_DERIVED, Layer.DEVICE, Layer.COMM, Layer.STEP)
     return rows & leading(trace)[trace.events.track] if rows.any() else rows
 
@@ -159,17 +169,12 @@ def _ranges(trace: Trace) -> Mask:
 def fetches(trace: Trace) -> Mask:
     """Event rows that wait for the queue of data: operators and marks of the device, and operators
     of a host that runs graphs."""
-    found = [
-        i
-        for i, name in enumerate(trace.strings)
-        if ("GetNext" in name or "InitData" in name) and _FETCHES.fullmatch(name)
-    ]
-    return _slices_named(trace, found) & ~trace.rows_of(*_DERIVED)
+    return _slices_named(trace, _OF_FETCHING) & ~trace.rows_of(*_DERIVED)
 
 
-def _slices_named(trace: Trace, names: list[int]) -> Mask:
-    found: Mask = np.isin(trace.events.name, names) & (trace.events.kind == Kind.SLICE)
-    return found
+def _slices_named(trace: Trace, names: NameTest) -> Mask:
+    found: Mask = named(trace, names)
+    return found & (trace.events.kind == Kind.SLICE) if found.any() else found
 
 
 def leading(trace: Trace) -> NDArray[np.bool_]:

@@ -58,6 +58,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.memory import give_back
@@ -214,8 +215,8 @@ LANES: dict[OpClass, str] = {
 _FREE = list(LANES).index(OpClass.FREE)
 _COPIES = list(LANES).index(OpClass.COPYING)
 
-_OUTSIDE_SPAN = frozenset(
-    (
+_OUTSIDE = NameTest(
+    {
         "KERNEL_AICORE",
         "KERNEL_AIVEC",
         "FFTS_PLUS",
@@ -223,7 +224,7 @@ _OUTSIDE_SPAN = frozenset(
         "KERNEL_MIX_AIV",
         "PROFILING_ENABLE",
         "PROFILING_DISABLE",
-    )
+    }.__contains__
 )
 """Task types that do not stretch the span under rule "device". A task without an operator is
 named by its type, so the type is found as its name."""
@@ -394,9 +395,8 @@ def _works(trace: Trace) -> list[Work]:
 
 def _other_tasks(trace: Trace, on: Any) -> I64:
     events = trace.events
-    outside = [i for i, name in enumerate(trace.strings) if name in _OUTSIDE_SPAN]
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
-    rows &= ~np.isin(events.name, outside)
+    rows &= ~named(trace, _OUTSIDE)
     if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.ends(rows))

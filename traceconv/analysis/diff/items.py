@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources, labels
 from traceconv.analysis.tables.definition import texts
-from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.groups import Groups
+from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import (
@@ -225,7 +226,7 @@ def _attribute(
     busy = merged(merged(device.computing, device.exposed), copying)
     idle = subtraction(device.known, busy)
     gaps = _Gaps.of(idle, spans)
-    work = _Work.of(sources, np.concatenate(every), np.concatenate(ids))
+    work = _Work.of(sources, np.concatenate(every), Texts.concat(ids))
     times = intersection(idle, waiting), subtraction(idle, waiting)
     for (name, cause, at, ns), time in zip(gaps.waits(work, spans, waiting), times, strict=False):
         item, some = builder.numbers(_waits(name, cause)), ns > 0
@@ -279,12 +280,12 @@ class _Work(msgspec.Struct, frozen=True):
     """
 
     start_ns: I64
-    name: NDArray[Any]
+    name: Texts
     launched_ns: I64
     traced: bool
 
     @classmethod
-    def of(cls, sources: Sources, rows: NDArray[np.intp], names: NDArray[Any]) -> _Work:
+    def of(cls, sources: Sources, rows: NDArray[np.intp], names: Texts) -> _Work:
         """Args:
         rows: in order of precedence, where several begin at once.
         """
@@ -319,7 +320,7 @@ class _Gaps(msgspec.Struct, frozen=True):
 
     def waits(
         self, work: _Work, spans: I64, waiting: I64
-    ) -> Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[np.intp], I64]]:
+    ) -> Sequence[tuple[Texts, Texts, NDArray[np.intp], I64]]:
         """Names, causes, steps and lengths: what waits for input, then the rest."""
         end = self.pieces[:, 1]
         # borders that were taken from the profiler's own lanes may be 1 ns before a row
@@ -329,18 +330,18 @@ class _Gaps(msgspec.Struct, frozen=True):
         if not len(work.start_ns):
             return ()
         inside = some & (work.start_ns[next_] < spans[self.at, 1])
-        name = np.where(inside, work.name[next_], END)
+        name = work.name[next_].kept(inside, END)
         last = np.iinfo(np.int64).max if work.traced else -1
         launched = np.where(some, work.launched_ns[next_], last)
         host = (launched >= 0) & (launched >= self.begin_ns)
-        cause = np.where(host, str(Cause.HOST), str(Cause.UNKNOWN)).astype(object)
+        cause = Texts((str(Cause.UNKNOWN), str(Cause.HOST)), host.astype(np.int32))
         for_input = length_within(waiting, self.pieces)
         rest = end - self.pieces[:, 0] - for_input
-        inputs = np.full(len(name), str(Cause.INPUT), object)
+        inputs = Texts.same(str(Cause.INPUT), len(name))
         return (name, inputs, self.at, for_input), (name, cause, self.at, rest)
 
 
-def _waits(name: NDArray[Any], cause: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _waits(name: Texts, cause: Texts) -> Label:
     return labels(Sort.WAIT, name, type=cause)
 
 
@@ -360,7 +361,7 @@ class _Builder:
     def numbers(self, label: Label) -> I64:
         """A number per row, equal where the columns of :data:`KEY` are."""
         columns = [label[key] for key in KEY]
-        groups = Groups.of(*(numbered(column) for column in columns))
+        groups = Groups.of(*(column.numbers() for column in columns))
         keys = zip(*(map(_valid, column[groups.first].tolist()) for column in columns), strict=True)
         own = [self.number.setdefault(key, len(self.number)) for key in keys]
         return groups.spread(np.array(own, np.int64))
@@ -398,7 +399,7 @@ class _Builder:
         np.add.at(known, parts["at"], parts["ns"])
         rest = whole - known
         if rest.any():
-            none = self.numbers(labels(Sort.UNRECORDED, np.full(self._steps, "", object)))
+            none = self.numbers(labels(Sort.UNRECORDED, Texts.same("", self._steps)))
             self.add(none, np.arange(self._steps), rest, once=True)
             parts = _stacked(self._parts)
         groups = Groups.of(parts["item"], parts["at"])
@@ -435,5 +436,5 @@ def _valid(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
+def _stacked(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords, kind_of
 from traceconv.analysis.tables.definition import texts
-from traceconv.analysis.tables.fields import fields, is_ascend, of_each, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
@@ -83,13 +85,12 @@ def lasting(name: str) -> str:
     return name[:_LONGEST_NAME]
 
 
-Label = dict[str, NDArray[Any]]
+Label = dict[str, Texts]
 
 
-def labels(sort: Sort, name: NDArray[Any], **columns: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def labels(sort: Sort, name: Texts, **columns: Texts) -> Label:
     """The columns of :data:`KEY` of some rows."""
-    empty = np.full(len(name), "", object)
-    kinds = np.full(len(name), str(sort), object)
+    empty, kinds = (Texts.same(text, len(name)) for text in ("", str(sort)))
     return {"sort": kinds, "name": name, **{k: columns.get(k, empty) for k in KEY[2:]}}
 
 
@@ -123,13 +124,9 @@ class Sources(msgspec.Struct, frozen=True):
         record[calls[rows]] = records
         return cls(trace, is_ascend(trace), launched, collectives, record)
 
-    def names(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def names(self, rows: NDArray[Any]) -> Texts:
         """Lasting names of event rows; "" of row -1."""
-        ids = np.where(rows >= 0, self.trace.events.name[rows], -1)
-        unique, back = factored(ids)
-        return texts([lasting(self.trace.strings[i]) if i >= 0 else "" for i in unique.tolist()])[
-            back.reshape(-1)
-        ]
+        return names_of(self.trace, rows).mapped(lasting)
 
     def compute(self, rows: NDArray[np.intp]) -> Label:
         """Compute tasks: operator and shapes by what the device says, or by who launched them."""
@@ -138,30 +135,34 @@ class Sources(msgspec.Struct, frozen=True):
         if self.ascend:
             columns = operator_columns(trace, rows)
             kind, shape = columns["OP Type"], columns["Input Shapes"]
-            shape = of_each(shape, lambda one: one.strip('"'))
+            shape = shape.mapped(lambda one: one.strip('"'))
             names, module = _scoped(trace, rows, names, module)
         else:
             call = launching(trace, rows)
             kind = self.names(call)
             if trace.hints.range_lanes:  # ranges of users are no operators, but say where
-                kind = of_each(kind, lambda one: one if "::" in one else "")
+                kind = kind.mapped(lambda one: one if "::" in one else "")
             dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
-            shape = np.where(call >= 0, np.where(dims == "", other, dims), "")
+            shape = dims.filled(other).kept(call >= 0)
         return labels(Sort.COMPUTE, names, type=kind, shape=shape, module=module)
 
     def communication(self, rows: NDArray[np.intp]) -> Label:
         """Collectives, by kind, group and size."""
         known, at = self.collectives, self.record[rows]
-        found = {
-            "name": of_each(self.names(rows), kind_of),
-            **{key: texts([""] * len(rows)) for key in ("type", "shape")},
-        }
-        some, at = at >= 0, at[at >= 0]
-        groups = texts(_group_names([one.key for one in known.groups]))
-        found["name"][some] = texts(list(known.kinds))[known.kind[at]]
-        found["type"][some] = groups[known.group[at]]
-        found["shape"][some] = texts([str(n) if n >= 0 else "" for n in known.size[at].tolist()])
-        return labels(Sort.COMMUNICATION, found["name"], type=found["type"], shape=found["shape"])
+        some = at >= 0
+        kind, group, size = (
+            np.append(column, 0)[at] for column in (known.kind, known.group, known.size)
+        )
+        names = self.names(rows).mapped(kind_of)
+        groups = _group_names([one.key for one in known.groups]) or [""]
+        different, which = factored(size)
+        sizes = Texts([str(n) if n >= 0 else "" for n in different.tolist()], which)
+        return labels(
+            Sort.COMMUNICATION,
+            Texts(list(known.kinds) or [""], kind).where(some, names),
+            type=Texts(groups, group).kept(some),
+            shape=sizes.kept(some),
+        )
 
     def copy(self, rows: NDArray[np.intp]) -> Label:
         """Copies and fills by name."""
@@ -184,6 +185,7 @@ def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return found[0], found[1]
 
 
+_OF_DISPATCHER = NameTest(lambda name: "::" in name)
 _HASH = lazy_regex(r"hccl \d+ ?")
 
 
@@ -201,48 +203,48 @@ _PATHS = ("fullname", "op_full_name", "full_name")
 
 
 def _scoped(
-    trace: Trace, rows: NDArray[np.intp], names: NDArray[Any], module: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+    trace: Trace, rows: NDArray[np.intp], names: Texts, module: Texts
+) -> tuple[Texts, Texts]:
     """Names without the scopes in them, and modules with these where no module is known.
 
     MindSpore names operators by their path: ``Default/network/dense/MatMul-op12``.
     """
     path = names
     for other in fields(trace, rows, *_PATHS):
-        path = np.where(other == "", path, other)
-    scopes = of_each(path, lambda one: lasting(one.rpartition("/")[0]) if ROOTS.match(one) else "")
-    own = of_each(names, lambda one: lasting(one.rpartition("/")[2]) if ROOTS.match(one) else one)
-    return own, np.where(module == "", scopes, module)
+        path = other.filled(path)
+    scopes = path.mapped(lambda one: lasting(one.rpartition("/")[0]) if ROOTS.match(one) else "")
+    own = names.mapped(lambda one: lasting(one.rpartition("/")[2]) if ROOTS.match(one) else one)
+    return own, module.filled(scopes)
 
 
-def _module_paths(trace: Trace) -> NDArray[Any]:
+def _module_paths(trace: Trace) -> Texts:
     """Per event row of a device the path of the modules, or ranges of the user, around the call
     that launched it: outermost first, "" if none."""
-    found = np.full(len(trace.events), "", object)
     nest, calls = Nest.of(trace, _ranges(trace)), launches(trace)
     if not len(nest.rows):
-        return found
+        return Texts.same("", len(trace.events))
     at = nest.at(calls.thread, calls.time_ns)
     held = at >= 0
-    paths = _paths(trace, nest)
-    found[calls.device[held]] = paths[at[held]]
-    return found
+    paths = Texts.of(["", *_paths(trace, nest)])
+    code = np.zeros(len(trace.events), np.int32)
+    code[calls.device[held]] = paths.code[1 + at[held]]
+    return Texts(paths.values, code)
 
 
 def _ranges(trace: Trace) -> NDArray[np.intp]:
     """Calls of modules, and ranges of the user that are no operators."""
     events, hints = trace.events, trace.hints
     lanes = np.array([track.heading in hints.range_lanes for track in trace.tracks], bool)
-    named = np.zeros(len(trace.strings), bool)
-    named[[i for i, name in enumerate(trace.strings) if name in set(hints.range_names)]] = True
-    operators = np.array(["::" in name for name in trace.strings], bool)
-    rows = lanes[events.track] | named[events.name]
-    rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
-    rows &= ~operators[events.name]
+    rows = lanes[events.track]
+    if hints.range_names:
+        rows |= named(trace, NameTest(frozenset(hints.range_names).__contains__))
+    if rows.any():
+        rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
+        rows &= ~named(trace, _OF_DISPATCHER)
     return distinct(np.concatenate((modules(trace), np.flatnonzero(rows))))
 
 
-def _paths(trace: Trace, nest: Nest) -> NDArray[Any]:
+def _paths(trace: Trace, nest: Nest) -> list[str]:
     """The path of every slice of a nest: names from the outermost to its own, level by level."""
     name = trace.events.name[nest.rows]
     short = {i: lasting(trace.strings[i]).removeprefix("nn.Module: ") for i in set(name.tolist())}
@@ -255,4 +257,4 @@ def _paths(trace: Trace, nest: Nest) -> NDArray[Any]:
             break
         paths[now] = paths[nest.parent[now]] + "/" + own[now]
         ready, todo = ready | now, todo & ~now
-    return np.array([path[-_LONGEST_NAME:] for path in paths.tolist()], object)
+    return [path[-_LONGEST_NAME:] for path in paths.tolist()]

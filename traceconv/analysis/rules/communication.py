@@ -32,8 +32,8 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables.definition import RANK
-from traceconv.analysis.tables.fields import fields, fitting, floats, named, numbers, whole
-from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.fields import fields, floats, named, numbers
+from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Kind, OpClass, Trace
@@ -109,15 +109,15 @@ def _packages(trace: Trace) -> Known | None:
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     size, link = fields(trace, rows, "size(Byte)", "link type")
-    n_bytes = whole(size)
-    moved = (n_bytes > 0) & (events.dur_ns[rows] > 0) & (link != "") & (link != "ON_CHIP")
+    n_bytes = size.whole()
+    moved = (n_bytes > 0) & (events.dur_ns[rows] > 0) & ~link.among("", "ON_CHIP")
     if not moved.any():
         return _told_packages(trace)
     link, n_bytes, time = link[moved], n_bytes[moved], events.dur_ns[rows[moved]]
-    groups = Groups.of(numbered(link), n_bytes)
+    groups = Groups.of(link.numbers(), n_bytes)
     return plain(
         {
-            "transport": link[groups.first],
+            "transport": link[groups.first].column(),
             "n_bytes": n_bytes[groups.first],
             "count": groups.size,
             "time_ns": groups.total(time),
@@ -250,15 +250,15 @@ def _repeats(trace: Trace) -> Known | None:
     (again,) = fields(trace, rows, "retry")
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     transport, link = fields(trace, tasks, "transport type", "link type")
-    rdma = fitting(transport, lambda said: "RDMA" in said.upper()) | fitting(link, _is_rdma)
-    told = _told_rdma(trace)
-    if not (again != "").any() and not rdma.any() and not len(told):
+    rdma = transport.fitting(lambda said: "RDMA" in said.upper()) | link.fitting(_is_rdma)
+    told, operations = _told_rdma(trace), int(again.known.sum())
+    if not operations and not rdma.any() and not len(told):
         return None
-    tasks, repeated = tasks[rdma], rows[again == "yes"]
+    tasks, repeated = tasks[rdma], rows[again.among("yes")]
     longest_rdma = max(int(events.dur_ns[tasks].max(initial=0)), int(told.max(initial=0)))
     return {
         "steps": max(len(measured(trace.steps)), 1),
-        "operations": int((again != "").sum()),
+        "operations": operations,
         "again": len(repeated),
         "again_ns": int(events.dur_ns[repeated].sum()),
         "transfers": len(tasks) or len(told),

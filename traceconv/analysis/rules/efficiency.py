@@ -25,12 +25,13 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
-from traceconv.analysis.tables.fields import fields, fitting, is_ascend, operator_columns
-from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 
@@ -80,6 +81,7 @@ _SCALED = "aten::_scaled_mm"
 _FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2),
             _SCALED: (0, 1)}  # fmt: skip
 """Operators that are a product of two matrices, and which of their inputs these are."""
+_PRODUCTS = NameTest(lambda name: name in _FACTORS)
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
@@ -215,8 +217,7 @@ _Look = Callable[[Trace, NDArray[np.intp]], tuple[NDArray[np.intp], I64, list[Sa
 def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
     """Kernels that operators of :data:`_FACTORS` launched, and the row of the operator."""
     call = launching(trace, rows)
-    wanted = [i for i, name in enumerate(trace.strings) if name in _FACTORS]
-    kept = (call >= 0) & np.isin(trace.events.name[np.maximum(call, 0)], wanted)
+    kept = (call >= 0) & named(trace, _PRODUCTS)[np.maximum(call, 0)]
     rows, call = rows[kept], call[kept]
     dims, types = fields(trace, call, "Input Dims", "Input type")
     names = [trace.strings[i] for i in trace.events.name[call].tolist()]
@@ -237,7 +238,7 @@ def _gpu_attention(
 def _ascend_products(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    rows = rows[fitting(operator_columns(trace, rows)["OP Type"], _PRODUCT.fullmatch)]
+    rows = rows[operator_columns(trace, rows)["OP Type"].fitting(_PRODUCT.fullmatch)]
     shapes, results, types, formats = fields(
         trace, rows, "Input Shapes", "Output Shapes", "Input Data Types", "Input Formats"
     )
@@ -352,18 +353,19 @@ def _odd_shapes(trace: Trace) -> Known | None:
     rows = kernels(trace, OpClass.COMPUTE)
     names = ("Input Shapes", "Output Shapes", "Input Data Types", "Input Formats", "Output Formats")
     columns = fields(trace, rows, *names) if len(rows) else []
-    if not columns or not ((columns[0] != "") & (columns[1] != "")).any():
+    told = columns[0].known & columns[1].known if columns else np.zeros(0, bool)
+    if not told.any():
         return None
     kinds = operator_columns(trace, rows)["OP Type"]
-    told = (columns[0] != "") & (columns[1] != "") & (kinds != "")
+    told &= kinds.known
     rows, columns = rows[told], [column[told] for column in (kinds, *columns)]
     length = trace.events.dur_ns[rows]
-    groups = Groups.of(*(numbered(column) for column in columns))
+    groups = Groups.of(*(column.numbers() for column in columns))
     operators: dict[tuple[str, ...], list[_Shape]] = {}
     for number, first in enumerate(groups.first.tolist()):
         if groups.size[number] < _CALLS:
             continue
-        kind, inputs, outputs, *how = (str(column[first]).strip(QUOTE) for column in columns)
+        kind, inputs, outputs, *how = (column.at(first).strip(QUOTE) for column in columns)
         mine = groups.order[groups.start[number] :][: groups.size[number]]
         text = f"{inputs} -> {outputs}"
         parts = _DIMENSIONS.split(text)

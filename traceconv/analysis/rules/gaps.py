@@ -38,6 +38,7 @@ from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
+from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
@@ -247,7 +248,7 @@ def _away(trace: Trace, steps: StepTable) -> _Away | None:
     idle = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
     (told,) = fields(trace, off, _ON)
     others = _in_their_place(trace, off, merged(*idle))
-    whole = bool((told != "").all())
+    whole = bool(told.known.all())
     if others is None and whole:
         others = away[:0], {}
     return _Away(off, away, idle, others, whole)
@@ -268,7 +269,7 @@ def _in_their_place(
     found: dict[int, int] = {}
     parts = []
     for cpu, own in lanes.items():
-        lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
+        lost = off[edges[0].among(cpu) | edges[1].among(cpu)]
         free = intersection(within, union(events.start_ns[lost], events.ends(lost)))
         runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
         spans = np.stack((events.start_ns[runs], events.ends(runs)), axis=1)
@@ -288,7 +289,7 @@ def _descheduled(trace: Trace) -> Known | None:
     off = known.rows
     spans = np.stack((events.start_ns[off], events.ends(off)), axis=1)
     shared = length_within(merged(*known.idle), spans)
-    moves = [column.astype(object) for column in fields(trace, off, "from CPU", "to CPU")]
+    moves = Texts.concat(fields(trace, off, "from CPU", "to CPU")).numbers().reshape(2, -1)
     within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
     others = {} if known.others is None else {"others_ns": _idle_within(known, known.others[0])}
     return {

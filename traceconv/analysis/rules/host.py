@@ -45,6 +45,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
@@ -54,29 +55,36 @@ from traceconv.passes.overlap import DeviceTime, device_times
 THEME = "host"
 MSPROF_ANALYZE = "msprof-analyze"
 
+
+def _called(names: str, flags: int = 0) -> NameTest:
+    pattern = lazy_regex(names, flags)
+    return NameTest(lambda name: pattern.fullmatch(name))
+
+
 _VERSION = r"(?:_v\d+|_ptsz|_ptds)*(?:\[.*)?"
 _WAITS = (
     r"(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
     r"|(?:AscendCL@)?aclrtSynchronize(?:Device|Stream|Event)(?:WithTimeout)?"
 )
-_ONLY_WAITS = lazy_regex(f"(?:{_WAITS}){_VERSION}")
-_SYNC = lazy_regex(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
-_ALLOCATION = lazy_regex(
+_ONLY_WAITS = _called(f"(?:{_WAITS}){_VERSION}")
+_SYNC = _called(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
+_ALLOCATION = _called(
     r"(?:(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)\w*"
     r"|cuMem(?:Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)\w*"
     r"|(?:AscendCL@)?acl(?:rt)?(?:Malloc|Free)\w*|rt(?:Malloc|Free)\w*)(?:\[.*)?"
 )
-_COMPILATION = lazy_regex(
+_COMPILATION = _called(
     r"(?:AscendCL@)?aclop(?:CompileAndExecute|Compile)\w*"
     r"|.*_compile\.compile_inner(?: \(dynamo_timed\))?"
     r"|(?:.*/)?torch/_dynamo/convert_frame\.py\(\d+\): (?:_compile|compile_inner)"
     r"|(?:.*/)?torch/_inductor/compile_fx\.py\(\d+\): compile_fx(?:_inner)?"
 )
-_COLLECTION = lazy_regex(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
-_BETWEEN = lazy_regex(
+_COLLECTION = _called(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
+_COPY = lazy_regex(
     r"(?i:Host[\W_]*(?:to|->)[\W_]*Device|Device[\W_]*(?:to|->)[\W_]*Host)"
     r"|(?<![A-Z])(?:H(?:2|to|To|TO|->)D|D(?:2|to|To|TO|->)H)(?![A-Za-z])"  # "MemcpyD2H"
 )
+_BETWEEN = NameTest(lambda name: _COPY.search(name[:200]))
 _PAGEABLE = lazy_regex("pageable", re.I)
 
 SHORT_NS = 10_000
@@ -89,12 +97,11 @@ BOUND_NS = 100_000
 # -- calls --------------------------------------------------------------------------------
 
 
-def _rows(trace: Trace, names: re.Pattern[str], *layers: Layer) -> NDArray[np.intp]:
+def _rows(trace: Trace, names: NameTest, *layers: Layer) -> NDArray[np.intp]:
     """Slices of these names on the threads that give the device work to do."""
-    events = trace.events
-    found = [i for i, name in enumerate(trace.strings) if names.fullmatch(name)]
-    rows = np.isin(events.name, found) & (events.kind == Kind.SLICE)
+    events, rows = trace.events, named(trace, names)
     if rows.any():
+        rows &= events.kind == Kind.SLICE
         rows &= trace.rows_of(*layers) & leading(trace)[events.track]
     return np.flatnonzero(rows)
 
@@ -103,9 +110,7 @@ def _marked(steps: StepTable) -> I64:
     return np.stack((steps.start_ns, steps.end_ns), axis=1)
 
 
-def _calls(
-    names: re.Pattern[str], *layers: Layer, recorded: bool = False, marked: bool = False
-) -> Any:
+def _calls(names: NameTest, *layers: Layer, recorded: bool = False, marked: bool = False) -> Any:
     """What is known of calls of these names: of each step how many begin in it and for how long
     any of them runs, ns.
 
@@ -315,11 +320,11 @@ def _copies(trace: Trace) -> Known | None:
         return None
     spans = steps.device_spans
     within, alone, some, works = union(spans[:, 0], spans[:, 1]), 0, False, False
-    between = np.array([bool(_BETWEEN.search(name[:200])) for name in trace.strings], bool)
+    between = named(trace, _BETWEEN)
     found = [np.zeros(0, np.intp)]
     for one in device_times(trace):
         some, works = some or len(one.copies) > 0, works or len(one.kernels) > 0
-        rows = one.copies[between[events.name[one.copies]]] if len(between) else one.copies
+        rows = one.copies[between[one.copies]]
         rows = rows[inside(events.start_ns[rows], within)]
         work = merged(one.computing, one.exposed)
         copying = subtraction(union(events.start_ns[rows], events.ends(rows)), work)

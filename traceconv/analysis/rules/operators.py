@@ -31,16 +31,17 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables.fields import (
     fields,
-    fitting,
     is_ascend,
-    of_each,
+    names_of,
     operator_columns,
 )
-from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import SHAPES, launching
+from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
@@ -62,6 +63,7 @@ _FULL = lazy_regex(
     r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*", re.DOTALL | re.I
 )
 """Names of kernels of cuBLAS, CUTLASS, cuDNN and Tensile that multiply without tensor cores."""
+_OF_FULL_PRECISION = NameTest(lambda name: _FULL.match(name[:500]))
 _FLOATS = lazy_regex(r"(?:FLOAT|DT_FLOAT|FP32)(?:;(?:FLOAT|DT_FLOAT|FP32|NULL|N/A|))*")
 _FEWEST = 20  # calls; a tail of fewer is none
 _TAIL = 1.5  # so many medians are long
@@ -80,11 +82,9 @@ def _conversions(trace: Trace) -> Known | None:
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows):
         return None
-    types = operator_columns(trace, rows)["OP Type"].copy()
-    unknown = np.flatnonzero(types == "")
-    types[unknown] = [trace.strings[i] for i in trace.events.name[rows[unknown]].tolist()]
-    kinds = of_each(types, _conversion)
-    found = kinds != ""
+    types = operator_columns(trace, rows)["OP Type"].filled(names_of(trace, rows))
+    kinds = types.mapped(_conversion)
+    found = kinds.known
     length = trace.events.dur_ns[rows]
     by_kind: Counter[str] = Counter()
     for kind, ns in zip(kinds[found].tolist(), length[found].tolist(), strict=True):
@@ -127,15 +127,15 @@ def _shapes(trace: Trace) -> Known | None:
         return None
     columns = operator_columns(trace, rows)
     kinds, shapes = columns["OP Type"], columns["Input Shapes"]
-    cube = fitting(kinds, _CUBE.fullmatch) & fitting(shapes, _bare)
+    cube = kinds.fitting(_CUBE.fullmatch) & shapes.fitting(_bare)
     if not cube.any():
         return None
     rows, kinds, shapes = rows[cube], kinds[cube], shapes[cube]
-    groups = Groups.of(numbered(kinds), numbered(shapes))
+    groups = Groups.of(kinds.numbers(), shapes.numbers())
     time = groups.total(trace.events.dur_ns[rows])
-    odd = ~fitting(shapes[groups.first], _aligned)
+    odd = ~shapes[groups.first].fitting(_aligned)
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
-    worst = [f"{kinds[i]} {shapes[i]}" for i in groups.first[order[:SLICES_KEPT]].tolist()]
+    worst = [f"{kinds.at(i)} {shapes.at(i)}" for i in groups.first[order[:SLICES_KEPT]].tolist()]
     return {
         "steps": max(len(measured(trace.steps)), 1),
         "cube_ns": int(time.sum()),
@@ -198,17 +198,17 @@ def _ai_cpu(trace: Trace) -> Known | None:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
     rows = rows[~fetches(trace)[rows]]
-    columns = operator_columns(trace, rows) if len(rows) else {}
-    cores = columns.get("Core Type", np.empty(0, object))
-    if not (cores != "").any():
+    columns = operator_columns(trace, rows)
+    cores = columns["Core Type"]
+    if not cores.known.any():
         return None
-    slow = fitting(cores, _AI_CPU.fullmatch)
-    kinds = of_each(columns["OP Type"], lambda kind: _VERSION.sub("", kind).lower())
-    elsewhere = {*_REPLACED, *kinds[~slow & (cores != "")].tolist()} - {""}
+    slow = cores.fitting(_AI_CPU.fullmatch)
+    kinds = columns["OP Type"].mapped(lambda kind: _VERSION.sub("", kind).lower())
+    elsewhere = {*_REPLACED, *kinds[~slow & cores.known].tolist()} - {""}
     (inputs,) = fields(trace, rows, "Input Data Types")
-    if slow.any() and not (kinds[slow] != "").any() and not (inputs[slow] != "").any():
+    if slow.any() and not (slow & (kinds.known | inputs.known)).any():
         return None  # of operators of unknown type nobody knows another form
-    found = slow & (fitting(inputs, _DOUBLE.search) | fitting(kinds, elsewhere.__contains__))
+    found = slow & (inputs.fitting(_DOUBLE.search) | kinds.fitting(elsewhere.__contains__))
     types = columns["OP Type"][found].tolist()
     by_type: Counter[str] = Counter()
     for kind, ns in zip(types, trace.events.dur_ns[rows[found]].tolist(), strict=True):
@@ -227,14 +227,13 @@ def _full_precision(trace: Trace) -> Known | None:
     if not len(rows) or trace.hints.partial_device:
         return None
     if not is_ascend(trace):
-        full = np.array([bool(_FULL.match(name[:500])) for name in trace.strings], bool)
-        return _time(trace, rows, full[trace.events.name[rows]])
-    cube = fitting(operator_columns(trace, rows)["OP Type"], _CUBE.fullmatch)
+        return _time(trace, rows, named(trace, _OF_FULL_PRECISION)[rows])
+    cube = operator_columns(trace, rows)["OP Type"].fitting(_CUBE.fullmatch)
     (types,) = fields(trace, rows[cube], "Input Data Types")
-    if not fitting(types, _bare).any():
+    if not types.fitting(_bare).any():
         return None
     found = np.zeros(len(rows), bool)
-    found[cube] = fitting(types, lambda one: _FLOATS.fullmatch(_bare(one).upper()))
+    found[cube] = types.fitting(lambda one: _FLOATS.fullmatch(_bare(one).upper()))
     return _time(trace, rows, found)
 
 
@@ -270,10 +269,11 @@ def _uneven(trace: Trace) -> Known | None:
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
     some = rows[np.isin(name, distinct(events.name[some]))]
     shapes = _input_shapes(trace, some)
-    if len(some) and not any(shapes.tolist()):
+    said = shapes.known
+    if len(some) and not said.any():
         return None
-    some, shapes = some[shapes != ""], shapes[shapes != ""]
-    groups = Groups.of(events.name[some].astype(np.int64), numbered(shapes))
+    some, shapes = some[said], shapes[said]
+    groups = Groups.of(events.name[some].astype(np.int64), shapes.numbers())
     length = events.dur_ns[some]
     beyond = _beyond(groups, length)
     sums = groups.total(beyond)
@@ -287,7 +287,7 @@ def _uneven(trace: Trace) -> Known | None:
         "tail_ns": int(sums[worst]),
         "all_tails_ns": int(sums.sum()),
         "operator": trace.strings[int(events.name[some[mine[0]]])][:200],
-        "shape": str(shapes[mine[0]])[:200],
+        "shape": shapes.at(mine[0])[:200],
         "calls": len(mine),
         "median_ns": round(float(median(length[mine]))),
         "longest_ns": int(length[mine].max()),
@@ -295,15 +295,13 @@ def _uneven(trace: Trace) -> Known | None:
     }
 
 
-def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """Shapes as text, "" where nothing says."""
-    if not len(rows):
-        return np.empty(0, object)
     if is_ascend(trace):
-        return of_each(operator_columns(trace, rows)["Input Shapes"], _bare)
+        return operator_columns(trace, rows)["Input Shapes"].mapped(_bare)
     call = launching(trace, rows)
     dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
-    return np.where(call >= 0, np.where(dims == "", other, dims), "")
+    return dims.filled(other).kept(call >= 0)
 
 
 def _beyond(groups: Groups, length: I64) -> I64:

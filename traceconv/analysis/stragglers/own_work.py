@@ -28,6 +28,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.attribution import occurrence
 from traceconv.passes.input_wait import fetches, input_spans
@@ -40,6 +41,7 @@ OWN = len(PARTS) - 1
 _COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)
 _PAUSES = 0.01  # of the time of steps: less between them does not matter
 _LONGEST = 200  # characters of a name that are looked at
+_OF_COLLECTION = NameTest(lambda name: len(name) <= _LONGEST and _COLLECTOR.search(name))
 
 
 class OwnWork(msgspec.Struct, frozen=True, eq=False):
@@ -185,14 +187,9 @@ def _windows(trace: Trace, known: CollectiveRecords) -> I32:
 
 def _collector_rows(trace: Trace) -> Mask:
     """Ranges of the host in which a garbage collector runs."""
-    events = trace.events
-    named = [
-        number
-        for number, name in enumerate(trace.strings)
-        if len(name) <= _LONGEST and _COLLECTOR.search(name)
-    ]
-    host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
-    found: Mask = host & np.isin(events.name, named)
+    found = named(trace, _OF_COLLECTION)
+    if found.any():
+        found &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
     return found
 
 

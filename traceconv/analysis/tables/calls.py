@@ -14,11 +14,11 @@ from traceconv.analysis.tables.definition import (
     Ranked,
     Table,
     stacked,
-    texts,
     timed,
 )
-from traceconv.analysis.tables.fields import fields, floats, named, numbers
-from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.fields import fields, floats, named, names_of, numbers
+from traceconv.analysis.tables.groups import Groups, share
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.model import Kind, Layer, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -38,13 +38,13 @@ def _api_facts(trace: Trace) -> Columns:
     first = rows[fine.first]
     (level,) = fields(trace, first, "level")
     shown = [trace.tracks[t].heading for t in events.track[first].tolist()]
-    level = np.where(level == "", texts(shown), level)
-    call = texts([trace.strings[i].rpartition("@")[2] for i in events.name[first].tolist()])
-    alike = Groups.of(numbered(level), numbered(call))
+    level = level.filled(Texts.of(shown))
+    call = names_of(trace, first).mapped(lambda name: name.rpartition("@")[2])
+    alike = Groups.of(level.numbers(), call.numbers())
     groups = Groups.of(fine.spread(alike.spread(np.arange(len(alike)))))
     return {
-        "Level": level[alike.first],
-        "API Name": call[alike.first],
+        "Level": level[alike.first].column(),
+        "API Name": call[alike.first].column(),
         **groups.measured(events.dur_ns[rows]),
     }
 

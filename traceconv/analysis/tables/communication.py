@@ -25,12 +25,20 @@ from traceconv.analysis.tables.definition import (
     timed,
     with_job,
 )
-from traceconv.analysis.tables.fields import fields, floats, named, numbers, rounded, whole
+from traceconv.analysis.tables.fields import (
+    fields,
+    floats,
+    named,
+    names_of,
+    numbers,
+    rounded,
+)
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -228,26 +236,23 @@ def _link_facts(trace: Trace) -> Columns:
     source, target, size, link = fields(
         trace, rows, "src rank", "dst rank", "size(Byte)", "link type"
     )
-    src, dst, n_bytes = (whole(text, ABSENT) for text in (source, target, size))
+    src, dst, n_bytes = (text.whole(ABSENT) for text in (source, target, size))
     between = (src != ABSENT) & (dst != ABSENT)  # others say nothing of who moves what
     if not between.any():
         return _told_links(trace)
-    rows, calls, src, dst, n_bytes, link = (
-        column[between] for column in (rows, calls, src, dst, n_bytes, link)
+    rows, calls, src, dst, n_bytes = (
+        column[between] for column in (rows, calls, src, dst, n_bytes)
     )
     dst = np.where(dst == _NOBODY, src, dst)
-    kinds = np.array([collective(name) for name in trace.strings] or [""], object)
-    kind = kinds[trace.events.name[calls]]
-    groups_of = texts([_group(trace, t) for t in trace.events.track[calls].tolist()])
-    link = texts([_LINKS.get(one, one) for one in link.tolist()])
-    groups = Groups.of(
-        numbered(groups_of), numbered(kind), src, dst,
-        numbered(link),
-    )  # fmt: skip
+    kind = names_of(trace, calls).mapped(collective)
+    tracks, code = factored(trace.events.track[calls])
+    groups_of = Texts([_group(trace, track) for track in tracks.tolist()], code)
+    link = link[between].mapped(lambda one: _LINKS.get(one, one))
+    groups = Groups.of(groups_of.numbers(), kind.numbers(), src, dst, link.numbers())
     first = groups.first
     return {
-        "Group": groups_of[first], "Operation": kind[first], "Source": src[first],
-        "Destination": dst[first], "Transport": link[first],
+        "Group": groups_of[first].column(), "Operation": kind[first].column(),
+        "Source": src[first], "Destination": dst[first], "Transport": link[first].column(),
         **groups.measured(trace.events.dur_ns[rows]),
         "Bytes": groups.total(np.maximum(n_bytes, 0)),
         "Unsized": groups.total((n_bytes == ABSENT).astype(np.int64)),

@@ -5,7 +5,7 @@ A column that a capture lacks is empty (text) or absent (numbers), so that table
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,33 +14,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, Mask, once_each
 from traceconv.core.json_text import NOT_JSON
-from traceconv.core.model import Args, Layer, Trace
+from traceconv.core.model import Args, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.protobuf_columns import codes
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 
 
-def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[NDArray[Any]]:
-    """One text column per key for the event ``rows``; "" where a row lacks it.
+def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[Texts]:
+    """One column per key for the event ``rows``; "" where a row lacks it.
 
     Numbers come as written, lists and objects as JSON without white space.
     """
+    wanted, first = frozenset(keys), int(rows[0]) if len(rows) else -1
+    if first >= 0 and wanted <= _TASK_KEYS and _layer(trace, first) is Layer.DEVICE:
+        place, columns = _of_tasks(trace)
+    elif first >= 0 and wanted <= _MESSAGE_KEYS and trace.events.op[first] == OpClass.COMM_TASK:
+        place, columns = _of_messages(trace)
+    else:
+        return _read(trace, rows, keys)
+    at = place[rows]
+    return [columns[key][at] for key in keys] if at.min() >= 0 else _read(trace, rows, keys)
+
+
+def _layer(trace: Trace, row: int) -> Layer:
+    layer: Layer = trace.tracks[int(trace.events.track[row])].layer
+    return layer
+
+
+def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
     ids, back = factored(trace.events.args[rows])
-    columns = [np.full(len(ids), "", object) for _ in keys]
+    columns = [_Column([""], np.zeros(len(ids), np.int32)) for _ in keys]
     left = _taken(trace.args, ids, keys, columns)
-    decoder, needles = _decoder(keys), [msgspec.json.encode(key) for key in keys]
+    decoder, needles = _decoder(tuple(keys)), [msgspec.json.encode(key) for key in keys]
     for i, raw in ((i, trace.args.raw(int(ids[i]))) for i in left.tolist()):
         found = _decoded(decoder, needles, raw)
         if found is not None:
             for member, column in zip(_MEMBERS, columns, strict=False):
-                column[i] = _text(getattr(found, member))
-    return [column[back.reshape(-1)] if len(ids) else column for column in columns]
+                column.put([i], [_text(getattr(found, member))], np.zeros(1, np.int32))
+    return [Texts(column.values, column.code[back]) for column in columns]
+
+
+class _Column(msgspec.Struct):
+    """Texts while they are found; the first is "", of rows that lack one."""
+
+    values: list[str]
+    code: I32
+
+    def put(self, rows: Any, texts: Iterable[str], code: I32) -> None:
+        self.code[rows] = code + np.int32(len(self.values))
+        self.values.extend(texts)
+
+
+@once_each
+def _of_tasks(trace: Trace) -> tuple[I32, dict[str, Texts]]:
+    """What arguments say of the device's tasks: where each event row is in the columns, -1 for
+    those of other layers. Asked by one rule and table after the other.
+    """
+    return _told(trace, trace.rows_of(Layer.DEVICE), _TASK_KEYS)
+
+
+@once_each
+def _of_messages(trace: Trace) -> tuple[I32, dict[str, Texts]]:
+    """As :func:`_of_tasks`, of the parts of collectives on their planes."""
+    return _told(trace, trace.events.op == OpClass.COMM_TASK, _MESSAGE_KEYS)
+
+
+def _told(trace: Trace, some: Mask, keys: Iterable[str]) -> tuple[I32, dict[str, Texts]]:
+    rows, keys = np.flatnonzero(some), sorted(keys)
+    place = np.full(len(trace.events), -1, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    return place, dict(zip(keys, _read(trace, rows, keys), strict=True))
 
 
 def _taken(
-    args: Args, ids: NDArray[Any], keys: Sequence[str], columns: list[NDArray[Any]]
+    args: Args, ids: NDArray[Any], keys: Sequence[str], columns: Sequence[_Column]
 ) -> NDArray[np.intp]:
     """Fill in what the C part can find, many at once; the rows it cannot."""
     members = native.members()
@@ -65,29 +115,18 @@ def _taken(
         left.append(there[own[~plain]])
         for place, length, column in zip(places, lengths, columns, strict=True):
             row = np.flatnonzero(plain & (length >= 0))
-            known = codes()
-            code = known.texts(data, place[row], length[row].astype(np.int64))
-            texts = np.array([*map(_said, known.entries(0)), ""], object)
-            column[there[own[row]]] = texts[np.frombuffer(code, np.int32)]
+            if len(row):
+                known = codes()
+                code = known.texts(data, place[row], length[row].astype(np.int64))
+                texts = map(_said, known.entries(0))
+                column.put(there[own[row]], texts, np.frombuffer(code, np.int32))
     return np.concatenate(left)
 
 
-def of_each(
-    texts: NDArray[Any], said: Callable[[str], Any], kind: type[np.generic] | type[object] = object
-) -> NDArray[Any]:
-    """What ``said`` of each text of a column is, asked once for each different one.
-
-    Args:
-        kind: of the column that is made.
-    """
-    values = texts.tolist()
-    known = {text: said(text) for text in dict.fromkeys(values)}
-    return np.fromiter(map(known.__getitem__, values), kind, len(values))
-
-
-def fitting(texts: NDArray[Any], fits: Callable[[str], object]) -> Mask:
-    """Which texts of a column a pattern, or another test, accepts."""
-    return of_each(texts, lambda text: bool(fits(text)), np.bool_)
+def names_of(trace: Trace, rows: NDArray[Any]) -> Texts:
+    """Names of event rows; "" of row -1."""
+    ids, code = factored(np.where(rows >= 0, trace.events.name[rows], -1))
+    return Texts([trace.strings[i] if i >= 0 else "" for i in ids.tolist()], code)
 
 
 def mentioned(trace: Trace, *keys: str) -> bool:
@@ -100,16 +139,7 @@ def _holds(blob: Any, needle: bytes) -> bool:
     return blob.find(needle) >= 0 if hasattr(blob, "find") else True
 
 
-def whole(texts: NDArray[Any], absent: int = 0) -> I64:
-    """The texts that are digits (with or without a sign) as int64; ``absent`` for the others."""
-    return of_each(texts, lambda text: int(text) if _is_whole(text) else absent, np.int64)
-
-
-def _is_whole(text: str) -> bool:
-    return len(text) < 19 and text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()
-
-
-_MEMBERS = tuple(f"f{number}" for number in range(8))
+_MEMBERS = tuple(f"f{number}" for number in range(16))
 _NOTHING = msgspec.Raw(b"")
 
 
@@ -151,14 +181,14 @@ def _said(raw: bytes) -> str:
 # -- the profiler's own tables -------------------------------------------------------------
 
 _LARGEST = 2.0**62
-_ARGUMENTS = {
-    "OP Type": "Op Type",
-    "Core Type": "Task Type",
-    "Core Type of the table": "Accelerator Core",
-    "Input Shapes": "Input Shapes",
-}
+_CORES = ("Accelerator Core", "Task Type")
 """The timeline's type of a task may be that of its queue entry, so the table's goes before."""
-_OF_TASKS = (*_ARGUMENTS.values(), "type", "fullname")
+_TASK_KEYS = frozenset(
+    ("Op Type", *_CORES, "type", "fullname", "op_full_name", "full_name", "Input Shapes",
+     "Output Shapes", "Input Data Types", "Input Formats", "Output Formats")
+)  # fmt: skip
+_MESSAGE_KEYS = frozenset(("src rank", "dst rank", "size(Byte)", "link type", "transport type"))
+"""What is asked of device tasks, and of parts of collectives, by more than one."""
 _TYPES_BY_NAME = {
     "framework_raw": ("full_kernel_name", "kernel_type"),
     "output_op_compute_time_detail": ("op_name", "op_type"),
@@ -214,41 +244,24 @@ def _column(side_table: SideTable, heading: str) -> NDArray[Any]:
     return empty
 
 
-def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, Texts]:
     """Operator type, core type and input shapes of device tasks; "" where nothing says.
 
     From their arguments, among which the profiler's table of kernels is where there is one
     (:mod:`traceconv.passes.kernel_args`); of MindSpore before 2.4, from those its timeline has and
     its tables, joined by full name.
     """
-    number, every = _of_tasks(trace)
-    at = number[rows]
-    if (at >= 0).all():
-        *columns, kind, full_name = [column[at] for column in every]
-    else:
-        *columns, kind, full_name = fields(trace, rows, *_OF_TASKS)
-    found = dict(zip(_ARGUMENTS, columns, strict=True))
-    core = found.pop("Core Type of the table")
-    found["Core Type"] = np.where(core == "", found["Core Type"], core)
-    if (full_name != "").any():
-        kind = np.where(full_name != "", kind, "")  # elsewhere "type" may be anything
-        for stated in (kind, _types_by_name(trace, full_name)):
-            found["OP Type"] = np.where(found["OP Type"] == "", stated, found["OP Type"])
-    return found
+    op_type, core, of_timeline, shapes, kind, full_name = fields(
+        trace, rows, "Op Type", *_CORES, "Input Shapes", "type", "fullname"
+    )
+    named_fully = full_name.known
+    if named_fully.any():
+        kind = kind.kept(named_fully)  # elsewhere "type" may be anything
+        op_type = op_type.filled(kind).filled(_types_by_name(trace, full_name))
+    return {"OP Type": op_type, "Core Type": core.filled(of_timeline), "Input Shapes": shapes}
 
 
-@once_each
-def _of_tasks(trace: Trace) -> tuple[I32, list[NDArray[Any]]]:
-    """What arguments say of the device's tasks: where each row's is in the columns, -1 for rows of
-    other layers. Asked by one rule and table after the other.
-    """
-    rows = np.flatnonzero(trace.rows_of(Layer.DEVICE))
-    number = np.full(len(trace.events), -1, np.int32)
-    number[rows] = np.arange(len(rows), dtype=np.int32)
-    return number, fields(trace, rows, *_OF_TASKS)
-
-
-def _types_by_name(trace: Trace, full_names: NDArray[Any]) -> NDArray[Any]:
+def _types_by_name(trace: Trace, full_names: Texts) -> Texts:
     """The type of each operator by its full name, or the last part of it, which is unique, too; ""
     where no table has it.
     """
@@ -258,6 +271,4 @@ def _types_by_name(trace: Trace, full_names: NDArray[Any]) -> NDArray[Any]:
         if table is not None and len(table):
             stated = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
             types = dict(stated) | types
-    return of_each(
-        full_names, lambda name: types.get(name) or types.get(name.rpartition("/")[2], "")
-    )
+    return full_names.mapped(lambda name: types.get(name) or types.get(name.rpartition("/")[2], ""))

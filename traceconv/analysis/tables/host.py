@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
-from traceconv.core.columns import I64, once_each
+from traceconv.core.columns import I8, I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct, in_lanes
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
 
 _THREAD = lazy_regex(r"Thread (-?\d{1,18})")
-_MODULE = lazy_regex(r"nn\.Module: ")
 _NO_OPERATOR = lazy_regex(
     r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
     re.DOTALL,
 )
 """Names of rows of the host layer that are Python's own calls, or queues, and no operators."""
+_OPERATORS = NameTest(lambda name: not _NO_OPERATOR.match(name))
+_MODULES = NameTest(lambda name: name.startswith("nn.Module: "))
 
 _PADDLE_TYPES = {"Operator": "operator", "Forward": "module"}
 
@@ -98,6 +102,11 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     opens = np.repeat([0, 1], n)
     longest = np.concatenate((np.zeros(n, np.int64), start - end))
     order = _borders_in_order(time, opens, longest)
+    part = native.intervals()
+    if part is not None:
+        top = np.empty(2 * n, np.int64)
+        part.nest(order, inside, np.empty(n, np.int64), top, parent)
+        return time[order], top
     which, opens = np.tile(np.arange(n), 2)[order], opens[order]
     depth = np.cumsum(2 * opens - 1)
     begun = np.flatnonzero(opens)
@@ -137,7 +146,7 @@ def threads(trace: Trace) -> I64:
 @once_each
 def operators(trace: Trace) -> NDArray[np.intp]:
     """Rows of framework operators: the host layer without step marks and Python's own calls."""
-    return _host_rows(trace, "operator", lambda name: not _NO_OPERATOR.match(name))
+    return _host_rows(trace, "operator", _OPERATORS)
 
 
 @once_each
@@ -152,7 +161,7 @@ def modules(trace: Trace) -> NDArray[np.intp]:
     Ranges of the host as the device saw them are no calls: projected ones, and on GPUs all others
     of the scope layer.
     """
-    rows = _host_rows(trace, "module", lambda name: bool(_MODULE.match(name)))
+    rows = _host_rows(trace, "module", _MODULES)
     if trace.hints.free_rule == "device":
         return rows
     scopes = np.array([t.layer is Layer.SCOPE and not is_projection(t) for t in trace.tracks], bool)
@@ -160,17 +169,14 @@ def modules(trace: Trace) -> NDArray[np.intp]:
     return np.concatenate((rows, np.flatnonzero(scopes)))
 
 
-def _host_rows(trace: Trace, kind: str, fits: Any) -> NDArray[np.intp]:
+def _host_rows(trace: Trace, kind: str, called: NameTest) -> NDArray[np.intp]:
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
     rows = np.flatnonzero(host)
     if trace.capture.reader == "paddle":
         mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == kind]
         return mine
-    kept = np.zeros(len(trace.strings), bool)
-    for name in distinct(events.name[rows]).tolist():
-        kept[name] = fits(trace.strings[name])
-    return rows[kept[events.name[rows]]]
+    return rows[named(trace, called)[rows]]
 
 
 def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -223,6 +229,7 @@ def launched_within(trace: Trace, nest: Nest) -> I64:
 _NUMBERED = lazy_regex(r"__\d+(?:_\d+)*\Z")
 
 
+@lru_cache(1 << 12)
 def collective(name: str) -> str:
     """The kind of a communication operation: its name without HCCL's running numbers."""
     return _NUMBERED.sub("", name)
@@ -230,13 +237,17 @@ def collective(name: str) -> str:
 
 def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
     """Device rows of these classes; COMM means whole collectives, on any layer."""
-    rows = _work(trace)
-    return rows[np.isin(trace.events.op[rows], np.array(classes, np.int8))]
+    rows, op = _work(trace)
+    wanted = np.zeros(len(op), bool)
+    for one in classes:
+        wanted |= op == one
+    return rows[wanted]
 
 
 @once_each
-def _work(trace: Trace) -> NDArray[np.intp]:
-    """Device rows, and collectives on any layer."""
+def _work(trace: Trace) -> tuple[NDArray[np.intp], I8]:
+    """Device rows, and collectives on any layer; and the class of each."""
     events = trace.events
     on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
-    return np.flatnonzero(on_device & (events.kind == Kind.SLICE))
+    rows = np.flatnonzero(on_device & (events.kind == Kind.SLICE))
+    return rows, events.op[rows]

@@ -22,7 +22,7 @@ from traceconv.analysis.tables.definition import (
     texts,
     timed,
 )
-from traceconv.analysis.tables.fields import fields, whole
+from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
 from traceconv.analysis.utilisation import measured, utilisation
@@ -76,7 +76,7 @@ def _copy_facts(trace: Trace) -> Columns:
     if not len(rows):
         return NOTHING
     groups = Groups.of(trace.events.name[rows])
-    size, big, moved = (whole(text) for text in fields(trace, rows, "bytes", "size", "size(Byte)"))
+    size, big, moved = (text.whole() for text in fields(trace, rows, "bytes", "size", "size(Byte)"))
     return {
         "Copy": _names(trace, trace.events.name[rows[groups.first]]),
         **groups.measured(trace.events.dur_ns[rows]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,12 @@ _NAMED = lazy_regex(
 """How frameworks and people call the phases of a step."""
 
 
+@lru_cache(1 << 12)
+def _phase_called(name: str) -> str:
+    match = _NAMED.fullmatch(name)
+    return str(match.lastgroup) if match else ""
+
+
 def _phase_facts(trace: Trace) -> Columns:
     """Steps, the outermost phases, and what the phases leave of the steps."""
     events = trace.events
@@ -113,8 +120,7 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
         names = trace.events.name[host]
         found = np.full(len(trace.strings), "", object)
         for name in distinct(names).tolist():
-            match = _NAMED.fullmatch(trace.strings[name])
-            found[name] = str(match.lastgroup) if match else ""
+            found[name] = _phase_called(trace.strings[name])
         phase = found[names]
     chosen = np.isin(phase, np.array(_PHASE_ORDER[1:-1], object))
     return host[chosen], phase[chosen]

@@ -28,6 +28,7 @@ from traceconv.analysis.tables.fields import (
     is_ascend,
     mentioned,
     named,
+    names_of,
     numbers,
     operator_columns,
 )
@@ -39,6 +40,7 @@ from traceconv.analysis.tables.host import (
     operator_nest,
     operators,
 )
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import OpClass, Trace
@@ -72,33 +74,25 @@ def _launching(trace: Trace) -> I64:
     return found
 
 
-def _names(trace: Trace, rows: I64) -> NDArray[Any]:
-    """Names of event rows; "" of row -1."""
-    ids = np.where(rows >= 0, trace.events.name[rows], -1)
-    return texts([trace.strings[i] if i >= 0 else "" for i in ids.tolist()])
-
-
-def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
     """Operator type and core type of compute rows of the device; "" where they are unknown."""
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
     (category,) = fields(trace, rows, "hlo_category")
-    launched = _names(trace, launching(trace, rows))
-    return np.where(launched == "", category, launched), _kinds(trace, rows)
+    return names_of(trace, launching(trace, rows)).filled(category), _kinds(trace, rows)
 
 
-def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+def _kinds(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """The kind of device of each row, as the title of its lane says ("TPU"); "" if it does not."""
     titles = [track.heading for track in trace.tracks]
-    kinds = texts([t.removesuffix(HARDWARE) if t.endswith(HARDWARE) else "" for t in titles])
-    return kinds[trace.events.track[rows]]
+    kinds = [t.removesuffix(HARDWARE) if t.endswith(HARDWARE) else "" for t in titles]
+    return Texts(kinds, trace.events.track[rows])
 
 
-def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: NDArray[Any]) -> Columns:
-    groups = Groups.of(*(numbered(k) if k.dtype == object else k
-                         for k in keys.values()))  # fmt: skip
-    named = {name.replace("_", " "): key[groups.first] for name, key in keys.items()}
+def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: Texts) -> Columns:
+    groups = Groups.of(*(key.numbers() for key in keys.values()))
+    named = {name.replace("_", " "): key[groups.first].column() for name, key in keys.items()}
     return {**named, **groups.measured(trace.events.dur_ns[rows])}
 
 
@@ -130,7 +124,7 @@ def _device_ops(trace: Trace) -> Columns:
     if not len(rows) or not is_ascend(trace):
         return NOTHING
     core = _typed(trace, rows)[1]
-    groups = Groups.of(trace.events.name[rows], numbered(core))
+    groups = Groups.of(trace.events.name[rows], core.numbers())
     facts = _named_ops(trace, rows, groups, core)
     return {**facts, "Self Time(ns)": facts["total"], "Device Time(ns)": facts["total"]}
 
@@ -141,19 +135,19 @@ def _host_ops(trace: Trace) -> Columns:
         return NOTHING
     groups = Groups.of(trace.events.name[nest.rows])
     return {
-        **_named_ops(trace, nest.rows, groups, texts([HOST] * len(nest.rows))),
+        **_named_ops(trace, nest.rows, groups, Texts.same(HOST, len(nest.rows))),
         "Self Time(ns)": groups.total(nest.self_ns(trace)),
         "Device Time(ns)": groups.known_total(launched_within(trace, nest)),
     }
 
 
 def _named_ops(
-    trace: Trace, rows: NDArray[np.intp], groups: Groups, core: NDArray[Any]
+    trace: Trace, rows: NDArray[np.intp], groups: Groups, core: Texts
 ) -> dict[str, NDArray[Any]]:
     names = trace.events.name[rows[groups.first]].tolist()
     return {
         "Operator": texts([trace.strings[i] for i in names]),
-        "Core Type": core[groups.first],
+        "Core Type": core[groups.first].column(),
         **groups.measured(trace.events.dur_ns[rows]),
     }
 
@@ -175,9 +169,8 @@ def _shape_facts(trace: Trace) -> Columns:
     else:
         rows = operators(trace)
         dims, other = fields(trace, rows, *SHAPES)
-        shapes = np.where(dims == "", other, dims)
-        kinds = texts([trace.strings[i] for i in trace.events.name[rows].tolist()])
-    known = shapes != ""
+        shapes, kinds = dims.filled(other), names_of(trace, rows)
+    known = shapes.known
     if not known.any():
         return _told_shapes(trace)
     rows = rows[known]
@@ -186,11 +179,12 @@ def _shape_facts(trace: Trace) -> Columns:
         step = np.where(step < 0, _step_at(trace, trace.events.start_ns[rows]), step)
     step = np.where(step < 0, ABSENT, step)
     dense = factored(step)[1]
-    groups = Groups.of(dense, numbered(kinds[known]),
-                       numbered(shapes[known]))  # fmt: skip
+    kinds, shapes = kinds[known], shapes[known]
+    groups = Groups.of(dense, kinds.numbers(), shapes.numbers())
     first = groups.first
     return {
-        "Step": step[first], "OP Type": kinds[known][first], "Input Shapes": shapes[known][first],
+        "Step": step[first], "OP Type": kinds[first].column(),
+        "Input Shapes": shapes[first].column(),
         **groups.measured(trace.events.dur_ns[rows]),
     }  # fmt: skip
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import NOTHING, RANK, texts
-from traceconv.analysis.tables.fields import named, numbers, whole
+from traceconv.analysis.tables.fields import named, numbers
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64, StepTable
 from traceconv.core.model import STEP_TABLE, UNKNOWN, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -71,7 +72,9 @@ def _rows(trace: Trace, table: SideTable) -> NDArray[np.intp]:
 
 
 def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
-    ranks = {RANK: whole(named(table, "Index")[rows])} if "Type" in table else {}
+    ranks = (
+        {RANK: Texts.of(named(table, "Index")[rows].tolist()).whole()} if "Type" in table else {}
+    )
     return {
         **ranks,
         "graph": np.full(len(rows), -1, np.int64),

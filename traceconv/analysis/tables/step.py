@@ -43,6 +43,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
+from traceconv.core.name_tests import NameTest, named
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
@@ -59,10 +60,9 @@ whole:
 """
 
 _COUNTED = (OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.NOT_OVERLAPPED, OpClass.FREE)
-_TORCH_RECEIVES = lazy_regex(r"hcom_receive")
-_MINDSPORE_TRANSFERS = lazy_regex(
-    r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|Receive-op|Send-op"
-)
+_TORCH_RECEIVES = NameTest(lambda name: name.startswith("hcom_receive"))
+_TRANSFER = lazy_regex(r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|Receive-op|Send-op")
+_MINDSPORE_TRANSFERS = NameTest(lambda name: _TRANSFER.match(name))
 
 
 def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
@@ -91,9 +91,8 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
     rows = trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
-    named = _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS
-    transfer = [i for i, name in enumerate(trace.strings) if named.match(name)]
-    transfers = _Begun.of(trace, rows & np.isin(trace.events.name, transfer), spans)
+    transferring = named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
+    transfers = _Begun.of(trace, rows & transferring, spans)
     exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
     bubble = transfers.sums()
     if torch:

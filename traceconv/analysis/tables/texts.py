@@ -1,0 +1,127 @@
+"""Columns of text of one rank: few different texts, on many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import I64, Mask
+from traceconv.core.ordering import factored
+
+_SPARE = 64  # texts that no row has may be kept, and those that more than half the rows have not
+
+
+class Texts:
+    """A column of text. What is asked of texts is asked once of each different one.
+
+    Attributes:
+        values: texts; one may occur twice, and some on no row.
+        code:   integers, one per row: which of ``values`` it is.
+    """
+
+    __slots__ = ("code", "values")
+
+    def __init__(self, values: Sequence[str], code: NDArray[Any]) -> None:
+        self.values, self.code = values, code
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Texts:
+        """The column with these texts."""
+        number: dict[str, int] = {}
+        code = [number.setdefault(text, len(number)) for text in texts]
+        return cls(list(number), np.array(code, np.int32))
+
+    @classmethod
+    def same(cls, text: str, rows: int) -> Texts:
+        """A column with one text on every row."""
+        return cls((text,), np.zeros(rows, np.int32))
+
+    @classmethod
+    def concat(cls, columns: Sequence[Texts]) -> Texts:
+        """All rows of ``columns``, in order."""
+        if not columns:
+            return cls.same("", 0)
+        values: list[str] = []
+        codes = []
+        for column in columns:
+            codes.append(column.code + len(values))
+            values.extend(column.values)
+        return cls(values, np.concatenate(codes))
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def __getitem__(self, rows: Any) -> Texts:
+        """The rows an index array, mask or slice names."""
+        values, code = self.values, self.code[rows]
+        if len(values) > 2 * len(code) + _SPARE:
+            used, code = factored(code)
+            values = [values[i] for i in used.tolist()]
+        return Texts(values, code)
+
+    def at(self, row: int) -> str:
+        """The text of one row."""
+        return self.values[int(self.code[row])]
+
+    def tolist(self) -> list[str]:
+        """The text of every row."""
+        return list(map(self.values.__getitem__, self.code.tolist()))
+
+    def column(self) -> NDArray[Any]:
+        """The text of every row, as tables have it."""
+        found: NDArray[Any] = np.array(self.values, object)[self.code]
+        return found
+
+    def fitting(self, fits: Callable[[str], object]) -> Mask:
+        """On which rows a pattern, or another test, accepts the text."""
+        found: Mask = np.array([bool(fits(text)) for text in self.values], bool)[self.code]
+        return found
+
+    def among(self, *texts: str) -> Mask:
+        """On which rows it is one of these."""
+        return self.fitting(texts.__contains__)
+
+    @property
+    def known(self) -> Mask:
+        """On which rows it is not empty."""
+        return self.fitting(bool)
+
+    def mapped(self, said: Callable[[str], str]) -> Texts:
+        """What ``said`` of the text of every row is, where that is text."""
+        return Texts(list(map(said, self.values)), self.code)
+
+    def filled(self, other: Texts) -> Texts:
+        """The text of ``other`` where there is none."""
+        known = self.known
+        if known.all():
+            return self
+        return self.where(known, other) if known.any() else other
+
+    def where(self, rows: Mask, other: Texts) -> Texts:
+        """The text of these rows; that of ``other`` on the others."""
+        code = np.where(rows, self.code, other.code + len(self.values))
+        return Texts([*self.values, *other.values], code)
+
+    def kept(self, rows: Mask, instead: str = "") -> Texts:
+        """The text of these rows; ``instead`` on the others."""
+        return self.where(rows, Texts.same(instead, len(self)))
+
+    def whole(self, absent: int = 0) -> I64:
+        """Digits, with or without a sign, as int64; ``absent`` where it is anything else."""
+        values = [int(text) if _is_whole(text) else absent for text in self.values]
+        found: I64 = np.array(values, np.int64)[self.code]
+        return found
+
+    def numbers(self) -> I64:
+        """A number per row, equal for equal texts, in the order of the texts."""
+        rank = {text: i for i, text in enumerate(sorted(set(self.values)))}
+        found: I64 = np.array([rank[text] for text in self.values], np.int64)[self.code]
+        return found
+
+
+def _is_whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return len(text) < 19 and digits.isascii() and digits.isdigit()

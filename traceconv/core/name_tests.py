@@ -1,0 +1,53 @@
+"""Which events have names of some kind, asked of each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traceconv.core.columns import Mask, looked_up
+
+if TYPE_CHECKING:
+    from traceconv.core.model import Trace
+
+
+class NameTest:
+    """A test of names. What it says of a name is kept: ranks of a job have most of them in common.
+
+    Args:
+        test: whose truth counts. It must always say the same of a name.
+    """
+
+    def __init__(self, test: Callable[[str], object]) -> None:
+        self._said = _Said(test)
+
+    def each(self, names: Iterable[str]) -> list[bool]:
+        """What it says of each."""
+        return list(map(self._said.__getitem__, names))
+
+
+def named(trace: Trace, test: NameTest) -> Mask:
+    """Mask of the event rows whose name passes a test."""
+    passing = test.each(trace.strings)
+    if True not in passing:
+        return np.zeros(len(trace.events), bool)
+    rows: Mask = looked_up(np.array(passing, bool), trace.events.name)
+    return rows
+
+
+class _Said(dict[str, bool]):
+    """What a test says, asked where it is not known; that of many short names is remembered."""
+
+    MOST, LONGEST = 4096, 200
+
+    def __init__(self, test: Callable[[str], object]) -> None:
+        super().__init__()
+        self._test = test
+
+    def __missing__(self, name: str) -> bool:
+        said = bool(self._test(name))
+        if len(self) < self.MOST and len(name) <= self.LONGEST:
+            self[name] = said
+        return said
