@@ -1,4 +1,4 @@
-"""Calls within calls: the compiled part and numpy say the same, and what it is for nested slices."""
+"""Calls within calls: both tiers say the same, and what it is for nested slices."""
 
 import os
 from unittest import mock

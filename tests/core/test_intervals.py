@@ -201,9 +201,10 @@ def test_columns_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="columns"):
         part.before(column, column, column, np.empty(3, np.int64), np.empty(4, np.int64))
     with pytest.raises(ValueError, match="columns"):
-        part.nest(column, column, *(np.empty(8, np.int64) for _ in range(3)))
-    for order in ([0, 1], [1, 1], [1, 2], [-1, 0]):  # one slice: its start is border 1
-        with pytest.raises(ValueError, match="order"):
-            part.nest(np.array(order), column[:1], *(np.empty(2, np.int64) for _ in range(3)))
+        part.nest(column, column, column, *(np.empty(7, np.int64) for _ in range(4)))
+    for start, end, number in ((5, 5, 0), (5, 4, 0), (5, 6, 1), (5, 6, -1)):
+        filled = [np.zeros(2, np.int64) for _ in range(3)] + [np.zeros(1, np.int64)]
+        with pytest.raises(ValueError, match="slice"):
+            part.nest(*(np.array([one]) for one in (start, end, number)), *filled)
     with pytest.raises(TypeError, match="needed"):
         part.before(column)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,7 +40,6 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
 from traceconv.core.job_shape import Placement
-from traceconv.core.named_numbers import NamedNumber
 from traceconv.core.ordering import in_lanes
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
@@ -127,14 +126,14 @@ TITLES: dict[Layer, str] = {
 """Heading of a layer on screen where its source has no name of its own for it."""
 
 
-class Kind(NamedNumber):
+class Kind(IntEnum):
     """Shape of an event row."""
 
     SLICE = 0
     INSTANT = 1
 
 
-class OpClass(NamedNumber):
+class OpClass(IntEnum):
     """What an event row does; the overlap analysis and the step trace are made from it."""
 
     OTHER = 0
@@ -159,7 +158,7 @@ class OpClass(NamedNumber):
     COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
 
 
-class StepSource(NamedNumber):
+class StepSource(IntEnum):
     """Where the borders of a step come from."""
 
     RECORDED = 0  # the source has a lane of steps
@@ -167,7 +166,7 @@ class StepSource(NamedNumber):
     WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
 
 
-class Covered(NamedNumber):
+class Covered(IntEnum):
     """What is known of the device work of a step."""
 
     NOT = 0  # nothing: its device work was not recorded
@@ -465,9 +464,8 @@ class Trace:
         """Which tracks have events or samples."""
         used = np.zeros(len(self.tracks), bool)
         for table in (self.events, self.counters):
-            track = table.track  # rows of a track follow each other: few differ from the next
-            used[track[:1]] = True
-            used[track[1:][track[1:] != track[:-1]]] = True
+            edges = np.arange(len(self.tracks) + 1, dtype=table.track.dtype)
+            used |= np.diff(np.searchsorted(table.track, edges)) > 0  # rows are by track
         return used
 
     def rows_of(self, *layers: Layer | str) -> Mask:
@@ -476,11 +474,12 @@ class Trace:
         Raises:
             ValueError: there is no such layer.
         """
-        selected = frozenset(map(Layer, layers))
-        of_track = np.array([t.layer in selected for t in self.tracks], bool)
-        if not len(of_track):
-            return np.zeros(len(self.events), bool)
-        rows: Mask = looked_up(of_track, self.events.track)
+        selected, track = frozenset(map(Layer, layers)), self.events.track
+        rows = np.zeros(len(track), bool)
+        of_track = np.array([False, *(t.layer in selected for t in self.tracks), False])
+        edges = np.flatnonzero(of_track[1:] != of_track[:-1]).astype(track.dtype)
+        for first, after in np.searchsorted(track, edges).reshape(-1, 2).tolist():
+            rows[first:after] = True  # rows are by track, tracks by layer: a few runs
         return rows
 
     def span(self) -> tuple[int, int] | None:

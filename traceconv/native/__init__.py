@@ -175,7 +175,7 @@ class Intervals(Protocol):
         """How much of a set is before each instant."""
         ...
 
-    def nest(self, order: Any, inside: Any, open: Any, top: Any, parent: Any, /) -> None:
+    def nest(self, start: Any, end: Any, inside: Any, open: Any, *filled: Any) -> None:
         """Slices within slices."""
         ...
 

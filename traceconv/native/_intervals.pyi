@@ -48,18 +48,21 @@ def before(start: _I64, end: _I64, time: _I64, sums: _I64, out: _I64, /) -> None
         ValueError: the columns differ in length, or are too short.
     """
 
-def nest(order: _I64, inside: _I64, open: _I64, top: _I64, parent: _I64, /) -> None:
-    """Fill ``top`` and ``parent``: the innermost slice of a thread from each border on, and the
-    one around each slice; -1 = none.
+def nest(
+    start: _I64, end: _I64, inside: _I64, open: _I64, time: _I64, top: _I64, parent: _I64, /
+) -> None:
+    """Fill ``time`` and ``top`` with the innermost slice of a thread from each border on, and
+    ``parent`` with the one around each slice; -1 = none.
 
     Args:
-        order:  borders by time, as numbers: the n ends of the slices, then the n starts.
-        inside: the numbers of these slices; those in ``parent`` and ``top`` are the same.
-        open:   scratch, with room for n.
-        top:    with room for ``2 * n``.
-        parent: of all slices, those of other threads, too.
+        start:  in order, of slices that begin together the longest first.
+        end:    in order; where one ends and another begins, the end comes first.
+        inside: the number of each slice, in the order of ``start``; ``parent`` and ``top`` are in
+            these numbers, and ``parent`` is of all slices, those of other threads, too.
+        open:   scratch, with room for all slices.
+        time, top: with room for two borders for each slice.
 
     Raises:
-        ValueError: the columns differ in length, are too short, or ``order`` is no order in which
-            every slice begins before it ends.
+        ValueError: the columns differ in length, or are too short, or more slices have ended than
+            begun.
     """

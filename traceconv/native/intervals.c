@@ -260,51 +260,54 @@ static PyObject *before(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssi
 /* -- slices within slices --------------------------------------------------------------------- */
 
 PyDoc_STRVAR(nest_doc,
-    "nest(order, inside, open, top, parent)\n\n"
-    "Which slice of a thread is innermost from each border on (`top`), and which is around each\n"
-    "(`parent`); -1 = none. Of n slices `inside` holds the numbers; borders are the n ends and\n"
-    "then the n starts, and `order` says which comes when. `open` has room for n.");
+    "nest(start, end, inside, open, time, top, parent)\n\n"
+    "Which slice of a thread is innermost from each border on (`time`, `top`), and which is around\n"
+    "each slice (`parent`); -1 = none. Starts come with the number of each slice (`inside`); ends are\n"
+    "in order by themselves, for only how many are open counts. `open` has room for all slices.");
 
 static int nested(const Column *c)
 {
-    const Column *order = &c[0], *inside = &c[1], *open = &c[2], *top = &c[3], *parent = &c[4];
-    Py_ssize_t n = inside->n, depth = 0;
+    const Column *start = &c[0], *end = &c[1], *inside = &c[2], *open = &c[3], *parent = &c[6];
+    Py_ssize_t n = start->n, depth = 0, begun = 0;
     int64_t innermost = -1;
     for (Py_ssize_t k = 0; k < 2 * n; k++) {
-        int64_t border = value(order, k);
-        if (border < 0 || border >= 2 * n) return 0;
-        if (border >= n) {
-            int64_t one = value(inside, border - n);
-            if (depth == n || one < 0 || one >= parent->n) return 0;
+        Py_ssize_t ended = k - begun;
+        int64_t time;
+        if (begun < n && value(start, begun) < value(end, ended)) {
+            int64_t one = value(inside, begun);
+            if (one < 0 || one >= parent->n) return 0;
             put(parent, one, innermost);
             put(open, depth++, one);
+            time = value(start, begun++);
             innermost = one;
         } else {
             if (!depth) return 0;
+            time = value(end, ended);
             innermost = --depth ? value(open, depth - 1) : -1;
         }
-        put(top, k, innermost);
+        put(&c[4], k, time);
+        put(&c[5], k, innermost);
     }
     return 1;
 }
 
 static PyObject *nest(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t given)
 {
-    Column c[5];
-    if (!columns(args, given, c, 5, 0x1c)) return released(c, 5, NULL);
-    Py_ssize_t n = c[1].n;
-    if (c[0].n / 2 != n || c[0].n % 2 || c[2].n < n || c[3].n / 2 < n)
-        return released(c, 5, too_short());
+    Column c[7];
+    if (!columns(args, given, c, 7, 0x78)) return released(c, 7, NULL);
+    Py_ssize_t n = c[0].n;
+    if (c[1].n != n || c[2].n != n || c[3].n < n || c[4].n / 2 < n || c[5].n / 2 < n)
+        return released(c, 7, too_short());
     int good;
     Py_BEGIN_ALLOW_THREADS
     good = nested(c);
     Py_END_ALLOW_THREADS
     if (!good) {
-        PyErr_SetString(PyExc_ValueError, "no order of borders");
-        return released(c, 5, NULL);
+        PyErr_SetString(PyExc_ValueError, "a slice without a place, or one that ends first");
+        return released(c, 7, NULL);
     }
     Py_INCREF(Py_None);
-    return released(c, 5, Py_None);
+    return released(c, 7, Py_None);
 }
 
 #define CALL(f) ((PyCFunction)(void (*)(void))(f))

@@ -268,7 +268,7 @@ def _launched_in(trace: Trace) -> I64:
     at = nest.at(calls.thread, calls.time_ns)
     while (inner := (at >= 0) & (nest.parent[at] >= 0)).any():
         at = np.where(inner, nest.parent[at], at)
-    kind = np.select([names == "Forward", names == "Backward"], [FORWARD, BACKWARD], -1)
+    kind = np.select([names.among("Forward"), names.among("Backward")], [FORWARD, BACKWARD], -1)
     of = kind[np.searchsorted(rows, nest.rows)]
     held = at >= 0
     found[calls.device[held]] = of[at[held]]

@@ -21,7 +21,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, named
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.ordering import combined_key, distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
 
@@ -172,8 +172,7 @@ class Sources(msgspec.Struct, frozen=True):
 def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Which of some operations are which of others, by start and end (shape (2, n)); of those that
     begin and end together, in their order."""
-    both = np.concatenate((some, others), axis=1)
-    key = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
+    key = combined_key(*np.concatenate((some, others), axis=1))
     places = []
     for one in (key[: some.shape[1]], key[some.shape[1] :]):
         order = np.argsort(one, kind="stable")

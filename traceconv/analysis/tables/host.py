@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I8, I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, named
-from traceconv.core.ordering import distinct, in_lanes
+from traceconv.core.ordering import ascending, distinct, in_lanes, order_in_time
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
@@ -98,42 +98,29 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     Fills ``parent``. At a border where one ends and another starts, the ending comes first.
     """
     n = len(start)
-    time = np.concatenate((end, start))
-    opens = np.repeat([0, 1], n)
-    longest = np.concatenate((np.zeros(n, np.int64), start - end))
-    order = _borders_in_order(time, opens, longest)
+    before, after = start[:-1], start[1:]
+    if ((after < before) | ((after == before) & (end[1:] > end[:-1]))).any():  # several tracks
+        order = order_in_time(start, end - start)
+        start, inside = start[order], inside[order]
+    end = ascending(end)
     part = native.intervals()
     if part is not None:
-        top = np.empty(2 * n, np.int64)
-        part.nest(order, inside, np.empty(n, np.int64), top, parent)
-        return time[order], top
-    which, opens = np.tile(np.arange(n), 2)[order], opens[order]
-    depth = np.cumsum(2 * opens - 1)
-    begun = np.flatnonzero(opens)
+        time, top = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+        part.nest(start, end, inside, np.empty(n, np.int64), time, top, parent)
+        return time, top
+    time = np.concatenate((end, start))
+    order = np.argsort(time, kind="stable")  # of both halves in order: soon done
+    opens = order >= n
+    depth = np.cumsum(np.where(opens, 1, -1))
     # the last slice that began at the depth of each border, by depth and then by time
     by_depth = in_lanes(depth)
-    begins = np.where(opens[by_depth] > 0, np.arange(2 * n), 0)
+    begins = np.where(opens[by_depth], np.arange(2 * n), 0)
     last = np.empty(2 * n, np.intp)
     last[by_depth] = by_depth[np.maximum.accumulate(begins)]
-    fits = (depth > 0) & (opens[last] > 0) & (depth[last] == depth)
-    top = np.where(fits, inside[which[last]], -1)
+    top = np.where(depth > 0, inside[order[last] - n], -1)
     outer = np.concatenate(([-1], top[:-1]))
-    parent[inside[which[begun]]] = outer[begun]
+    parent[inside] = outer[opens]
     return time[order], top
-
-
-def _borders_in_order(time: I64, opens: I64, longest: I64) -> NDArray[np.intp]:
-    """By time, endings before beginnings, the longest slice first."""
-    low = int(time.min(initial=0))
-    if int(time.max(initial=0)) - low >= 2**62:
-        return np.lexsort((longest, opens, time))
-    key = (time - low) * 2 + opens
-    order = np.argsort(key, kind="stable")  # of both halves in order, more or less: soon done
-    key, longest = key[order], longest[order]
-    tied = (key[1:] == key[:-1]) & (longest[1:] < longest[:-1])
-    if tied.any():  # begin at once, the shorter one first: rows of several tracks
-        order = order[np.lexsort((longest, key))]
-    return order
 
 
 def threads(trace: Trace) -> I64:
@@ -174,18 +161,16 @@ def _host_rows(trace: Trace, kind: str, called: NameTest) -> NDArray[np.intp]:
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
     rows = np.flatnonzero(host)
     if trace.capture.reader == "paddle":
-        mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == kind]
-        return mine
+        return rows[paddle_types(trace, rows).among(kind)]
     return rows[named(trace, called)[rows]]
 
 
-def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """What each host row of a Paddle trace is: "operator", "module", or the type as written."""
-    if not len(rows):
-        return np.empty(0, object)
     groups = Groups.of(trace.events.track[rows], trace.events.name[rows])
     (types,) = fields(trace, rows[groups.first], "type")
-    return groups.spread(np.array([_PADDLE_TYPES.get(t, t) for t in types.tolist()], object))
+    types = types.mapped(lambda one: _PADDLE_TYPES.get(one, one))
+    return Texts(types.values, groups.spread(types.code))
 
 
 class Launches(msgspec.Struct, frozen=True):

@@ -22,11 +22,12 @@ from traceconv.analysis.tables.definition import (
     texts,
     timed,
 )
+from traceconv.analysis.tables.fields import names_of
 from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.host import Nest, launched_within, modules, paddle_types
+from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -87,7 +88,7 @@ def _phase_facts(trace: Trace) -> Columns:
     start, length = events.start_ns[rows], events.dur_ns[rows]
     parts = [_phase("Step", events.dur_ns[steps], _of_steps(trace))]
     for name in _PHASE_ORDER[1:-1]:
-        mine = kind == name
+        mine = kind.among(name)
         if mine.any():
             alone = _outermost(start[mine], length[mine])
             device_ns = ABSENT if ABSENT in spent else int(spent[mine].sum())
@@ -110,19 +111,14 @@ def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
     return alone
 
 
-def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp], Texts]:
     """Which of these host rows are phases of a step, ascending, and which phases: "Dataloader",
     "Forward", "Backward" or "Optimization"."""
     if trace.capture.reader == "paddle":
-        types = paddle_types(trace, host)
-        phase = np.array([_PADDLE_PHASES.get(t, t) for t in types.tolist()], object)
+        phase = paddle_types(trace, host).mapped(lambda one: _PADDLE_PHASES.get(one, one))
     else:
-        names = trace.events.name[host]
-        found = np.full(len(trace.strings), "", object)
-        for name in distinct(names).tolist():
-            found[name] = _phase_called(trace.strings[name])
-        phase = found[names]
-    chosen = np.isin(phase, np.array(_PHASE_ORDER[1:-1], object))
+        phase = names_of(trace, host).mapped(_phase_called)
+    chosen = phase.among(*_PHASE_ORDER[1:-1])
     return host[chosen], phase[chosen]
 
 
