@@ -82,6 +82,12 @@ def looked_up(table: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
+def edges(track: I32, tracks: int) -> I64:
+    """Where the rows of each of so many tracks begin, and where the last end: they are by track."""
+    found: I64 = np.searchsorted(track, np.arange(tracks + 1, dtype=track.dtype))
+    return found
+
+
 class Strings:
     """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
 
@@ -237,9 +243,9 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
-        pick = _taker(rows)
-        taken = type(self)(**{n: pick(c) for n, c in self.columns().items()})
-        taken.names = self.names
+        taken, pick = object.__new__(type(self)), _taker(rows)
+        columns = {name: pick(getattr(self, name)) for name in self.COLUMNS}
+        vars(taken).update(columns, names=self.names)  # of the types they were
         return taken
 
     def reorder(self, rows: Any) -> None:

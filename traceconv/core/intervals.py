@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 I64: TypeAlias = "NDArray[np.int64]"
 
+_compiled = native.intervals()
+
 
 def none() -> I64:
     """No interval."""
@@ -31,10 +33,9 @@ def union(start: I64, end: I64) -> I64:
     Starts and ends are sorted apart: a gap begins at i exactly if the i-th smallest start is
     after the (i-1)-th smallest end, so they need not stay paired. Touching intervals are merged.
     """
-    part = native.intervals()
-    if part is not None:
+    if _compiled is not None:
         out = np.empty(2 * len(start), np.int64)
-        rows = part.union(start, end, out, np.empty_like(out))
+        rows = _compiled.union(start, end, out, np.empty_like(out))
         if rows >= 0:
             return _shortened(out, rows)
     filled = end > start
@@ -66,11 +67,10 @@ def difference(a: I64, b: I64) -> I64:
 
 
 def _of_two(a: I64, b: I64, *masks: int) -> I64:
-    part = native.intervals()
-    if part is not None:
+    if _compiled is not None:
         out = np.empty(2 * (len(a) + len(b)), np.int64)
         wanted = sum(1 << mask for mask in masks)
-        rows = part.combined(a[:, 0], a[:, 1], b[:, 0], b[:, 1], wanted, out)
+        rows = _compiled.combined(a[:, 0], a[:, 1], b[:, 0], b[:, 1], wanted, out)
         if rows >= 0:
             return _shortened(out, rows)
     return covered(breakdown(a, b), masks)
@@ -114,11 +114,10 @@ def length_before(a: I64, time: I64) -> I64:
     """How much of ``a`` is before each instant of ``time``, ns. Any shape, any order."""
     if not len(a):
         return np.zeros(np.shape(time), np.int64)
-    part = native.intervals()
-    if part is not None:
+    if _compiled is not None:
         out = np.empty(np.shape(time), np.int64)
         sums = np.empty(len(a), np.int64)
-        part.before(a[:, 0], a[:, 1], np.ravel(time), sums, out.reshape(-1))
+        _compiled.before(a[:, 0], a[:, 1], np.ravel(time), sums, out.reshape(-1))
         return out
     sums = np.concatenate(([0], np.cumsum(a[:, 1] - a[:, 0])))
     begun = np.searchsorted(a[:, 0], time, "right")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +35,7 @@ from traceconv.core.columns import (
     StepTable,
     Strings,
     Table,
+    edges,
     looked_up,
     natural_order,
 )
@@ -418,12 +420,8 @@ class Trace:
     def counts(self) -> dict[str, int]:
         """Rows by kind (:data:`KINDS`)."""
         instants = int(np.count_nonzero(self.events.kind == Kind.INSTANT))
-        return {
-            "slice": len(self.events) - instants,
-            "instant": instants,
-            "counter": len(self.counters),
-            "flow": len(self.flows),
-        }
+        sizes = (len(self.events) - instants, instants, len(self.counters), len(self.flows))
+        return dict(zip(KINDS, sizes, strict=True))
 
     def evolve(self, stage: str, **changes: Any) -> Trace:
         """A copy with ``changes``, the difference in rows booked under ``stage``.
@@ -464,8 +462,7 @@ class Trace:
         """Which tracks have events or samples."""
         used = np.zeros(len(self.tracks), bool)
         for table in (self.events, self.counters):
-            edges = np.arange(len(self.tracks) + 1, dtype=table.track.dtype)
-            used |= np.diff(np.searchsorted(table.track, edges)) > 0  # rows are by track
+            used |= np.diff(edges(table.track, len(self.tracks))) > 0
         return used
 
     def rows_of(self, *layers: Layer | str) -> Mask:
@@ -474,13 +471,18 @@ class Trace:
         Raises:
             ValueError: there is no such layer.
         """
-        selected, track = frozenset(map(Layer, layers)), self.events.track
-        rows = np.zeros(len(track), bool)
-        of_track = np.array([False, *(t.layer in selected for t in self.tracks), False])
-        edges = np.flatnonzero(of_track[1:] != of_track[:-1]).astype(track.dtype)
-        for first, after in np.searchsorted(track, edges).reshape(-1, 2).tolist():
-            rows[first:after] = True  # rows are by track, tracks by layer: a few runs
+        selected, rows = set(map(Layer, layers)), np.zeros(len(self.events), bool)
+        for layer, first, after in self._runs:
+            if layer in selected:
+                rows[first:after] = True
         return rows
+
+    @cached_property
+    def _runs(self) -> list[tuple[Layer, int, int]]:
+        """Layer, first row and the row after the last of each track that has events."""
+        at = edges(self.events.track, len(self.tracks)).tolist()
+        every = zip(self.tracks, at, at[1:], strict=False)
+        return [(track.layer, first, after) for track, first, after in every if first < after]
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""
@@ -515,9 +517,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
     order = sorted(range(len(every)), key=lambda i: every[i].order_key())
     number = np.empty(len(every), np.int32)
     number[order] = np.arange(len(every), dtype=np.int32)
-    # where the rows of each track begin, in either table
-    old = np.searchsorted(trace.events.track, np.arange(len(trace.tracks) + 1))
-    new = np.searchsorted(events.track, np.arange(len(tracks) + 1))
+    old, new = edges(trace.events.track, len(trace.tracks)), edges(events.track, len(tracks))
     size = np.concatenate((np.diff(old), np.diff(new)))
     blocks = _blocks(order, len(trace.tracks), old.tolist(), new.tolist())
     columns = {"track": np.repeat(np.arange(len(order), dtype=np.int32), size[order])}

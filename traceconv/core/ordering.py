@@ -93,6 +93,15 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
     return [*zip(*parts, strict=True)], which
 
 
+def among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are among some that are in order: as ``numpy.isin``, in a tenth of its time."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    at = np.searchsorted(ordered, values)
+    found: NDArray[np.bool_] = ordered[np.minimum(at, len(ordered) - 1)] == values
+    return found
+
+
 _RUNS = 16  # values in a run that ascends, on average: from there on runs are merged
 
 

@@ -362,7 +362,8 @@ class _Builder:
         """A number per row, equal where the columns of :data:`KEY` are."""
         columns = [label[key] for key in KEY]
         groups = Groups.of(*(column.numbers() for column in columns))
-        keys = zip(*(map(_valid, column[groups.first].tolist()) for column in columns), strict=True)
+        named = (column[groups.first].mapped(_valid).tolist() for column in columns)
+        keys = zip(*named, strict=True)
         own = [self.number.setdefault(key, len(self.number)) for key in keys]
         return groups.spread(np.array(own, np.int64))
 

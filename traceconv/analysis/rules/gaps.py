@@ -50,7 +50,7 @@ from traceconv.core.intervals import (
     union,
 )
 from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import among, distinct
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -102,7 +102,8 @@ def _late(trace: Trace) -> Known | None:
         return None
     ns = np.concatenate([np.zeros(0, np.int64), *lengths])
     shown = np.flatnonzero(events.op == OpClass.NOT_OVERLAPPED)
-    shown = shown[np.isin(events.ends(shown), np.concatenate([np.zeros(0, np.int64), *ends]))]
+    ended = np.sort(np.concatenate([np.zeros(0, np.int64), *ends]))
+    shown = shown[among(events.ends(shown), ended)]
     return {
         "steps": len(steps),
         "waits": len(ns),

@@ -46,7 +46,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.name_tests import NameTest, named
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import among, distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.passes.input_wait import input_spans, leading
@@ -276,14 +276,14 @@ def _small_kernels(trace: Trace) -> Known | None:
         rows = one.kernels[inside(events.start_ns[one.kernels], within)]
         lengths.append(events.dur_ns[rows])
         short = distinct(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
-        before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
+        before = gaps[among(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
         lost += total(before)
         ends.append(before[:, 1])
     kernels = np.concatenate(lengths)
     if not len(kernels):
         return None
     free = np.flatnonzero(events.op == OpClass.FREE)
-    shown = free[np.isin(events.ends(free), np.concatenate(ends))]
+    shown = free[among(events.ends(free), np.sort(np.concatenate(ends)))]
     return {
         "steps": len(steps),
         "kernels": len(kernels),

@@ -50,7 +50,10 @@ class Groups(msgspec.Struct, frozen=True):
     @property
     def size(self) -> I64:
         """Rows in each group."""
-        return np.diff(np.append(self.start, len(self.order))).astype(np.int64)
+        found = np.full(len(self.start), len(self.order), np.int64)
+        found[:-1] = self.start[1:]
+        found -= self.start
+        return found
 
     def spread(self, value: NDArray[Any]) -> NDArray[Any]:
         """The group's ``value`` for each of its rows."""
