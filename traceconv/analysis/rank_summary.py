@@ -8,6 +8,7 @@ summary is MessagePack: its version, then its fields; a column is its type, its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -166,6 +167,12 @@ def _packed(column: Any) -> Any:
     return {"type": little.dtype.str, "shape": little.shape, "bytes": little.tobytes()}
 
 
+@lru_cache
+def _declared(kind: Any) -> Any:
+    """The type of what is in a column that is declared with ``kind``."""
+    return get_args(get_args(kind)[1])[0]
+
+
 def _unpacked(kind: Any, packed: Any) -> NDArray[Any]:
     """The column that :func:`_packed` made; ``kind`` is the type its field is declared with."""
     if isinstance(packed, list):
@@ -173,7 +180,7 @@ def _unpacked(kind: Any, packed: Any) -> NDArray[Any]:
         texts[:] = [str(text) for text in packed]
         return texts
     dtype = np.dtype(packed["type"])
-    declared = get_args(get_args(kind)[1])[0]
+    declared = _declared(kind)
     if dtype.kind not in _KINDS or (declared is not Any and dtype != np.dtype(declared)):
         raise ValueError(f"a column of type {dtype}")
     column: NDArray[Any] = np.frombuffer(packed["bytes"], dtype).reshape(packed["shape"]).copy()

@@ -144,7 +144,7 @@ def diagnose(
     every.issues.extend(plan.issues)
     verdict = stragglers.judge(summaries, plan, groups)
     path = of_job(summaries, plan, groups, read)
-    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict, path)
+    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict, path, groups)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(
         judged.findings,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path import tables as path_tables
@@ -100,11 +100,13 @@ class Judged(msgspec.Struct, frozen=True):
         findings: of the rules.
         verdict:  which rank delays the others.
         path:     what bounds the steps.
+        groups:   of ranks, with the collectives that are the same.
     """
 
     findings: rules.Findings
     verdict: stragglers.Verdict
     path: walk.Path = walk.NOT_FOLLOWED
+    groups: tuple[Matched, ...] = ()
 
 
 def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Capture] = ()) -> Judged:
@@ -120,6 +122,7 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
         rules.judge(summaries, clocks=plan),
         stragglers.judge(summaries, plan, groups),
         walk.of_job(summaries, plan, groups, captures),
+        groups,
     )
 
 
@@ -177,7 +180,7 @@ def overview(
             **{key: section for key, section in drawn.items() if key != "queues"},
             "shape": sections.job_shape(shape, drawn["overlap"]),
             "stages": sections.stages(summaries, shape),
-            "heat": sections.heat(summaries, results["overlap"]),
+            "heat": sections.heat(summaries, judged.groups, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
             "critical_path": path_tables.section(judged.path),
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.critical_path.records import BUBBLE, PHASES
 from traceconv.analysis.rank_summary import RankSummary
@@ -286,7 +286,7 @@ STEPS_SHOWN = 200
 """Most columns of it; beyond, steps that follow each other share one likewise."""
 
 
-def heat(every: Sequence[RankSummary], overlap: Result) -> Section:
+def heat(every: Sequence[RankSummary], groups: Sequence[Matched], overlap: Result) -> Section:
     """How far each rank is behind in each step, ns.
 
     By collectives: the most that a rank came later than the others to one collective of the step
@@ -295,9 +295,9 @@ def heat(every: Sequence[RankSummary], overlap: Result) -> Section:
 
     Args:
         every:   the summaries of all ranks.
+        groups:  of them, with the collectives that are the same.
         overlap: the table of that name.
     """
-    groups = tuple(matched([one.collectives for one in every]))
     late = Waits({one.rank: one for one in every}, groups).lateness()
     what = "lateness"
     if not late:

@@ -181,11 +181,14 @@ def _said(raw: bytes) -> str:
 # -- the profiler's own tables -------------------------------------------------------------
 
 _LARGEST = 2.0**62
-_CORES = ("Accelerator Core", "Task Type")
-"""The timeline's type of a task may be that of its queue entry, so the table's goes before."""
+_DESCRIBING = (
+    "Op Type", "Accelerator Core", "Task Type", "Input Shapes", "type", "fullname",
+)  # fmt: skip
+"""The timeline's type of a task may be that of its queue entry, so the core in the table of kernels
+goes before."""
 _TASK_KEYS = frozenset(
-    ("Op Type", *_CORES, "type", "fullname", "op_full_name", "full_name", "Input Shapes",
-     "Output Shapes", "Input Data Types", "Input Formats", "Output Formats")
+    (*_DESCRIBING, "op_full_name", "full_name", "Output Shapes", "Input Data Types",
+     "Input Formats", "Output Formats")
 )  # fmt: skip
 _MESSAGE_KEYS = frozenset(("src rank", "dst rank", "size(Byte)", "link type", "transport type"))
 """What is asked of device tasks, and of parts of collectives, by more than one."""
@@ -251,9 +254,22 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, Texts]:
     (:mod:`traceconv.passes.kernel_args`); of MindSpore before 2.4, from those its timeline has and
     its tables, joined by full name.
     """
-    op_type, core, of_timeline, shapes, kind, full_name = fields(
-        trace, rows, "Op Type", *_CORES, "Input Shapes", "type", "fullname"
-    )
+    place, columns = _operators(trace)
+    at = place[rows]
+    if len(at) and at.min() < 0:
+        return _described(trace, fields(trace, rows, *_DESCRIBING))
+    return {name: column[at] for name, column in columns.items()}
+
+
+@once_each
+def _operators(trace: Trace) -> tuple[I32, dict[str, Texts]]:
+    """:func:`operator_columns` of all device tasks, and where each event row is in them."""
+    place, columns = _of_tasks(trace)
+    return place, _described(trace, [columns[key] for key in _DESCRIBING])
+
+
+def _described(trace: Trace, said: Sequence[Texts]) -> dict[str, Texts]:
+    op_type, core, of_timeline, shapes, kind, full_name = said
     named_fully = full_name.known
     if named_fully.any():
         kind = kind.kept(named_fully)  # elsewhere "type" may be anything
