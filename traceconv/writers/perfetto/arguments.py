@@ -24,7 +24,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import Any, Protocol
 
 import msgspec
@@ -158,8 +158,8 @@ class NativeCoder:
         left = iter(ids)
         for some in islice(left, None if count() == 1 else BLOCKS_IN_TURN):
             yield self.block(args, some)
-        if count() > 1:
-            yield from self._side_by_side(args, left)
+        for some in left:  # if there are any more: threads are loaded and started for them
+            yield from self._side_by_side(args, chain((some,), left))
 
     def _side_by_side(self, args: Args, left: Iterator[I32]) -> Iterator[Coded]:
         free = deque(self._coder.reader() for _ in range(count()))
