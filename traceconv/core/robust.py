@@ -7,6 +7,7 @@ among the values; a mean would follow them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -57,13 +58,22 @@ def quantile(values: ArrayLike, share: float) -> float:
     Args:
         values: one or more, none of them NaN.
     """
+    return quantiles(values, (share,))[0]
+
+
+def quantiles(values: ArrayLike, shares: Iterable[float]) -> list[float]:
+    """:func:`quantile` of several shares."""
     ordered = np.sort(np.asarray(values))
-    at = (len(ordered) - 1) * share
-    place = int(at)
-    part = at - place
-    low, high = ordered[place], ordered[min(place + 1, len(ordered) - 1)]
-    # from the nearer end, as numpy does: the last value is met exactly
-    return float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
+    found = []
+    for share in shares:
+        at = (len(ordered) - 1) * share
+        place = int(at)
+        part = at - place
+        low, high = ordered[place], ordered[min(place + 1, len(ordered) - 1)]
+        # from the nearer end, as numpy does: the last value is met exactly
+        middle = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+        found.append(float(middle))
+    return found
 
 
 def median_ns(values: I64) -> int:

@@ -177,6 +177,7 @@ def _slices_named(trace: Trace, names: NameTest) -> Mask:
     return found & (trace.events.kind == Kind.SLICE) if found.any() else found
 
 
+@once_each
 def leading(trace: Trace) -> NDArray[np.bool_]:
     """Per track, whether it is of a thread from which arrows lead to the device, or with marks of
     steps; all are where there are no arrows. A thread is what its tracks are called."""

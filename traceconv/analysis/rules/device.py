@@ -37,7 +37,7 @@ from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.robust import quantile
+from traceconv.core.robust import quantiles
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
 
@@ -220,7 +220,8 @@ def _launches(trace: Trace) -> Known | None:
     else:
         return None
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
-    percentiles = {f"p{p}_ns": round(quantile(late, p / 100)) for p in _PERCENTILES}
+    values = quantiles(late, [p / 100 for p in _PERCENTILES])
+    percentiles = {f"p{p}_ns": round(ns) for p, ns in zip(_PERCENTILES, values, strict=True)}
     whole = _overlap(trace)
     if whole is None:
         return None

@@ -79,8 +79,12 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
-    (category,) = fields(trace, rows, "hlo_category")
-    return names_of(trace, launching(trace, rows)).filled(category), _kinds(trace, rows)
+    launched = names_of(trace, launching(trace, rows))
+    loose = np.flatnonzero(~launched.known)
+    (category,) = fields(trace, rows[loose], "hlo_category")
+    code = launched.code + len(category.values)
+    code[loose] = category.code
+    return Texts([*category.values, *launched.values], code), _kinds(trace, rows)
 
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> Texts:
