@@ -37,6 +37,9 @@ def add(suite: Suite, folder: Path) -> None:
     bare = str(folder / "native-bare.pftrace")
     suite.add("native: convert, no arguments", PYTHON, "-m", "traceconv", "convert", one, "-q",
               "-f", "--args", "none", "-o", bare)  # fmt: skip
+    summary = ("merge", one, "-m", "summary", "--jobs", "1", "-q", "-f")
+    suite.add("native: summary and report", PYTHON, "-m", "traceconv", *summary,
+              "-o", str(folder / "told.pftrace"), *report)  # fmt: skip
     asked = folder / "one.sql"
     asked.write_text("select 1;")
     (empty := folder / "empty.json").write_text("[]")
@@ -86,6 +89,8 @@ def rows(suite: Suite) -> list[Row]:
             of("native: inspect", "packages alone")),
         Row("small merge with a report: time over without", 1.7, False,
             of("native: small merge and report", "native: small merge")),
+        Row("summary with a report: time over without", 2.2, False,
+            of("native: summary and report", "native: summary")),
         Row("viewer: time to import over the source JSON", 1.4, False, viewer("convert", "cpu")),
         Row("viewer: the same without arguments", 0.9, False, viewer("no arguments", "cpu")),
         Row("viewer: memory over the source JSON", 0.7, False, viewer("convert", "rss")),
