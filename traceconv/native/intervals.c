@@ -96,14 +96,13 @@ static Py_ssize_t merge_runs(const Span *from, Span *to, Py_ssize_t n)
 
 static Py_ssize_t united(const Column *start, const Column *end, Span *out, Span *other)
 {
-    Py_ssize_t n = 0, breaks = 0;
+    Py_ssize_t n = 0, breaks = 0, most = start->n > FEW ? start->n / RUN : start->n;
     for (Py_ssize_t i = 0; i < start->n; i++) {
         Span one = {value(start, i), value(end, i)};
         if (one.end <= one.start) continue;
-        breaks += n && one.start < out[n - 1].start;
+        if (n && one.start < out[n - 1].start && ++breaks > most) return -1;
         out[n++] = one;
     }
-    if (breaks && n > FEW && breaks > n / RUN) return -1;
     Span *from = out, *to = other;
     for (Py_ssize_t runs = breaks + 1; runs > 1; ) {
         runs = merge_runs(from, to, n);

@@ -59,6 +59,14 @@ def test_every_form_of_file(text):
     assert (rows(trace), issues(trace)) == (BOTH, {})
 
 
+@pytest.mark.parametrize("length", [*range(65_505, 65_525), 131_060, 131_072, 400_000])
+def test_long_keys_in_front_of_the_events(length):
+    """Wherever the pieces end in which a file is looked through: in a string, or beside it."""
+    told = b'{"a":"%b","b":[{"c":"[\\""}],"traceEvents":[%b,%b],"d":1}' % (b"x" * length, A, B)
+    trace = read(told)
+    assert (rows(trace), issues(trace)) == (BOTH, {})
+
+
 def test_mapped_file_keeps_arguments_in_place(tmp_path):
     """Arguments of a plain file are not copied."""
     path = tmp_path / "t.json"

@@ -16,6 +16,7 @@ KEPT_BYTES = 1 << 20
 """Longer values of other keys are not kept."""
 
 _HEAD_BYTES = 65536
+_PIECE_BYTES = 1 << 16  # looked at first: the list mostly begins in it
 _BEGIN = lazy_regex(rb'\[(?=\s*(?:[{\]]|\Z))|\{(?=\s*["}])')
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
 _OUTER = lazy_regex(rb'(?:[^"{}\[\],:]++|' + _STRING + rb")*+([{}\[\],:])", re.DOTALL)
@@ -65,12 +66,16 @@ class Keys:
         Returns:
             Whether there is one; if not, the object or the file has ended.
         """
+        size = _PIECE_BYTES
         while True:
-            used, found = self.feed(window.data[window.pos : window.end])
+            piece = window.data[window.pos : min(window.end, window.pos + size)]
+            used, found = self.feed(piece)
             window.pos += used
             if found is not None:
                 return found
-            if window.end - window.pos > MAX_RECORD_BYTES or not window.more():
+            if window.end - window.pos > len(piece) - used:
+                size *= 2  # there is more of it here
+            elif window.end - window.pos > MAX_RECORD_BYTES or not window.more():
                 return False
 
     def feed(self, text: bytes) -> tuple[int, bool | None]:
