@@ -232,6 +232,7 @@ class _PutOff(ModuleType):
                 self.__class__ = ModuleType  # type: ignore[assignment]
                 self.__path__ = spec.submodule_search_locations or []
                 spec.loader.exec_module(self)
+                gc.freeze()  # what is loaded stays: it need not be searched for cycles
         return getattr(self, name)
 
 

@@ -77,13 +77,9 @@ _CAPTURE = (
 )
 
 
-def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One of several."""
-    return lazy_regex("|".join(f"(?:{p})" for p in patterns))
-
-
-_CAPTURE_FILE, _DERIVED_FILE = _any(_CAPTURE), _any(_DERIVED)
-_PROF_FILES = _any(_IN_PROF), _any(_OUTPUT)
+_CAPTURE_FILES = tuple(map(lazy_regex, _CAPTURE))  # few are tried, and so compiled, mostly
+_DERIVED_FILE = lazy_regex("|".join(f"(?:{p})" for p in _DERIVED))
+_PROF_FILES = tuple(map(lazy_regex, (*_IN_PROF, *_OUTPUT)))
 
 
 def below(ordered: Sequence[str], folder: str) -> Sequence[str]:
@@ -160,7 +156,7 @@ def is_capture_folder(folder: str) -> bool:
 
 def is_capture_file(relative: str) -> bool:
     """Whether a file of a ``*_ascend_*`` folder is one of those its profilers write."""
-    return _CAPTURE_FILE.fullmatch(relative) is not None
+    return any(p.fullmatch(relative) for p in _CAPTURE_FILES)
 
 
 def is_framework_database(name: str) -> bool:
