@@ -86,16 +86,19 @@ class Bench:
                     print(f"{title:24}{jobs:>5}" + figures(taken, self.size(out)))
 
     def slope(self) -> None:
-        """What an event costs from 1 to 1024 ranks."""
-        print(f"\n{'ranks':>6}{'events':>9}{'us per event':>14}" + HEAD)
+        """What an event costs from 1 to 1024 ranks, and what a report takes beside."""
+        print(f"\n{'ranks':>6}{'events':>9}{'us per event':>14}{'with report':>13}" + HEAD)
         events = 2000
         most = self.captures("slope", 1024, events)
         every = sorted(most.iterdir())
         for count in (1, 8, 64, 256, 1024):
-            taken = self.merge(every[:count], "slope.pftrace", "-m", "detail", "--jobs", "1")
+            how = ("slope.pftrace", "-m", "detail", "--jobs", "1")
+            taken = self.merge(every[:count], *how)
+            told = self.merge(every[:count], *how, "--report", str(self.folder / "slope.html"))
             total = count * max(300, round(events * self.scale))
             cost = taken.cpu / total * 1e6
-            print(f"{count:6}{total:9}{cost:14.2f}" + figures(taken, self.size("slope.pftrace")))
+            line = f"{count:6}{total:9}{cost:14.2f}{told.cpu / taken.cpu:12.2f}x"
+            print(line + figures(taken, self.size("slope.pftrace")), flush=True)
 
     def limit(self) -> None:
         """One file of 4 GB with and without a limit on memory."""
