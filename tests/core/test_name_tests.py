@@ -4,7 +4,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer
-from traceconv.core.name_tests import NameTest, _Said, named
+from traceconv.core.name_tests import NameTest, _Said, rows_named
 
 
 def test_each_name_is_asked_once_as_long_as_it_is_remembered():
@@ -33,6 +33,6 @@ def test_rows_have_what_their_names_say():
     for start, name in enumerate(("one", "two", "one")):
         build.slice(track, start * 10, 5, name)
     trace = build.finish()
-    assert named(trace, NameTest(lambda name: name == "one")).tolist() == [True, False, True]
-    assert not named(trace, NameTest(lambda name: "never" in name)).any()
-    assert named(trace, NameTest(lambda name: name == "no name")).dtype == np.bool_
+    assert rows_named(trace, NameTest(lambda name: name == "one")).tolist() == [True, False, True]
+    assert not rows_named(trace, NameTest(lambda name: "never" in name)).any()
+    assert rows_named(trace, NameTest(lambda name: name == "no name")).dtype == np.bool_

@@ -28,7 +28,7 @@ class NameTest:
         return list(map(self._said.__getitem__, names))
 
 
-def named(trace: Trace, test: NameTest) -> Mask:
+def rows_named(trace: Trace, test: NameTest) -> Mask:
     """Mask of the event rows whose name passes a test."""
     passing = test.each(trace.strings)
     if True not in passing:

@@ -24,7 +24,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 
@@ -305,7 +305,7 @@ def _cut(covered: Mask, kernels: I64) -> Mask:
 
 def _launched(trace: Trace, steps: StepTable) -> Mask:
     """The steps that the host marked in which calls of a runtime give the device work to do."""
-    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & named(trace, _LAUNCHING))
+    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & rows_named(trace, _LAUNCHING))
     found = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
     return np.bincount(found[found >= 0], minlength=len(steps)) > 0
 

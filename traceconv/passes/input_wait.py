@@ -48,7 +48,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
@@ -173,7 +173,7 @@ def fetches(trace: Trace) -> Mask:
 
 
 def _slices_named(trace: Trace, names: NameTest) -> Mask:
-    found: Mask = named(trace, names)
+    found: Mask = rows_named(trace, names)
     return found & (trace.events.kind == Kind.SLICE) if found.any() else found
 
 

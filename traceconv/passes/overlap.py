@@ -58,7 +58,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.memory import give_back
@@ -396,7 +396,7 @@ def _works(trace: Trace) -> list[Work]:
 def _other_tasks(trace: Trace, on: Any) -> I64:
     events = trace.events
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
-    rows &= ~named(trace, _OUTSIDE)
+    rows &= ~rows_named(trace, _OUTSIDE)
     if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.ends(rows))

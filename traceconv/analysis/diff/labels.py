@@ -20,7 +20,7 @@ from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import combined_key, distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
@@ -236,10 +236,10 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
     lanes = np.array([track.heading in hints.range_lanes for track in trace.tracks], bool)
     rows = lanes[events.track]
     if hints.range_names:
-        rows |= named(trace, NameTest(frozenset(hints.range_names).__contains__))
+        rows |= rows_named(trace, NameTest(frozenset(hints.range_names).__contains__))
     if rows.any():
         rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
-        rows &= ~named(trace, _OF_DISPATCHER)
+        rows &= ~rows_named(trace, _OF_DISPATCHER)
     return distinct(np.concatenate((modules(trace), np.flatnonzero(rows))))
 
 

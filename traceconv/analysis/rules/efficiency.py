@@ -31,7 +31,7 @@ from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 
@@ -217,7 +217,7 @@ _Look = Callable[[Trace, NDArray[np.intp]], tuple[NDArray[np.intp], I64, list[Sa
 def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
     """Kernels that operators of :data:`_FACTORS` launched, and the row of the operator."""
     call = launching(trace, rows)
-    kept = (call >= 0) & named(trace, _PRODUCTS)[np.maximum(call, 0)]
+    kept = (call >= 0) & rows_named(trace, _PRODUCTS)[np.maximum(call, 0)]
     rows, call = rows[kept], call[kept]
     dims, types = fields(trace, call, "Input Dims", "Input type")
     names = [trace.strings[i] for i in trace.events.name[call].tolist()]

@@ -45,7 +45,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import among, distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
@@ -99,7 +99,7 @@ BOUND_NS = 100_000
 
 def _rows(trace: Trace, names: NameTest, *layers: Layer) -> NDArray[np.intp]:
     """Slices of these names on the threads that give the device work to do."""
-    events, rows = trace.events, named(trace, names)
+    events, rows = trace.events, rows_named(trace, names)
     if rows.any():
         rows &= events.kind == Kind.SLICE
         rows &= trace.rows_of(*layers) & leading(trace)[events.track]
@@ -320,7 +320,7 @@ def _copies(trace: Trace) -> Known | None:
         return None
     spans = steps.device_spans
     within, alone, some, works = union(spans[:, 0], spans[:, 1]), 0, False, False
-    between = named(trace, _BETWEEN)
+    between = rows_named(trace, _BETWEEN)
     found = [np.zeros(0, np.intp)]
     for one in device_times(trace):
         some, works = some or len(one.copies) > 0, works or len(one.kernels) > 0

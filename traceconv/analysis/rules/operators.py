@@ -41,8 +41,8 @@ from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
-from traceconv.core.name_tests import NameTest, named
-from traceconv.core.ordering import distinct
+from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.ordering import among, distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT
@@ -227,7 +227,7 @@ def _full_precision(trace: Trace) -> Known | None:
     if not len(rows) or trace.hints.partial_device:
         return None
     if not is_ascend(trace):
-        return _time(trace, rows, named(trace, _OF_FULL_PRECISION)[rows])
+        return _time(trace, rows, rows_named(trace, _OF_FULL_PRECISION)[rows])
     cube = operator_columns(trace, rows)["OP Type"].fitting(_CUBE.fullmatch)
     (types,) = fields(trace, rows[cube], "Input Data Types")
     if not types.fitting(_bare).any():
@@ -267,7 +267,7 @@ def _uneven(trace: Trace) -> Known | None:
     whole, steps = int(events.dur_ns[rows].sum()), max(len(measured(trace.steps)), 1)
     # shapes are looked up of those only that can have a tail: the others take most of the time
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
-    some = rows[np.isin(name, distinct(events.name[some]))]
+    some = rows[among(name, distinct(events.name[some]))]
     shapes = _input_shapes(trace, some)
     said = shapes.known
     if len(some) and not said.any():

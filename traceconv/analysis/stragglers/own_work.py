@@ -28,7 +28,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.attribution import occurrence
 from traceconv.passes.input_wait import fetches, input_spans
@@ -187,7 +187,7 @@ def _windows(trace: Trace, known: CollectiveRecords) -> I32:
 
 def _collector_rows(trace: Trace) -> Mask:
     """Ranges of the host in which a garbage collector runs."""
-    found = named(trace, _OF_COLLECTION)
+    found = rows_named(trace, _OF_COLLECTION)
     if found.any():
         found &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
     return found

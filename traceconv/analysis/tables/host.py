@@ -15,7 +15,7 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I8, I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import ascending, distinct, in_lanes, order_in_time
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
@@ -162,7 +162,7 @@ def _host_rows(trace: Trace, kind: str, called: NameTest) -> NDArray[np.intp]:
     rows = np.flatnonzero(host)
     if trace.capture.reader == "paddle":
         return rows[paddle_types(trace, rows).among(kind)]
-    return rows[named(trace, called)[rows]]
+    return rows[rows_named(trace, called)[rows]]
 
 
 def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> Texts:

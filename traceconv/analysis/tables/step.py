@@ -43,7 +43,7 @@ from traceconv.core.model import (
     StepTable,
     Trace,
 )
-from traceconv.core.name_tests import NameTest, named
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
@@ -91,7 +91,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
     rows = trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
-    transferring = named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
+    transferring = rows_named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
     transfers = _Begun.of(trace, rows & transferring, spans)
     exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
     bubble = transfers.sums()
