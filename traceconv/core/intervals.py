@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 I64: TypeAlias = "NDArray[np.int64]"
 
-_compiled = native.intervals()
+_compiled = native.intervals()  # once: to ask takes longer than a union of few
 
 
 def none() -> I64:
