@@ -24,22 +24,20 @@ def add(suite: Suite, folder: Path) -> None:
     """Add the jobs to ``suite``; after those whose outputs they read."""
     alone = {"OPENBLAS_NUM_THREADS": "1"}  # as commands of ours set it
     suite.add("packages alone", PYTHON, "-c", PACKAGES, env=alone)
+    one, converted = str(suite.one), str(folder / "native-convert.pftrace")
+    bare, told = str(folder / "native-bare.pftrace"), str(folder / "told.pftrace")
     merge = ("merge", str(SAMPLE), "-q", "-f", "-o", str(folder / "sample.pftrace"))
+    summary = ("merge", one, "-m", "summary", "--jobs", "1", "-q", "-f", "-o", told)
     report = ("--report", str(folder / "sample.html"))
     for what, command in {
         "small merge": merge,
         "small merge and report": (*merge, *report),
         "inspect": ("inspect", str(SAMPLE)),
+        "convert, no arguments": ("convert", one, "-q", "-f", "--args", "none", "-o", bare),
+        "summary and report": (*summary, *report),
     }.items():
         job = suite.add(f"native: {what}", PYTHON, "-m", "traceconv", *command)
         job.note = "" if native_built() else "the compiled kernels are not built"
-    one, converted = str(suite.one), str(folder / "native-convert.pftrace")
-    bare = str(folder / "native-bare.pftrace")
-    suite.add("native: convert, no arguments", PYTHON, "-m", "traceconv", "convert", one, "-q",
-              "-f", "--args", "none", "-o", bare)  # fmt: skip
-    summary = ("merge", one, "-m", "summary", "--jobs", "1", "-q", "-f")
-    suite.add("native: summary and report", PYTHON, "-m", "traceconv", *summary,
-              "-o", str(folder / "told.pftrace"), *report)  # fmt: skip
     asked = folder / "one.sql"
     asked.write_text("select 1;")
     (empty := folder / "empty.json").write_text("[]")

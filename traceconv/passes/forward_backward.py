@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import distinct, factored
 from traceconv.passes.steps import phase_rows
 
@@ -84,8 +85,7 @@ def _operators(trace: Trace, name: str) -> EventTable:
     """The rows of the operators of this name: of the device, and where it is in their arguments."""
     events = trace.events
     work = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
-    ids = [i for i, text in enumerate(trace.strings) if _is_named(text, name)]
-    named = work & np.isin(events.name, ids)
+    named = work & rows_named(trace, NameTest(lambda text: _is_named(text, name)))
     if not named.any():
         from traceconv.passes.scopes import FULL_NAME
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.intervals import union
 from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 
 TITLE = "{} (device projection)"
@@ -89,10 +90,10 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
     """Rows of the host slices that are ranges."""
     hints, events = trace.hints, trace.events
     names = {*hints.range_names, *hints.phase_names}
-    ids = [i for i, name in enumerate(trace.strings) if name in names or _MODULE.fullmatch(name)]
+    ranges = NameTest(lambda name: name in names or _MODULE.fullmatch(name))
     lanes = [t.layer is Layer.HOST and t.heading in hints.range_lanes for t in trace.tracks]
     on_lane = np.array(lanes, bool)[events.track]
-    rows = on_lane | (np.isin(events.name, ids) & trace.rows_of(Layer.HOST))
+    rows = on_lane | (rows_named(trace, ranges) & trace.rows_of(Layer.HOST))
     return np.flatnonzero(rows & (events.kind == Kind.SLICE))
 
 

@@ -150,7 +150,7 @@ class Sources(msgspec.Struct, frozen=True):
         """Collectives, by kind, group and size."""
         known, at = self.collectives, self.record[rows]
         some = at >= 0
-        kind, group, size = (
+        kind, group, size = (  # of those that are at -1, which are replaced below, the last
             np.append(column, 0)[at] for column in (known.kind, known.group, known.size)
         )
         names = self.names(rows).mapped(kind_of)

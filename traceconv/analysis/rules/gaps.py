@@ -86,9 +86,7 @@ def _late(trace: Trace) -> Known | None:
     for one in device_times(trace):
         some |= len(one.calls) > 0
         waits = _waits(trace, one, intersection(one.exposed, within))
-        called = np.zeros(len(events), bool)
-        called[one.kernels] = True
-        called = called[calls.device]
+        called = among(calls.device, one.kernels)
         start, time = events.start_ns[calls.device[called]], calls.time_ns[called]
         order = np.lexsort((time, start))  # of kernels that start together the first launched
         start, time = start[order], time[order]
