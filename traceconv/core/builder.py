@@ -105,9 +105,14 @@ class TraceBuilder:
         title: str = "",
         sort: int = 0,
         unit: str | None = None,
+        **identity: Any,
     ) -> int:
-        """The number of a track, new or known, for use in ``track=`` columns."""
-        return self.add_track(Track(Layer(layer), name, group, title, sort, unit))
+        """The number of a track, new or known, for use in ``track=`` columns.
+
+        Args:
+            identity: further fields of :class:`~traceconv.core.model.Track`: ``device=3``.
+        """
+        return self.add_track(Track(Layer(layer), name, group, title, sort, unit, **identity))
 
     def add_track(self, track: Track) -> int:
         """The number of ``track``, new or known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,13 @@ from traceconv.core.columns import (
     Table,
     edges,
     looked_up,
-    natural_order,
 )
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
 from traceconv.core.job_shape import Placement
 from traceconv.core.ordering import in_lanes
 from traceconv.core.side_tables import SideTable
+from traceconv.core.tracks import TITLES, Layer, Track, TrackKind
 from traceconv.io.sources import Source
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ __all__ = [
     "Table",
     "Trace",
     "Track",
+    "TrackKind",
     "arranged",
     "no_windows",
 ]
@@ -91,41 +92,6 @@ __all__ = [
 def no_windows() -> I64:
     """The windows of a trace that has none."""
     return np.empty((0, 2), np.int64)
-
-
-class Layer(StrEnum):
-    """What a viewer groups by. The order here is the order on screen."""
-
-    STEP = "step"
-    OVERLAP = "overlap"
-    HOST = "host"  # framework operators, Python
-    RUNTIME = "runtime"  # CANN, CUDA calls
-    SCOPE = "scope"  # module and name scopes
-    DEVICE = "device"  # hardware streams
-    COMM = "comm"  # HCCL, NCCL: groups and planes
-    COUNTER = "counter"
-    OTHER = "other"
-
-    @property
-    def order(self) -> int:
-        """Position on screen, 0 first."""
-        return _LAYER_ORDER[self]
-
-
-_LAYER_ORDER = {layer: i for i, layer in enumerate(Layer)}
-
-TITLES: dict[Layer, str] = {
-    Layer.STEP: "Step Trace",
-    Layer.OVERLAP: "Overlap Analysis",
-    Layer.HOST: "Host",
-    Layer.RUNTIME: "Runtime",
-    Layer.SCOPE: "Scope Layer",
-    Layer.DEVICE: "Hardware",
-    Layer.COMM: "Communication",
-    Layer.COUNTER: "Counters",
-    Layer.OTHER: "Other",
-}
-"""Heading of a layer on screen where its source has no name of its own for it."""
 
 
 class Kind(IntEnum):
@@ -185,56 +151,6 @@ EVERY_GRAPH = -2
 BACKWARDS = " (backwards)"
 """Ends the name of an arrow that is written against its direction: viewers of trace-event JSON
 draw arrows forward in time only, and the clocks of host and device may disagree."""
-
-
-class Track(msgspec.Struct, frozen=True):
-    """Identity of one row of the viewer. Writers number tracks; readers never invent pids.
-
-    Attributes:
-        layer: what it belongs to.
-        name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
-        group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
-        title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
-            "Python"); "" means that of :data:`TITLES`. Two titles in one layer are two rows.
-        sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
-        unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
-        lane:  0, or the number of the sub-lane that slices which would cross were moved to.
-    """
-
-    layer: Layer
-    name: str
-    group: str = ""
-    title: str = ""
-    sort: int = 0
-    unit: str | None = None
-    lane: int = 0
-
-    @property
-    def heading(self) -> str:
-        """The layer's name as shown on screen."""
-        return self.title or TITLES[self.layer]
-
-    @property
-    def is_counter(self) -> bool:
-        """Whether it has samples, not slices."""
-        return self.unit is not None
-
-    @property
-    def whole(self) -> Track:
-        """The track that a sub-lane is of."""
-        return msgspec.structs.replace(self, lane=0) if self.lane else self
-
-    def order_key(self) -> tuple[Any, ...]:
-        """Sorts tracks as they appear on screen; numbers in names count as numbers."""
-        return (
-            self.layer.order,
-            natural_order(self.heading),
-            natural_order(self.group),
-            self.sort,
-            natural_order(self.name),
-            self.lane,
-            self.unit or "",
-        )
 
 
 @dataclass(frozen=True)

@@ -11,5 +11,5 @@ REPORT = 1
 SHARD = 2
 """Of the folder that ``--shard`` writes and ``join`` reads."""
 
-RANK_FILE = 7
+RANK_FILE = 8
 """Of the columns of a rank in a file: between workers, and in shards."""

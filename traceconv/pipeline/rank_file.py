@@ -35,7 +35,6 @@ from traceconv.core.model import (
     EventTable,
     FlowTable,
     Hints,
-    Layer,
     Present,
     StepTable,
     Strings,
@@ -105,7 +104,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
     return {
         "version": VERSION,
         "capture": recorded(trace.capture),
-        "tracks": [msgspec.structs.astuple(track) for track in trace.tracks],
+        "tracks": msgspec.to_builtins(trace.tracks),
         "used": np.flatnonzero(trace.used).tolist(),
         "counts": trace.counts(),
         "span": trace.span(),
@@ -295,7 +294,7 @@ def _account(opened: _Opened) -> dict[str, Any]:
 
 
 def _tracks(opened: _Opened) -> tuple[Track, ...]:
-    return tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"])
+    return msgspec.convert(opened.described["tracks"], tuple[Track, ...])
 
 
 def _present(opened: _Opened) -> Present:
