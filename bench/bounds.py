@@ -85,8 +85,8 @@ def _nsight(path: Path, events: int) -> Path:
 
 def _hub(kind: str, name: str) -> Callable[[Path, int], Path]:
     def make(path: Path, events: int) -> Path:
-        words = ["generate", kind, str(path / name), "--events", str(events)]
-        measure.run([PYTHON, "-m", "bench.hub", *words])  # what it takes goes with it
+        words = [kind, str(path / name), "--events", str(events)]
+        measure.run([PYTHON, "-m", "bench.generate_hub", *words])  # what it takes goes with it
         return path / name
 
     return make

@@ -58,7 +58,6 @@ class Suite:
         self.crossing = folder / "crossing.json"
         run([PYTHON, "-m", "bench.crossing", str(self.crossing), "--events", str(events // 2)])
         self.jobs: dict[str, Job] = {}
-        self.micro: dict[str, tuple[float, float]] = {}
         self._peers()
         for tier, switch in TIERS.items():
             self._ours(tier, {"TRACECONV_NATIVE": switch})
@@ -120,11 +119,6 @@ class Suite:
         words = (*command, *map(str, outputs))
         self.jobs[name] = Job(name, lambda: words, env or {}, outputs)
         return self.jobs[name]
-
-    def measure_micro(self, rounds: int) -> None:
-        """The rows that compare functions, not commands."""
-        taken = run([PYTHON, "-m", "bench.micro", "1000000", str(rounds)])
-        self.micro = json.loads(taken.out)
 
     def stage(self, job: str, name: str) -> float | None:
         """Median seconds of one stage, of a job that prints its stages as JSON."""
@@ -205,19 +199,6 @@ class Suite:
                 lambda tier: ratio(self.size(f"{tier}: convert"),
                                    self.size(f"{tier}: convert to JSON"))),
         ]  # fmt: skip
-
-    def micro_rows(self) -> list[Row]:
-        """Interval algebra, the same in both tiers."""
-        targets = {
-            "union vs Python loop": 100.0,
-            "union vs stable argsort": 6.0,
-            "subtraction vs Python loop": 5.0,
-        }
-
-        def figure(name: str) -> Callable[[str], float | None]:
-            return lambda _: ratio(*self.micro[name])
-
-        return [Row(f"intervals: {n}", targets[n], True, figure(n)) for n in self.micro]
 
 
 def ratio(a: float | None, b: float | None) -> float | None:

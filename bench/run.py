@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import gpu, hub, measure, waiting
+from bench import measure, waiting
 from bench.rows import MB, PYTHON, TIERS, Row, Suite, inputs, native_built
 
 
@@ -43,15 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="traceconv-bench-", dir=given.dir) as folder:
         rehearse(Path(folder) / "rehearsal", given.only)
         suite = Suite(Path(folder), *inputs(Path(folder), given.events))
-        gpu.add(suite, Path(folder), given.events)
-        hub.add(suite, Path(folder), given.events)
         waiting.add(suite, Path(folder))
         jobs = chosen(suite, given.only)
         before = measure.control(PYTHON)
         measure.interleaved(jobs, given.rounds)
         control = (before, measure.control(PYTHON))
-        if not given.only:
-            suite.measure_micro(given.rounds)
         missed = show(suite, control)
         if given.json:
             given.json.write_text(json.dumps(document(suite, control, given), indent=1))
@@ -80,15 +76,13 @@ def rehearse(folder: Path, only: list[str]) -> None:
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     folder.mkdir()
     suite = Suite(folder, *inputs(folder, 1000))
-    gpu.add(suite, folder, 1000)
-    hub.add(suite, folder, 1000)
     waiting.add(suite, folder)
     measure.interleaved(chosen(suite, only), 1)
 
 
 def every(suite: Suite) -> list[Row]:
     """The rows that compare commands."""
-    return [*suite.rows(), *gpu.rows(suite), *hub.rows(suite), *waiting.rows(suite)]
+    return [*suite.rows(), *waiting.rows(suite)]
 
 
 def show(suite: Suite, control: tuple[float, float]) -> int:
@@ -110,10 +104,6 @@ def show(suite: Suite, control: tuple[float, float]) -> int:
         cells = [row.figure(tier) for tier in TIERS]
         missed += sum(value is not None and not row.holds(value) for value in cells)
         print(f"{row.title:50}{''.join(cell(row, v) for v in cells)}{bound(row):>10}")
-    for row in suite.micro_rows():
-        value = row.figure("")
-        missed += value is not None and not row.holds(value)
-        print(f"{row.title:50}{'':16}{cell(row, value)}{bound(row):>10}")
     return missed
 
 
@@ -155,7 +145,7 @@ def document(suite: Suite, control: tuple[float, float], given: argparse.Namespa
             "title": row.title, "target": row.target, "least": row.least,
             "measured": {tier: row.figure(tier) for tier in TIERS},
         }
-        for row in (*every(suite), *suite.micro_rows())
+        for row in every(suite)
     ]  # fmt: skip
     return {
         "machine": measure.machine(), "control": control, "events": suite.events,

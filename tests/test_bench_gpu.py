@@ -7,17 +7,9 @@ from collections import Counter
 import pytest
 
 import traceconv
-from bench import hub, naive_gpu
-from bench.generate_gpu import kineto, nsight
-from traceconv.validation import decode_perfetto, validate
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """A report of about 2000 events."""
-    path = tmp_path_factory.mktemp("report") / "r.sqlite"
-    assert nsight(path, 2000) == 2000
-    return path
+from bench import generate_hub
+from bench.generate_gpu import kineto
+from traceconv.validation import decode_perfetto
 
 
 def test_a_trace_of_pytorch_is_what_it_says(tmp_path):
@@ -49,51 +41,13 @@ def test_a_trace_of_pytorch_is_read_whole(tmp_path):
     assert Counter(seen.slices.category)["comm"] == 12
 
 
-def columns(rows):
-    return rows.name, rows.dur.tolist(), rows.track
-
-
-def test_the_plain_script_writes_what_convert_writes(report, tmp_path):
-    """Slices with equal names, times and numbers of arguments, and as many arrows."""
-    ours, theirs = tmp_path / "ours.pftrace", tmp_path / "theirs.pftrace"
-    traceconv.convert(str(report), str(ours))
-    theirs.write_bytes(naive_gpu.nsight(str(report)))
-    assert validate(theirs).ok
-    found = [decode_perfetto(path) for path in (ours, theirs)]
-    assert [len(seen.flows) for seen in found] == [500, 500]
-    assert [len(seen.slices) for seen in found] == [2000, 2000]
-    device = [
-        Counter(
-            (name.split(" ")[0], dur)
-            for name, dur, track in zip(*columns(s.slices), strict=True)
-            if "Stream" in track[-1]
-        )
-        for s in found
-    ]  # fmt: skip
-    assert device[0] == device[1]
-
-
-def test_both_readers_of_columns_are_told_apart_by_what_is_installed(tmp_path):
-    """Ours tells seconds and slices; the other one says how to get it."""
-    path = tmp_path / "a.pt.trace.json.gz"
-    kineto(path, 600)
-    assert naive_gpu.columns(str(path))["rows"] == 401
-    assert "pip install HolisticTraceAnalysis" in naive_gpu.HTA
-
-
 @pytest.mark.parametrize(
     ("kind", "ending", "count"), [("xplane", "xplane.pb", 1504), ("rocpd", "db", 1500)]
 )
-def test_plain_scripts_of_the_hub_write_the_same_slices(tmp_path, kind, ending, count):
-    """Names, lengths and arrows; nothing is lost on our side."""
-    made, theirs = tmp_path / f"made.{ending}", tmp_path / "theirs.pftrace"
-    assert hub.main(["generate", kind, str(made), "--events", "1500"]) == 0
-    assert hub.main([kind, str(made), str(theirs)]) == 0
+def test_captures_of_the_hub_are_read_whole(tmp_path, kind, ending, count):
+    """Every generated slice is written; nothing is lost."""
+    made = tmp_path / f"made.{ending}"
+    assert generate_hub.main([kind, str(made), "--events", "1500"]) == 0
     report = traceconv.convert(str(made), str(tmp_path / "ours.pftrace"))
     assert {issue.code for issue in report.issues} <= {"rank-assumed", "stamp-rounded"}
-    ours, plain = (decode_perfetto(path) for path in (tmp_path / "ours.pftrace", theirs))
-    assert len(ours.slices) == len(plain.slices) == count
-    assert sorted(ours.slices.dur.tolist()) == sorted(plain.slices.dur.tolist())
-    assert sorted(ours.slices.name) == sorted(plain.slices.name)
-    assert len(ours.flows) == len(plain.flows)
-    assert validate(theirs).ok
+    assert len(decode_perfetto(tmp_path / "ours.pftrace").slices) == count

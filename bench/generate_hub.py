@@ -1,14 +1,10 @@
-"""XLA's and ROCm's captures in the suite: inputs, the plain scripts they are compared with, rows.
+"""Generate captures of XLA and of ROCm: an XSpace, and a database of rocprofv3.
 
-    python -m bench.hub generate xplane|rocpd OUT --events 250000
-    python -m bench.hub xplane IN.xplane.pb OUT      protobuf's classes, TraceProtoBuilder
-    python -m bench.hub rocpd IN.db OUT              sqlite3, fetchall, TraceProtoBuilder
+    python -m bench.generate_hub xplane|rocpd OUT --events 250000
 
-Nothing in the inputs was ever measured; their groups are those of :mod:`bench.generate_gpu`, with
-shorter ranges of the host, so that these nest. Of a
-group, the XSpace has an operation of a TPU's core and the call of the host that launched it, the
-database two ranges of the host and a kernel or a copy. The scripts write every slice with its
-arguments, and of the database an arrow per launch; they show no steps and no overlap.
+Nothing in them was ever measured. The groups of events are those of :mod:`bench.generate_gpu`, with
+shorter host ranges, so that these nest. Per group, the XSpace has an operation of a TPU core and
+the host call that launched it; the database has two host ranges and a kernel or a copy.
 """
 
 from __future__ import annotations
@@ -16,73 +12,23 @@ from __future__ import annotations
 import argparse
 import sqlite3
 import sys
-from collections import defaultdict
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bench.generate_gpu import BASE_NS, KERNELS, OPS, PID, STEP_GROUPS, groups
-from bench.measure import run
-from bench.naive import Tracks, add_argument, add_event
-from bench.rows import PYTHON, TIERS, Row, Suite, native_built, ratio
-
-SHARE = 4
-"""The captures have one event for so many of the large one."""
-
-EVENTS = {"xplane": 2, "rocpd": 3}
-"""Slices of a group."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="bench.hub")
-    parser.add_argument("what", choices=("generate", "xplane", "rocpd"))
-    parser.add_argument("paths", nargs=2)
+    parser = argparse.ArgumentParser(prog="bench.generate_hub")
+    parser.add_argument("kind", choices=("xplane", "rocpd"))
+    parser.add_argument("path", type=Path)
     parser.add_argument("--events", type=int, default=250_000)
     given = parser.parse_args(argv)
-    first, second = given.paths
-    if given.what == "generate":
-        count = max(1, given.events // EVENTS[first])
-        {"xplane": generate_xplane, "rocpd": generate_rocpd}[first](Path(second), count)
-    else:
-        peer = {"xplane": xplane, "rocpd": rocpd}[given.what]
-        Path(second).write_bytes(peer(first))
+    generate, per_group = {"xplane": (generate_xplane, 2), "rocpd": (generate_rocpd, 3)}[given.kind]
+    generate(given.path, max(1, given.events // per_group))
     return 0
-
-
-def add(suite: Suite, folder: Path, events: int) -> None:
-    """Generate both captures, and add what reads them."""
-    for kind, ending in (("xplane", "xplane.pb"), ("rocpd", "db")):
-        path = folder / f"hub.{ending}"
-        words = ("generate", kind, str(path), "--events", str(events // SHARE))
-        run([PYTHON, "-m", "bench.hub", *words])
-        suite.add(
-            f"naive {kind}", PYTHON, "-m", "bench.hub", kind, str(path), out=f"{kind}.pftrace"
-        )
-        for tier, switch in TIERS.items():
-            convert = (PYTHON, "-m", "traceconv", "convert", str(path), "-q", "-o")
-            env = {"TRACECONV_NATIVE": switch}
-            job = suite.add(
-                f"{tier}: {kind} convert", *convert, out=f"{tier}-{kind}.pftrace", env=env
-            )
-            job.note = "" if tier != "native" or native_built() else "not built"
-
-
-def rows(suite: Suite) -> list[Row]:
-    """The rows of the table."""
-
-    def over(kind: str, of: str) -> Callable[[str], float | None]:
-        return lambda tier: ratio(
-            suite.of(f"naive {kind}", of), suite.of(f"{tier}: {kind} convert", of)
-        )
-
-    return [
-        Row("xplane convert: speed over protobuf script", 1.0, True, over("xplane", "cpu")),
-        Row("xplane convert: memory of script over ours", 2.0, True, over("xplane", "anonymous")),
-        Row("rocpd convert: speed over sqlite3 script", 1.5, True, over("rocpd", "cpu")),
-        Row("rocpd convert: memory of script over ours", 4.0, True, over("rocpd", "anonymous")),
-    ]
 
 
 # -- XLA --------------------------------------------------------------------------------------
@@ -204,57 +150,6 @@ def _step(core: _Plane, steps: Any, modules: Any, number: int, first: int, last:
         core.stats(event, {"group_id": number, "run_id": number})
 
 
-def xplane(path: str) -> bytes:
-    """The bytes of a Perfetto trace of a profile: lines as tracks, stats as arguments."""
-    from perfetto.trace_builder.proto_builder import (  # type: ignore[import-untyped]
-        TraceProtoBuilder,
-    )
-
-    space = message("XSpace").FromString(Path(path).read_bytes())
-    base = min(line.timestamp_ns for plane in space.planes for line in plane.lines)
-    trace = TraceProtoBuilder()
-    tracks = Tracks(trace, {})
-    for plane in space.planes:
-        kinds = {entry.key: entry.value for entry in plane.kinds}
-        keys = {entry.key: entry.value.name for entry in plane.keys}
-        for line in plane.lines:
-            found = []
-            for event in line.events:
-                start = line.timestamp_ns - base + event.offset_ps // 1000
-                kind = kinds[event.metadata_id]
-                stats = {
-                    keys[stat.metadata_id]: stat.str_value or stat.int64_value
-                    for stat in (*kind.stats, *event.stats)
-                }
-                name = kind.display_name or kind.name
-                found.append((start, start + event.duration_ps // 1000, name, stats, ()))
-            _add_slices(trace, tracks.add(plane.name, line.name), found)
-    written: bytes = trace.serialize()
-    return written
-
-
-Slice = tuple[int, int, str, dict[str, Any], Any]
-"""Start, end, name, arguments, numbers of arrows."""
-
-
-def _add_slices(trace: Any, track: int, found: list[Slice]) -> None:
-    """Begin and end packets of one lane, in the order in which they nest."""
-    found.sort(key=lambda one: (one[0], -one[1]))
-    ends: list[int] = []
-    for start, end, name, arguments, arrows in found:
-        while ends and ends[-1] <= start:
-            add_event(trace, track, ends.pop(), 2)
-        event = add_event(trace, track, start, 1)
-        event.name = name
-        event.flow_ids.extend(arrows)
-        for key, value in arguments.items():
-            if value is not None:
-                add_argument(event, key, value)
-        ends.append(end)
-    while ends:
-        add_event(trace, track, ends.pop(), 2)
-
-
 # -- ROCm -------------------------------------------------------------------------------------
 
 _GUID = "00000000-0000-7000-8000-000000000501"
@@ -348,60 +243,6 @@ def generate_rocpd(path: Path, count: int) -> None:
         database.executemany(f'INSERT INTO "{title}" ({names}) VALUES ({marks_})', rows[table])
     database.commit()
     database.close()
-
-
-def rocpd(path: str) -> bytes:
-    """The bytes of a Perfetto trace of a database's tables."""
-    from perfetto.trace_builder.proto_builder import TraceProtoBuilder
-
-    database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
-    database.row_factory = sqlite3.Row
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (title,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
-        name = title.removeprefix("rocpd_").removesuffix(f"_{_GUID.replace('-', '_')}")
-        found[name] = [dict(row) for row in database.execute(f'SELECT * FROM "{title}"').fetchall()]
-    database.close()
-    texts = {row["id"]: row["string"] for row in found["string"]}
-    symbols = {row["id"]: row["display_name"] for row in found["info_kernel_symbol"]}
-    events = {row["id"]: row for row in found["event"]}
-    calls = {events[row["event_id"]]["stack_id"]: row["id"] for row in found["region"]}
-    arrows: dict[int, list[int]] = defaultdict(list)
-    lanes: dict[tuple[str, str], list[Slice]] = defaultdict(list)
-    base = min(row["start"] for row in found["region"])
-    for table in ("kernel_dispatch", "memory_copy"):
-        for row in found[table]:
-            call = calls.get(events[row["event_id"]]["stack_id"])
-            own: list[int] = []
-            name = symbols[row["kernel_id"]] if "kernel_id" in row else texts[row["name_id"]]
-            number = len(arrows) + 1
-            if call is not None:
-                arrows[call].append(number)
-                own = [number]
-            lane = lanes["device", f"Stream {row['stream_id']}"]
-            lane.append((row["start"] - base, row["end"] - base, name, _arguments(row), own))
-    for row in found["region"]:
-        event = events[row["event_id"]]
-        name, arguments = texts[row["name_id"]], _arguments(row)
-        arguments["category"] = texts[event["category_id"]]
-        if '"message"' in event["extdata"]:
-            name = event["extdata"].split('"')[3]
-        lane = lanes["host", f"Thread {row['tid']}"]
-        lane.append(
-            (row["start"] - base, row["end"] - base, name, arguments, arrows.get(row["id"], ()))
-        )
-    trace = TraceProtoBuilder()
-    tracks = Tracks(trace, {})
-    for (group, name), slices in lanes.items():
-        _add_slices(trace, tracks.add(group, name), slices)
-    written: bytes = trace.serialize()
-    return written
-
-
-_SHOWN = ("dispatch_id", "queue_id", "workgroup_size_x", "grid_size_x", "size", "src_agent_id")
-
-
-def _arguments(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in _SHOWN if key in row}
 
 
 if __name__ == "__main__":
