@@ -28,11 +28,11 @@ from bench.measure import SAMPLE_SECONDS, anonymous
 MB = 1e6
 
 STAGES = (
-    ("find", "traceconv.pipeline.registry", "discover"),
-    ("read", "traceconv.pipeline.registry", "read_capture"),
+    ("find", "traceconv.find.registry", "discover"),
+    ("read", "traceconv.find.registry", "read_capture"),
     ("finish", "traceconv.core.builder:TraceBuilder", "finish"),
-    ("passes", "traceconv.pipeline.stages", "passed"),
-    ("spill", "traceconv.pipeline.stages", "spill"),
+    ("passes", "traceconv.run.stages", "passed"),
+    ("spill", "traceconv.run.stages", "spill"),
     ("limits", "traceconv.writers.size_limit", "plan"),
     ("write", "traceconv.writers.output", "write"),
 )

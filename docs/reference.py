@@ -21,7 +21,7 @@ from traceconv.cli.explain import meanings
 from traceconv.cli.formats import format_rows, markdown_tables, unverified
 from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import CODES
-from traceconv.pipeline import registry
+from traceconv.find import registry
 
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
 """A cross reference of a docstring, as Markdown makes it."""

@@ -34,7 +34,7 @@ from traceconv import TraceconvError
 from traceconv.core.model import Trace
 from traceconv.io import window
 from traceconv.io.threads import using
-from traceconv.pipeline.copying import READERS as COPIED
+from traceconv.merging.copying import READERS as COPIED
 from traceconv.readers.shared.trace_events import timeline
 from traceconv.writers import Document, output
 from traceconv.writers.perfetto import encoder

@@ -13,12 +13,12 @@ import numpy as np
 from traceconv import validation as checks
 from traceconv.core.errors import Issue, Issues, RankError, TraceconvError
 from traceconv.core.model import Trace
-from traceconv.core.ranks import resolve
+from traceconv.find import registry
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.passes import compose
-from traceconv.pipeline import registry
-from traceconv.pipeline.spill import InMemoryRank
-from traceconv.pipeline.stages import events, passed
+from traceconv.run.spill import InMemoryRank
+from traceconv.run.stages import events, passed
 from traceconv.writers import Document, Part, output
 
 Row = tuple[str, str, int, int, int]

@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.support.golden_cases import case_folder
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Capture
+from traceconv.find import registry
 from traceconv.io.sources import sources
-from traceconv.pipeline import registry
 
 ROOT = Path(__file__).parents[1]
 

@@ -23,9 +23,9 @@ from traceconv.cli import run
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import FileSource, sources
 from traceconv.io.streams import Bounded
-from traceconv.pipeline.executor import run_folder
 from traceconv.readers.shared import lines as _event_log_lines
 from traceconv.readers.shared.sqlite import database as _sqlite
+from traceconv.run.executor import run_folder
 
 EVENT = {"ph": "X", "name": "kernel", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
 

@@ -14,7 +14,7 @@ from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import BY, FILES, TABLES
 from traceconv.cli import file_kinds, run
 from traceconv.core.codes import CODES
-from traceconv.pipeline import registry
+from traceconv.find import registry
 from traceconv.validation.rules import RULES as FAULTS
 
 OPTIONS = sorted(

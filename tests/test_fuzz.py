@@ -15,7 +15,7 @@ from traceconv import convert
 from traceconv import validation as checks
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.core.ranks import resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import FileSource
 
 FLOORS = {

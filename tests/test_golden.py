@@ -86,7 +86,7 @@ def test_case_names_no_place_or_person(golden):
 
 def test_every_reader_has_a_good_and_a_broken_case():
     """What a reader does with bad input is as much part of it as what it does with good."""
-    from traceconv.pipeline import registry
+    from traceconv.find import registry
 
     own = [n for n, r in registry.readers().found.items() if r.__module__.startswith("traceconv.")]
     lacking = []

@@ -15,10 +15,14 @@ LEVELS = (
     {"cli"},
     {"traceconv"},
     {"api"},
-    {"pipeline"},
+    {"merging"},
+    {"run"},
+    {"find"},
     {"report"},
     {"analysis"},
-    {"readers", "passes", "alignment", "writers", "validation"},
+    {"validation"},
+    {"readers", "passes", "alignment", "writers"},
+    {"protobuf"},
     {"core"},
     {"io"},
     {"core.errors", "core.patterns", "core.version", "core.choices", "native", "_proto"},
@@ -38,21 +42,16 @@ OUTSIDERS = {
 }
 """Packages that only some rooms import."""
 
-LONGEST_FILE = 600
-
 
 @cache
 def modules():
-    """Every module of the package by its dotted name below it: (tree, lines)."""
+    """Every module of the package by its dotted name below it: its tree."""
     found = {}
     gc.disable()  # trees are no garbage: looking for some takes three times as long as parsing
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text()
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        found[name.removesuffix(".__init__").replace("__init__", "traceconv")] = (
-            ast.parse(text),
-            text.count("\n"),
-        )
+        found[name.removesuffix(".__init__").replace("__init__", "traceconv")] = ast.parse(text)
     gc.enable()
     return found
 
@@ -60,14 +59,14 @@ def modules():
 @cache
 def nodes():
     """Every module's nodes, by its name: they are gone through many times."""
-    return {name: list(ast.walk(tree)) for name, (tree, _) in modules().items()}
+    return {name: list(ast.walk(tree)) for name, tree in modules().items()}
 
 
 @cache
 def imports():
     """By module: (imported module, whether at its top level, line)."""
     found = {}
-    for name, (tree, _) in modules().items():
+    for name, tree in modules().items():
         top = {id(node) for node in tree.body}
         found[name] = [
             (target, id(node) in top, node.lineno)
@@ -186,7 +185,7 @@ def test_patterns_are_compiled_when_they_are_used():
     """A module that compiles one where it is loaded makes every command start later."""
     compiled = [
         f"{name}:{node.lineno}"
-        for name, (tree, _) in modules().items()
+        for name, tree in modules().items()
         for node in at_load(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile"
     ]
@@ -211,9 +210,4 @@ def test_no_error_is_swallowed_whole():
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     ]
-    assert broad == ["io.threads", *["pipeline.registry"] * 2]
-
-
-def test_files_stay_readable():
-    """No file grows beyond what holds one thing."""
-    assert {name: n for name, (_, n) in modules().items() if n > LONGEST_FILE} == {}
+    assert broad == [*["find.registry"] * 2, "io.threads"]

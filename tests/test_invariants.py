@@ -25,15 +25,15 @@ from traceconv.alignment.plan import shift
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Layer, OpClass, Trace
+from traceconv.find import registry
 from traceconv.io.sources import sources
 from traceconv.passes import compose
 from traceconv.passes.overlap import overlap
 from traceconv.passes.select import by_graph, by_layer, by_name, by_step, time_window
-from traceconv.pipeline import registry
-from traceconv.pipeline.spill import InMemoryRank
-from traceconv.pipeline.stages import events as read_events
-from traceconv.pipeline.stages import passed
 from traceconv.readers.shared.trace_events import timeline as _traceevents
+from traceconv.run.spill import InMemoryRank
+from traceconv.run.stages import events as read_events
+from traceconv.run.stages import passed
 from traceconv.writers import Document, Part, output
 
 SUFFIXES = (".pftrace", ".json", ".txt", ".json.gz")

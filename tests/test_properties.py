@@ -25,8 +25,8 @@ from traceconv.alignment import plan as align
 from traceconv.core.errors import Severity
 from traceconv.core.model import Covered
 from traceconv.io import window as _window
-from traceconv.pipeline import executor as _executor
 from traceconv.readers.shared.trace_events import timeline as _traceevents
+from traceconv.run import executor as _executor
 from traceconv.writers import output as _output
 from traceconv.writers.perfetto import arguments as _arguments
 from traceconv.writers.perfetto import encoder as _encoder

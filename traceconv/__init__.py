@@ -41,10 +41,10 @@ _HOMES = {
     "Diagnosis": "api.diagnose",
     "Difference": "api.diff",
     "Statistics": "analysis.tables.catalog",
-    "Report": "pipeline.report",
+    "Report": "merging.run_report",
     "Verdict": "validation",
-    "Selection": "pipeline.options",
-    "MergeOptions": "pipeline.options",
+    "Selection": "run.settings",
+    "MergeOptions": "run.settings",
     "SizeLimit": "writers.size_limit",
     "Capture": "core.model",
     "Layer": "core.model",
@@ -181,8 +181,8 @@ if TYPE_CHECKING:
     )
     from traceconv.core.model import Capture, Layer, Trace
     from traceconv.core.side_tables import SideTable
-    from traceconv.pipeline.options import MergeOptions, Selection
-    from traceconv.pipeline.report import Report
+    from traceconv.merging.run_report import Report
+    from traceconv.run.settings import MergeOptions, Selection
     from traceconv.validation import Verdict, validate
     from traceconv.writers.size_limit import SizeLimit
 

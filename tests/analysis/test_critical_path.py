@@ -32,7 +32,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes import compose
-from traceconv.pipeline.stages import passed
+from traceconv.run.stages import passed
 
 SLOW = Job(
     tp=2, dp=2, steps=6, stamps="monotonic", delays=(Delay((1,), 2e6),), jitter=5e3, layers=2,

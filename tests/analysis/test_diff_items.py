@@ -19,7 +19,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass
 from traceconv.io.sources import RecordedSource
 from traceconv.passes import compose
-from traceconv.pipeline.stages import passed
+from traceconv.run.stages import passed
 
 BASE = 1_740_816_000_000_000_000
 LENGTH, STEPS = 60, 3

@@ -10,10 +10,10 @@ from traceconv.analysis.tables.catalog import FILES, TABLES, tables
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
-from traceconv.core.table_kinds import KINDS
 from traceconv.io.sources import FileSource
 from traceconv.readers.ascend.tables import names as ascend_tables
 from traceconv.readers.paddle import paddle_text
+from traceconv.readers.shared.table_kinds import KINDS
 
 
 def _builder(rank=0):

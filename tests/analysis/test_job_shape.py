@@ -15,7 +15,7 @@ from traceconv.analysis.stragglers.own_work import OwnWork
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.job_shape import Origin, ParallelGroup, Placement
 from traceconv.passes import compose
-from traceconv.pipeline.stages import passed
+from traceconv.run.stages import passed
 
 MIB = 1 << 20
 THROUGHOUT, BACKWARD, END = (0.02, 0.9), (0.45, 0.95), (0.92, 0.98)

@@ -15,8 +15,8 @@ from traceconv.api import options
 from traceconv.core.errors import OptionError, SelectionError
 from traceconv.core.model import Layer
 from traceconv.passes import VIEWS
-from traceconv.pipeline import engines
-from traceconv.pipeline import options as typed
+from traceconv.run import engines
+from traceconv.run import settings as typed
 from traceconv.writers.size_limit import POLICIES
 
 SAMPLE = ROOT / "golden" / "trace_view" / "demo" / "input"

@@ -11,7 +11,7 @@ from traceconv.core import frames
 from traceconv.core.errors import MissingExtraError
 from traceconv.core.model import EventTable, OpClass
 from traceconv.core.side_tables import ABSENT, DataTable, SideTable
-from traceconv.pipeline.report import Report
+from traceconv.merging.run_report import Report
 
 METHODS = (("to_pandas", "pandas", "pandas"), ("to_arrow", "pyarrow", "arrow"),
            ("to_polars", "polars", "polars"))  # fmt: skip

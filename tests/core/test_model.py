@@ -11,7 +11,7 @@ from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, PluginError
 from traceconv.core.model import Args, Capture, EventTable, Kind, Layer, OpClass, Strings, Track
 from traceconv.io.sources import FileSource
-from traceconv.pipeline.spill import compact, spill
+from traceconv.run.spill import compact, spill
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
-from traceconv.pipeline.stages import passed
+from traceconv.run.stages import passed
 
 
 @pytest.fixture

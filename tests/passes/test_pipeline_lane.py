@@ -15,8 +15,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.job_shape import NO_SHAPE
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.passes import compose
-from traceconv.pipeline.stages import passed
 from traceconv.report import page_charts, sections
+from traceconv.run.stages import passed
 
 PIPE = Job(pp=2, dp=2, steps=12, micro_batches=3, coalesced=False, pace=0.2, layers=3)
 RANK_FROM = r"pp(?P<pp>\d+)_rank(?P<rank>\d+)"

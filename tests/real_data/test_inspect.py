@@ -11,9 +11,9 @@ from paths import ASCEND, DATA
 import traceconv
 from traceconv.cli import cli
 from traceconv.cli.file_kinds import markdown_table
-from traceconv.core.table_kinds import KINDS, NOT_NEEDED
-from traceconv.pipeline import registry
+from traceconv.find import registry
 from traceconv.readers.ascend.tables.names import USES
+from traceconv.readers.shared.table_kinds import KINDS, NOT_NEEDED
 
 TORCH = "msinsight/test/data/pytorch"
 

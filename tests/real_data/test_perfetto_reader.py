@@ -16,9 +16,9 @@ from paths import DATA
 import traceconv
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.find import registry
 from traceconv.io.sources import sources
-from traceconv.pipeline import registry
-from traceconv.pipeline.stages import events
+from traceconv.run.stages import events
 
 SMALL, HUB = DATA / "perfetto", DATA / "hub" / "perfetto"
 PRODUCERS = DATA / "hub" / "perfetto_producers"

@@ -34,7 +34,7 @@ from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import FileSource
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps as stepped
-from traceconv.pipeline.summaries import spans_of
+from traceconv.run.summaries import spans_of
 
 _BEGAN = 1_760_000_000_000_000_000  # Unix ns
 _MATERIAL = 0.01

@@ -11,10 +11,10 @@ from traceconv.analysis.rank_summary import Excerpts
 from traceconv.analysis.summarize import summarize
 from traceconv.core.errors import Issues
 from traceconv.io.sources import RecordedSource
+from traceconv.merging.run_report import Report
 from traceconv.passes import compose
-from traceconv.pipeline.report import Report
-from traceconv.pipeline.stages import passed
 from traceconv.report import html, run_summary
+from traceconv.run.stages import passed
 
 
 def texts(*values):

@@ -10,7 +10,7 @@ from perfetto_decoded import BASE, BEGIN, COUNTER, END, INSTANT, builder, proces
 
 from traceconv.core.errors import ClockError
 from traceconv.core.model import Kind, Layer, OpClass
-from traceconv.pipeline.registry import writer_for
+from traceconv.find.registry import writer_for
 from traceconv.writers import Document
 from traceconv.writers.perfetto import PerfettoWriter, wire
 from traceconv.writers.perfetto import arguments as _perfetto_args

@@ -21,7 +21,7 @@ from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
-from traceconv.pipeline.spill import spill
+from traceconv.run.spill import spill
 from traceconv.writers import Costs, Document, Plan
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.size_limit import SizeLimit, plan

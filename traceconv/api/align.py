@@ -11,7 +11,7 @@ from traceconv.api import options
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
-from traceconv.pipeline.summaries import Summarizing, spans_of
+from traceconv.run.summaries import Summarizing, spans_of
 
 ALIGN_VERSION = 1
 """Of the document :meth:`Alignment.as_dict` makes."""

@@ -7,8 +7,8 @@ from typing import Unpack
 from traceconv.api import options
 from traceconv.api.merge import merge
 from traceconv.api.reading import RankArguments
-from traceconv.pipeline.options import Layout, MergeOptions, Mode, OverLimit, Selection
-from traceconv.pipeline.report import Report
+from traceconv.merging.run_report import Report
+from traceconv.run.settings import Layout, MergeOptions, Mode, OverLimit, Selection
 
 
 class MergeArguments(RankArguments, total=False):

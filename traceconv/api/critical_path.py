@@ -17,10 +17,10 @@ from traceconv.analysis.tables.definition import Result, data_of
 from traceconv.api import options
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues, OptionError
-from traceconv.core.ranks import refuse_missing
 from traceconv.core.side_tables import DataTable
-from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
+from traceconv.find.rank_selection import refuse_missing
 from traceconv.report import table_text
+from traceconv.run.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from traceconv.api import options
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Capture
-from traceconv.core.ranks import refuse_missing
-from traceconv.pipeline.options import Selection
-from traceconv.pipeline.report import Report
-from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
+from traceconv.find.rank_selection import refuse_missing
+from traceconv.merging.run_report import Report
 from traceconv.report import html, run_summary
+from traceconv.run.settings import Selection
+from traceconv.run.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,15 @@ from traceconv.core.errors import (
 )
 from traceconv.core.job_shape import ByCoordinates
 from traceconv.core.model import Capture
-from traceconv.core.ranks import format_ranges, refuse_missing
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import ABSENT, DataTable
+from traceconv.find import registry
+from traceconv.find.rank_selection import refuse_missing
 from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
-from traceconv.pipeline import registry, run_items
-from traceconv.pipeline.merging import Target
+from traceconv.merging.merge import Target
 from traceconv.report import diff_document, diff_page, diff_text
+from traceconv.run import run_items
 from traceconv.writers import output
 from traceconv.writers.output import Written
 
@@ -282,7 +284,7 @@ def diff(
     results = judged(found, gates)
     if target is None:
         return Difference(found, results, issues)
-    from traceconv.pipeline import side_by_side
+    from traceconv.merging import side_by_side
 
     sources = side_by_side.Sources(
         (read[0].run, read[1].run), (read[0].captures, read[1].captures), reading.view,

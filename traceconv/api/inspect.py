@@ -14,20 +14,21 @@ from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import format_ranges, shape_of_captures
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
-from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.core.version import REPORT
+from traceconv.find import registry
+from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.io.sources import sources
-from traceconv.pipeline import registry
-from traceconv.pipeline.report import described
+from traceconv.merging.run_report import described
+from traceconv.readers.shared.table_kinds import NOT_NEEDED
 from traceconv.report.figures import UNKNOWN
 from traceconv.writers.output import Progress, silent
 
 if TYPE_CHECKING:
-    from traceconv.pipeline.engines import Advance
-    from traceconv.pipeline.options import EngineName, RunOptions
-    from traceconv.pipeline.prediction import Prediction
+    from traceconv.merging.size_prediction import Prediction
+    from traceconv.run.engines import Advance
+    from traceconv.run.settings import EngineName, RunOptions
 
 LINES = 40
 """More captures than this share lines, unless every one is asked for."""
@@ -386,9 +387,9 @@ def inspect(
 
 def _count(inspection: Inspection, run: RunOptions) -> None:
     """Read the events of every capture that has a rank."""
-    from traceconv.pipeline.prediction import together
-    from traceconv.pipeline.ranks import map_ranks
-    from traceconv.pipeline.summaries import analysed
+    from traceconv.merging.size_prediction import together
+    from traceconv.run.rank_loop import map_ranks
+    from traceconv.run.summaries import analysed
 
     captures = [one for one in inspection.captures if one.rank is not None]
     predictions: dict[int, Prediction] = {}
@@ -403,8 +404,8 @@ def _count(inspection: Inspection, run: RunOptions) -> None:
 
 def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues, Prediction]:
     """What is in a rank, what is lost of it, and how large it would be."""
-    from traceconv.pipeline.prediction import Prediction
-    from traceconv.pipeline.stages import events
+    from traceconv.merging.size_prediction import Prediction
+    from traceconv.run.stages import events
 
     trace = events(capture, advance)
     prediction, issues = Prediction.of(trace), Issues()

@@ -11,13 +11,15 @@ from traceconv.api.open import Captures
 from traceconv.api.open import open as find
 from traceconv.core.errors import OptionError
 from traceconv.core.model import Capture
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.find import registry
 from traceconv.io.storage import redact_url
+from traceconv.merging.merge import Target, finish, read_ranks
+from traceconv.merging.run_report import Report
 from traceconv.passes import compose
-from traceconv.pipeline import registry
-from traceconv.pipeline.executor import Executor, started
-from traceconv.pipeline.merging import Target, finish, read_ranks
-from traceconv.pipeline.options import (
+from traceconv.run.executor import Executor, started
+from traceconv.run.rank_loop import stored
+from traceconv.run.settings import (
     EngineName,
     Layout,
     MergeOptions,
@@ -26,8 +28,6 @@ from traceconv.pipeline.options import (
     RunOptions,
     Selection,
 )
-from traceconv.pipeline.ranks import stored
-from traceconv.pipeline.report import Report
 from traceconv.writers import output
 from traceconv.writers.output import Progress, silent
 
@@ -83,7 +83,7 @@ def merge(
         mode:   "summary" (step trace and overlap analysis), "detail" (everything), or "source"
             (also None) for the events as they are, with no steps and no overlap made from them;
             trace-event JSON into JSON, with nothing selected, is then copied by its bytes (see
-            :mod:`traceconv.pipeline.copying`), and clocks are what files say of them.
+            :mod:`traceconv.merging.copying`), and clocks are what files say of them.
         time:   a window, counted from the earliest event of all ranks: ``"1.2s:1.5s"``, or
             (start, end) in ns; None = open.
         layers: names of :class:`~traceconv.core.model.Layer` to keep.
@@ -185,8 +185,8 @@ def _merge(
     output.check(target.path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
     if copy and asked.mode == "source":
-        from traceconv.pipeline.copying import copied, copyable
-        from traceconv.pipeline.patch import Unusual
+        from traceconv.merging.copying import copied, copyable
+        from traceconv.merging.patch import Unusual
 
         try:
             if copyable(captures.found, asked, target, moved):
@@ -214,7 +214,7 @@ def _shard(
     force: bool,
     dry_run: bool,
 ) -> Report:
-    from traceconv.pipeline import shards
+    from traceconv.merging import shards
 
     path = redact_url(name or f"trace_{asked.mode}_{share[0]}of{share[1]}{shards.SUFFIX}")
     clock = clocks.plan(captures.found, asked.align)
@@ -260,7 +260,7 @@ def join(
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    from traceconv.pipeline.shards import join_shards
+    from traceconv.merging.shards import join_shards
 
     run = options.run_options(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress

@@ -11,12 +11,13 @@ from traceconv.api import options
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import chosen, shape_of_captures
+from traceconv.find import registry
+from traceconv.find.capture_ranks import shape_of_captures
+from traceconv.find.rank_selection import chosen
 from traceconv.io.sources import sources
 from traceconv.passes import Pass, compose
-from traceconv.pipeline import registry
-from traceconv.pipeline.options import MergeOptions, Mode, Selection
-from traceconv.pipeline.stages import events, passed
+from traceconv.run.settings import MergeOptions, Mode, Selection
+from traceconv.run.stages import events, passed
 from traceconv.writers.output import Progress, silent
 
 
@@ -121,7 +122,8 @@ def open(
     Args:
         paths:     files, folders, glob patterns, archives, URLs, ``-``; texts, ``Path`` or lists.
         reader:    the one reader to ask, by name; None asks all.
-        rank_from: "meta", "name" or a regular expression; see :func:`traceconv.core.ranks.resolve`.
+        rank_from: "meta", "name" or a regular expression; see
+                   :func:`traceconv.find.capture_ranks.resolve`.
         mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
         nsys:      the program that exports ``.nsys-rep``; None for the one on the path, if any.
 

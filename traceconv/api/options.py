@@ -23,7 +23,7 @@ from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     from traceconv.core.job_shape import ByCoordinates
-    from traceconv.pipeline.options import (
+    from traceconv.run.settings import (
         AlignMethod,
         EngineName,
         LayerName,
@@ -312,7 +312,7 @@ def words(value: Names | None, option: str) -> tuple[str, ...] | None:
 
 def layers(value: Layers | None, option: str) -> tuple[LayerName, ...] | None:
     """Names of layers, each once; None as it is."""
-    from traceconv.pipeline.options import LayerName
+    from traceconv.run.settings import LayerName
 
     found = words(cast("Names | None", value), option)
     for word in found or ():
@@ -402,14 +402,14 @@ def _path(value: Any, option: str) -> str:
 
 def mode(value: Mode | None, option: str = "mode") -> Mode:
     """A mode; None is "source"."""
-    from traceconv.pipeline.options import Mode
+    from traceconv.run.settings import Mode
 
     return cast("Mode", choice("source" if value is None else value, get_args(Mode), option))
 
 
 def layout(value: Layout, option: str = "layout") -> Layout:
     """How lanes are grouped."""
-    from traceconv.pipeline.options import Layout
+    from traceconv.run.settings import Layout
 
     return cast("Layout", choice(value, get_args(Layout), option))
 
@@ -420,7 +420,7 @@ def align(value: Align, option: str = "align") -> str:
     Raises:
         OptionError: it is neither.
     """
-    from traceconv.pipeline.options import AlignMethod
+    from traceconv.run.settings import AlignMethod
 
     found = _path(value, option)
     if found in get_args(AlignMethod) or isinstance(value, os.PathLike) or Path(found).exists():
@@ -433,7 +433,7 @@ def align(value: Align, option: str = "align") -> str:
 
 def engine(value: EngineName, option: str = "engine") -> EngineName:
     """Who runs the workers."""
-    from traceconv.pipeline.options import EngineName
+    from traceconv.run.settings import EngineName
 
     return cast("EngineName", choice(value, get_args(EngineName), option))
 
@@ -444,7 +444,7 @@ def limit(value: Limit | None, over_limit: OverLimit = "reduce") -> SizeLimit | 
     Args:
         over_limit: what is done at the limit, where ``value`` is a size only.
     """
-    from traceconv.pipeline.options import OverLimit
+    from traceconv.run.settings import OverLimit
     from traceconv.writers.size_limit import SizeLimit
 
     policy = choice(over_limit, get_args(OverLimit), "over_limit")
@@ -493,7 +493,7 @@ def selection(
     Raises:
         OptionError: a value is not understood, or both ways are used at once.
     """
-    from traceconv.pipeline.options import Selection
+    from traceconv.run.settings import Selection
 
     if whole is not None:
         if not isinstance(whole, Selection):
@@ -534,7 +534,7 @@ def merge_options(whole: MergeOptions | None, given: MergeOptions) -> MergeOptio
     Raises:
         OptionError: a value is not understood, or both ways are used at once.
     """
-    from traceconv.pipeline.options import MergeOptions
+    from traceconv.run.settings import MergeOptions
 
     if whole is None:
         return given
@@ -564,7 +564,7 @@ def run_options(
     progress: Progress | None = None,
 ) -> RunOptions:
     """Who does the work."""
-    from traceconv.pipeline.options import RunOptions
+    from traceconv.run.settings import RunOptions
     from traceconv.writers.output import silent
 
     workers = None if jobs is None else _whole(jobs, "jobs", "a number of workers")

@@ -11,11 +11,11 @@ from traceconv.api import options
 from traceconv.api.open import Captures
 from traceconv.api.open import open as find
 from traceconv.core.choices import unknown
-from traceconv.pipeline.options import EngineName, RunOptions
+from traceconv.run.settings import EngineName, RunOptions
 from traceconv.writers.output import Progress
 
 if TYPE_CHECKING:
-    from traceconv.pipeline.summaries import Ranks
+    from traceconv.run.summaries import Ranks
 
 
 class RankArguments(TypedDict, total=False):
@@ -66,7 +66,7 @@ class Asked:
     @contextmanager
     def opened(self, *paths: options.Paths, ranks: options.Ranks | None) -> Iterator[Ranks]:
         """The same with workers for as long as the context lasts."""
-        from traceconv.pipeline.summaries import analysed  # convert does not need it
+        from traceconv.run.summaries import analysed  # convert does not need it
 
         captures = self.captures(*paths, ranks=ranks)
         with analysed(captures.found, captures.issues, self.run) as every:

@@ -17,10 +17,10 @@ from traceconv.api import options
 from traceconv.api.arrangement import Arrangement, arranged
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.model import Trace
-from traceconv.core.ranks import refuse_missing, refuse_unknown_axes
+from traceconv.find.rank_selection import refuse_missing, refuse_unknown_axes
 from traceconv.passes.select import time_window
-from traceconv.pipeline.options import Selection
-from traceconv.pipeline.summaries import Ranks, Summarizing, found_numbers, spans_of
+from traceconv.run.settings import Selection
+from traceconv.run.summaries import Ranks, Summarizing, found_numbers, spans_of
 
 Window = tuple[int | None, int | None]
 

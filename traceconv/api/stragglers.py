@@ -15,9 +15,9 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api import options
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues
-from traceconv.core.ranks import refuse_missing
-from traceconv.pipeline.options import Selection
-from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
+from traceconv.find.rank_selection import refuse_missing
+from traceconv.run.settings import Selection
+from traceconv.run.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)

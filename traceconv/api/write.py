@@ -9,14 +9,14 @@ from traceconv.alignment.collective_records import collective_records
 from traceconv.api import options
 from traceconv.core.errors import RankError
 from traceconv.core.model import Trace, arranged
+from traceconv.find import registry
 from traceconv.io.storage import redact_url
+from traceconv.merging.merge import Ranks, Target, finish
+from traceconv.merging.run_report import Report
 from traceconv.passes.lanes import lanes
-from traceconv.pipeline import registry
-from traceconv.pipeline.executor import Executor, started
-from traceconv.pipeline.merging import Ranks, Target, finish
-from traceconv.pipeline.options import MergeOptions, RunOptions
-from traceconv.pipeline.report import Report
-from traceconv.pipeline.spill import InMemoryRank, SpilledRank, rank_path, spill
+from traceconv.run.executor import Executor, started
+from traceconv.run.settings import MergeOptions, RunOptions
+from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
 from traceconv.writers import output
 from traceconv.writers.output import Progress, silent
 

@@ -95,14 +95,14 @@ def these(*words: str) -> Source:
 
 def readers() -> list[tuple[str, str]]:
     """Values of --from."""
-    from traceconv.pipeline import registry
+    from traceconv.find import registry
 
     return [(one.name, one.title) for one in registry.readers().found.values()]
 
 
 def writers() -> list[tuple[str, str]]:
     """Values of --to."""
-    from traceconv.pipeline import registry
+    from traceconv.find import registry
 
     return [(one.name, one.title) for one in registry.writers().found.values()]
 

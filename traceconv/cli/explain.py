@@ -50,7 +50,7 @@ def meanings() -> list[Meaning]:
 
 def _issues() -> Iterator[Meaning]:
     from traceconv.core.errors import codes
-    from traceconv.pipeline import registry
+    from traceconv.find import registry
 
     registry.readers()  # a plugin announces its codes as it is imported
     for name, code in codes().items():

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import FILES, TABLES
-from traceconv.core.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
+from traceconv.readers.shared.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
 
 if TYPE_CHECKING:
-    from traceconv.pipeline.registry import Plugins
+    from traceconv.find.registry import Plugins
     from traceconv.readers import Reader
 
 Row = tuple[str, str, str]

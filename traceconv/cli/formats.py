@@ -9,7 +9,7 @@ import click
 from traceconv.cli import options, say
 
 if TYPE_CHECKING:
-    from traceconv.pipeline.registry import Plugins
+    from traceconv.find.registry import Plugins
     from traceconv.readers import Reader
     from traceconv.writers import Writer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--files", is_flag=True, help="Where each kind of file is shown, as Markdown.")
 def formats(as_json: bool, markdown: bool, files: bool) -> None:
     """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
-    from traceconv.pipeline import registry
+    from traceconv.find import registry
 
     if files:
         from traceconv.cli.file_kinds import markdown_table

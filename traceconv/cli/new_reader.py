@@ -42,8 +42,8 @@ def new_reader(name: str, output: str | None, quiet: bool, verbose: bool) -> Non
     traceconv new-reader mylog
     pip install -e 'traceconv-mylog[test]' && pytest traceconv-mylog
     """
+    from traceconv.find import registry
     from traceconv.io.atomic import replacing_folder
-    from traceconv.pipeline import registry
 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise click.BadParameter(

@@ -20,7 +20,7 @@ from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import NODE, STAGE, JobShape
 from traceconv.core.ordering import distinct
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT, Columns
 

@@ -31,7 +31,6 @@ from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.ordering import combined_key
-from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import sources
 from traceconv.passes import compose
 from traceconv.readers.ascend import msprof, trace_view
@@ -44,6 +43,7 @@ from traceconv.readers.ascend.raw.device_tasks import wraps
 from traceconv.readers.ascend.raw.slice_files import lost_between, numbered, records
 from traceconv.readers.ascend.raw.steps import new_iterations
 from traceconv.readers.shared.pairing import latest, paired
+from traceconv.readers.shared.table_kinds import NOT_NEEDED
 
 
 def column(*values):

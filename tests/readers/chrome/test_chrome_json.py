@@ -9,8 +9,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.find import registry
 from traceconv.io.sources import FileSource, FolderSource
-from traceconv.pipeline import registry
 from traceconv.readers.chrome.reader import READER
 from traceconv.writers import Document
 from traceconv.writers.chrome import ChromeJsonWriter

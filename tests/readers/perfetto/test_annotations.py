@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trace_bytes import Fixed, msg
 
 from traceconv import native
-from traceconv.core.perfetto_fields import OWN_FIELD
+from traceconv.protobuf.perfetto_schema import OWN_FIELD
 from traceconv.readers.perfetto.annotations import Texts, interned_text, objects
 
 BUILT = native.wire() is not None

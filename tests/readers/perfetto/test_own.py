@@ -12,8 +12,8 @@ from trace_bytes import START, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import TraceconvError
-from traceconv.core.perfetto_fields import OWN_FIELD
-from traceconv.core.protobuf_columns import columns, frames
+from traceconv.protobuf.message_columns import columns, frames
+from traceconv.protobuf.perfetto_schema import OWN_FIELD
 
 GOLDEN = ROOT / "golden"
 

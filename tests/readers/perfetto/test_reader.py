@@ -10,11 +10,11 @@ from trace_bytes import START, field, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import SourceError
+from traceconv.find import registry
 from traceconv.io.sources import sources
-from traceconv.pipeline import registry
-from traceconv.pipeline.stages import events
 from traceconv.readers.perfetto import packets as reading
 from traceconv.readers.perfetto import slices as slices_module
+from traceconv.run.stages import events
 
 LANE = track(1, (2, "lane"))
 
@@ -119,7 +119,7 @@ def test_every_cut_is_said(written, cut):
 
 
 def ends_of_packets(data):
-    from traceconv.core.protobuf_columns import frames
+    from traceconv.protobuf.message_columns import frames
 
     found = frames(data, 0, len(data), 1 << 30)
     return set((found.start + found.size).tolist())

@@ -15,7 +15,7 @@ import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass
-from traceconv.core.ranks import resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.readers.rocm.process import category
 from traceconv.readers.rocm.rocprof import READER

@@ -21,7 +21,7 @@ import traceconv
 from traceconv.core.clock import Domain
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass
-from traceconv.core.ranks import rank_in_name
+from traceconv.find.capture_ranks import rank_in_name
 from traceconv.readers.torch.kineto.header import process_groups
 from traceconv.readers.torch.kineto.lanes import Sort, sort_of
 

@@ -7,7 +7,7 @@ import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Kind, Layer, OpClass
-from traceconv.core.ranks import resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.readers.torch.kineto.reader import READER
 

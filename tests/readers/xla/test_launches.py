@@ -10,7 +10,7 @@ from xplane_files import Plane, space
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Covered, Layer
-from traceconv.core.ranks import resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps

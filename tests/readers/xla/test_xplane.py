@@ -11,7 +11,7 @@ from xplane_files import Plane, message, number, space, text
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Layer, OpClass
-from traceconv.core.ranks import resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields
 from traceconv.readers.xla import wire

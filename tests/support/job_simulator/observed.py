@@ -21,8 +21,8 @@ from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.passes import compose
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
-from traceconv.pipeline.stages import passed
-from traceconv.pipeline.summaries import spans_of
+from traceconv.run.stages import passed
+from traceconv.run.summaries import spans_of
 
 from .captures import capture, traces
 from .simulate import Run

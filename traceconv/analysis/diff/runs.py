@@ -16,7 +16,7 @@ from traceconv.analysis.diff.matching import digitless
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import Columns
 
 _SAME_LENGTH = 1e-3  # of the longest step: ranks that wait for each other differ by less

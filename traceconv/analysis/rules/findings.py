@@ -29,7 +29,7 @@ from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

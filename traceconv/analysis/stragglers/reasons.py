@@ -12,7 +12,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.suspects import Judged, Suspect, usual
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.core.clock import time_text
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 
 _NUMBERS = 8  # of steps that are shown
 _ACCOUNTS = 0.5  # of what a rank comes later by, what it does more accounts for it

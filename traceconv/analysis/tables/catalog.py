@@ -24,7 +24,7 @@ from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Trace
 from traceconv.core.ordering import distinct
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 TABLES: Mapping[str, Table] = {

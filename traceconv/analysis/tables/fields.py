@@ -19,8 +19,8 @@ from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, Mask, 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Args, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct, factored
-from traceconv.core.protobuf_columns import codes
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
+from traceconv.protobuf.message_columns import codes
 
 
 def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[Texts]:

@@ -16,7 +16,7 @@ from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, 
 from traceconv.core.model import Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.core.table_kinds import KINDS
+from traceconv.readers.shared.table_kinds import KINDS
 
 _UNIT = lazy_regex(r"(.+)\(([^()]+)\)")
 _KINDS = {"i": "int", "f": "float", "O": "text"}

@@ -6,8 +6,8 @@ as tell them from others; pointers are strings of hexadecimal digits; NaN and in
 An annotation without a name (in a dictionary) or without a value is left out. Bytes that are no
 UTF-8 are replaced.
 
-Files of ours say more (:data:`~traceconv.core.perfetto_fields.OWN_FIELD`): a string that stands for
-``null``, a number with more zeros than it needs. These come back as they were.
+Files of ours say more (:data:`~traceconv.protobuf.perfetto_schema.OWN_FIELD`): a string that stands
+for ``null``, a number with more zeros than it needs. These come back as they were.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import numpy as np
 
 from traceconv import native
 from traceconv.core.model import I32, I64
-from traceconv.core.perfetto_fields import OWN_FIELD, DebugAnnotation
-from traceconv.core.protobuf import (
+from traceconv.protobuf.message import (
     Field,
     Value,
     double,
@@ -32,6 +31,7 @@ from traceconv.core.protobuf import (
     signed,
     whole_fields,
 )
+from traceconv.protobuf.perfetto_schema import OWN_FIELD, DebugAnnotation
 from traceconv.readers.shared.arguments import quoted
 
 UNDEFINED, PYTHON = 1, 2

@@ -14,7 +14,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
 from traceconv.core.ordering import factored, factored_rows
-from traceconv.core.perfetto_fields import INSTANT, SLICE_END
+from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
 from traceconv.readers.perfetto.marks import DROPPED, Events, Marks

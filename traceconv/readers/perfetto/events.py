@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import F64, I32, I64, Mask
 from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.message import FIXED64, integers, message, number, signed, whole_fields
+from traceconv.protobuf.message_columns import (
+    DAMAGED,
+    OTHERS,
+    REPEATED,
+    columns,
+    repeated,
+)
+from traceconv.protobuf.perfetto_schema import (
     COUNTER,
     GPU_CORRELATION,
     INSTANT,
@@ -25,14 +33,6 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
     numbers,
-)
-from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
-from traceconv.core.protobuf_columns import (
-    DAMAGED,
-    OTHERS,
-    REPEATED,
-    columns,
-    repeated,
 )
 from traceconv.readers.perfetto import legacy
 from traceconv.readers.perfetto.annotations import objects

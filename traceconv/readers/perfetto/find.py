@@ -10,15 +10,15 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
-from traceconv.core.clock_snapshots import BOOTTIME
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.core.perfetto_fields import Clock, ClockSnapshot, TracePacket
-from traceconv.core.protobuf import last_values, number, signed, whole_fields
-from traceconv.core.protobuf_columns import CUT, Columns, columns, frames
 from traceconv.io.sources import Source
 from traceconv.io.streams import ZSTD
+from traceconv.protobuf.message import last_values, number, signed, whole_fields
+from traceconv.protobuf.message_columns import CUT, Columns, columns, frames
+from traceconv.protobuf.perfetto_schema import Clock, ClockSnapshot, TracePacket
 from traceconv.readers.perfetto import own_files
+from traceconv.readers.perfetto.clock_snapshots import BOOTTIME
 from traceconv.readers.perfetto.content import Part
 from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible

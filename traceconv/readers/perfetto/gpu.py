@@ -17,15 +17,7 @@ from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import F64, I32, I64, Mask
 from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import (
-    GPU_KERNEL_ARGUMENTS,
-    GPU_KERNELS,
-    GpuCounterEvent,
-    GpuRenderStageEvent,
-    InternedData,
-    TracePacket,
-)
-from traceconv.core.protobuf import (
+from traceconv.protobuf.message import (
     Field,
     Value,
     double,
@@ -37,7 +29,7 @@ from traceconv.core.protobuf import (
     signed32,
     whole_fields,
 )
-from traceconv.core.protobuf_columns import (
+from traceconv.protobuf.message_columns import (
     ABSENT,
     DAMAGED,
     VARINT,
@@ -45,6 +37,14 @@ from traceconv.core.protobuf_columns import (
     codes,
     columns,
     repeated,
+)
+from traceconv.protobuf.perfetto_schema import (
+    GPU_KERNEL_ARGUMENTS,
+    GPU_KERNELS,
+    GpuCounterEvent,
+    GpuRenderStageEvent,
+    InternedData,
+    TracePacket,
 )
 from traceconv.readers.perfetto.annotations import real
 from traceconv.readers.perfetto.marks import COMPLETE, Events

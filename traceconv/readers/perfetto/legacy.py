@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.message import Field, Value, last_values, message, number, signed, signed32
+from traceconv.protobuf.perfetto_schema import (
     INSTANT,
     SLICE_BEGIN,
     SLICE_END,
     LegacyEvent,
     TrackEvent,
 )
-from traceconv.core.protobuf import Field, Value, last_values, message, number, signed, signed32
 from traceconv.readers.perfetto.state import State
 from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, track_key
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import F64, I8, I32, I64, Mask
-from traceconv.core.perfetto_fields import SLICE_END, InternedData
-from traceconv.core.protobuf_columns import Codes, codes
+from traceconv.protobuf.message_columns import Codes, codes
+from traceconv.protobuf.perfetto_schema import SLICE_END, InternedData
 from traceconv.readers.perfetto.annotations import objects
 from traceconv.readers.perfetto.legacy import FlowEnd
 from traceconv.readers.perfetto.state import Sequences, State

@@ -15,7 +15,18 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Mask
-from traceconv.core.perfetto_fields import (
+from traceconv.core.version import __version__
+from traceconv.io.sources import Source
+from traceconv.protobuf.message import (
+    BrokenMessage,
+    Field,
+    encoded,
+    fields,
+    message,
+    whole_fields,
+)
+from traceconv.protobuf.message_columns import OTHERS, columns
+from traceconv.protobuf.perfetto_schema import (
     OWN_FIELD,
     PACKET,
     STATE_CLEARED,
@@ -24,17 +35,6 @@ from traceconv.core.perfetto_fields import (
     Attribute,
     TracePacket,
 )
-from traceconv.core.protobuf import (
-    BrokenMessage,
-    Field,
-    encoded,
-    fields,
-    message,
-    whole_fields,
-)
-from traceconv.core.protobuf_columns import OTHERS, columns
-from traceconv.core.version import __version__
-from traceconv.io.sources import Source
 from traceconv.readers.perfetto.packets import Packets, packets
 
 SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))

@@ -22,15 +22,7 @@ from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, TITLES, Capture, Kind, Layer, OpClass, Track
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.perfetto_fields import (
-    GRAPH_ADDED,
-    INSTANT,
-    STEP_ADDED,
-    OwnLane,
-    OwnRank,
-    TracePacket,
-)
-from traceconv.core.protobuf import (
+from traceconv.protobuf.message import (
     Field,
     last_values,
     message,
@@ -39,7 +31,15 @@ from traceconv.core.protobuf import (
     text,
     whole_fields,
 )
-from traceconv.core.protobuf_columns import packed
+from traceconv.protobuf.message_columns import packed
+from traceconv.protobuf.perfetto_schema import (
+    GRAPH_ADDED,
+    INSTANT,
+    STEP_ADDED,
+    OwnLane,
+    OwnRank,
+    TracePacket,
+)
 from traceconv.readers.perfetto.content import resolved
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.marks import Events, Flows, Marks

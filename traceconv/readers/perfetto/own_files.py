@@ -14,11 +14,11 @@ from traceconv.core.codes import CODES
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
-from traceconv.core.perfetto_fields import Attribute, TracePacket
-from traceconv.core.protobuf import last_values, message, signed, text, whole_fields
-from traceconv.core.protobuf_columns import CUT, WHOLE, frames
-from traceconv.core.ranks import parse_ranges
+from traceconv.core.rank_ranges import parse_ranges
 from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.protobuf.message import last_values, message, signed, text, whole_fields
+from traceconv.protobuf.message_columns import CUT, WHOLE, frames
+from traceconv.protobuf.perfetto_schema import Attribute, TracePacket
 from traceconv.readers.perfetto.others import OTHERS_NS
 
 SIGN = "traceconv."

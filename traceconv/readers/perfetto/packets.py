@@ -18,8 +18,10 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64, Mask
-from traceconv.core.perfetto_fields import OWN_FIELD, TracePacket, numbers
-from traceconv.core.protobuf_columns import (
+from traceconv.io.sources import Source
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
+from traceconv.io.window import Window
+from traceconv.protobuf.message_columns import (
     CUT,
     DAMAGED,
     FOREIGN,
@@ -28,9 +30,7 @@ from traceconv.core.protobuf_columns import (
     columns,
     frames,
 )
-from traceconv.io.sources import Source
-from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
-from traceconv.io.window import Window
+from traceconv.protobuf.perfetto_schema import OWN_FIELD, TracePacket, numbers
 
 CHUNK_BYTES = 1 << 20
 """Bytes of packets that are taken at a time."""

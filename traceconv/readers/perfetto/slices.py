@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Mask
 from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import INSTANT, SLICE_BEGIN, SLICE_END, STATE
+from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_BEGIN, SLICE_END, STATE
 from traceconv.readers.perfetto.legacy import FlowEnd
 from traceconv.readers.perfetto.marks import COMPLETE, Flows, Marks
 from traceconv.readers.shared.pairing import nested

@@ -14,17 +14,20 @@ import msgspec
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock_snapshots import (
-    BOOTTIME,
-    BadSnapshot,
-    ClockKey,
-    Clocks,
-    Reading,
-    is_sequence_clock,
-)
 from traceconv.core.model import I64, Mask
 from traceconv.core.ordering import factored
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.message import (
+    Value,
+    integers,
+    is_whole,
+    last_values,
+    message,
+    number,
+    signed,
+    text,
+    whole_fields,
+)
+from traceconv.protobuf.perfetto_schema import (
     IID,
     NEEDS_STATE,
     OWN_FIELD,
@@ -39,18 +42,15 @@ from traceconv.core.perfetto_fields import (
     TracePacketDefaults,
     TrackEventDefaults,
 )
-from traceconv.core.protobuf import (
-    Value,
-    integers,
-    is_whole,
-    last_values,
-    message,
-    number,
-    signed,
-    text,
-    whole_fields,
-)
 from traceconv.readers.perfetto.annotations import Texts, interned_text
+from traceconv.readers.perfetto.clock_snapshots import (
+    BOOTTIME,
+    BadSnapshot,
+    ClockKey,
+    Clocks,
+    Reading,
+    is_sequence_clock,
+)
 from traceconv.readers.perfetto.packets import Packets
 from traceconv.readers.perfetto.tracks import ROOT, Descriptors, Key, thread_key, track_key
 

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from traceconv.core.perfetto_fields import (
-    CounterDescriptor,
-    ProcessDescriptor,
-    ThreadDescriptor,
-    TrackDescriptor,
-)
-from traceconv.core.protobuf import (
+from traceconv.protobuf.message import (
     Value,
     last_values,
     message,
@@ -20,6 +14,12 @@ from traceconv.core.protobuf import (
     signed,
     signed32,
     whole_fields,
+)
+from traceconv.protobuf.perfetto_schema import (
+    CounterDescriptor,
+    ProcessDescriptor,
+    ThreadDescriptor,
+    TrackDescriptor,
 )
 
 ROOT = 0

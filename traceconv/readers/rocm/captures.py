@@ -18,11 +18,11 @@ from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 from traceconv.readers.shared.lines import rank_in_path
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.sqlite.files import is_sqlite
+from traceconv.readers.shared.table_kinds import SAME_RUN
 
 if TYPE_CHECKING:
     from traceconv.readers.rocm.database import Member

@@ -18,8 +18,8 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.rank_names import rank_in_name
 from traceconv.readers.shared.arguments import objects
+from traceconv.readers.shared.rank_names import rank_in_name
 
 MAX_LINE_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from traceconv.core.clock import INT64_MAX, is_unix_ns
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64, Capture, Layer, Mask, OpClass
 from traceconv.core.ordering import combined_key, factored
-from traceconv.core.ranks import format_ranges
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.pairing import latest
 from traceconv.readers.shared.profiler_messages import book_messages

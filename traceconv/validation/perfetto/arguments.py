@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from traceconv.core import protobuf as wire
-from traceconv.core.protobuf import Field, Value
+from traceconv.protobuf import message as wire
+from traceconv.protobuf.message import Field, Value
 from traceconv.validation.decoded import Argument
 from traceconv.validation.lenient import json_leaves
 from traceconv.validation.perfetto.events import (

@@ -10,8 +10,8 @@ from collections import Counter
 
 import numpy as np
 
-from traceconv.core import protobuf as wire
 from traceconv.io.streams import Progress
+from traceconv.protobuf import message as wire
 from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, Flows, TrackRow, column
 from traceconv.validation.perfetto.arguments import packet_arguments

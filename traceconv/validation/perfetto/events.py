@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from traceconv.core import protobuf as wire
 from traceconv.core.columns import I32, I64
-from traceconv.core.protobuf import BrokenMessage, Field, Value
+from traceconv.protobuf import message as wire
+from traceconv.protobuf.message import BrokenMessage, Field, Value
 from traceconv.validation.perfetto.frames import Packets
 from traceconv.validation.perfetto.tracks import Descriptors, TrackKey
 from traceconv.validation.rules import Tally

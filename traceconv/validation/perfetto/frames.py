@@ -10,9 +10,9 @@ import numpy as np
 from traceconv import native
 from traceconv.core.columns import I64
 from traceconv.core.errors import SourceError
-from traceconv.core.protobuf import BrokenMessage, last_values, message, varint
-from traceconv.core.protobuf_columns import WHOLE, frames, varint_sizes
 from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, ZSTD, unpacked
+from traceconv.protobuf.message import BrokenMessage, last_values, message, varint
+from traceconv.protobuf.message_columns import WHOLE, frames, varint_sizes
 from traceconv.validation.container import Buffer
 from traceconv.validation.rules import Refused, Tally
 

@@ -11,8 +11,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from traceconv.core import protobuf as wire
-from traceconv.core.clock_snapshots import (
+from traceconv.core.columns import I64
+from traceconv.core.ordering import distinct
+from traceconv.io.streams import Progress
+from traceconv.protobuf import message as wire
+from traceconv.protobuf.message import BrokenMessage, Value
+from traceconv.protobuf.perfetto_schema import SYSTEM_DATA
+from traceconv.readers.perfetto.clock_snapshots import (
     BOOTTIME,
     BadSnapshot,
     ClockKey,
@@ -20,11 +25,6 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
-from traceconv.core.columns import I64
-from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import SYSTEM_DATA
-from traceconv.core.protobuf import BrokenMessage, Value
-from traceconv.io.streams import Progress
 from traceconv.validation.container import Buffer, followed, unheard
 from traceconv.validation.perfetto.events import (
     GPU,

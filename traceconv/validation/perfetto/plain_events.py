@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core import protobuf as wire
 from traceconv.core.columns import I32, I64, Mask
-from traceconv.core.protobuf_columns import (
+from traceconv.protobuf import message as wire
+from traceconv.protobuf.message_columns import (
     ABSENT,
     DAMAGED,
     FIXED64,

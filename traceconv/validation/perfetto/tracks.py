@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from traceconv.core import protobuf as wire
-from traceconv.core.protobuf import Value
+from traceconv.protobuf import message as wire
+from traceconv.protobuf.message import Value
 from traceconv.validation.decoded import TrackRow
 from traceconv.validation.rules import Tally
 from traceconv.validation.slices import LaneSet

@@ -13,8 +13,8 @@ What becomes what, in this module and in the C part, byte for byte:
 
 A reader of ours gets back what was there: strings that stand for something else, or that were
 written with other escapes than they need, have their JSON text beside them in the table
-(:data:`~traceconv.core.perfetto_fields.OWN_FIELD`), numbers with more zeros than they need how many
-decimals they had. Rows of which that does not say all are marked (:attr:`Coded.odd`).
+(:data:`~traceconv.protobuf.perfetto_schema.OWN_FIELD`), numbers with more zeros than they need how
+many decimals they had. Rows of which that does not say all are marked (:attr:`Coded.odd`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.core.model import I32, I64, Args
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.perfetto_fields import (
+from traceconv.io.threads import Task, Workers, count, first
+from traceconv.protobuf.message import varint_bytes
+from traceconv.protobuf.perfetto_schema import (
     OWN_FIELD,
     DebugAnnotation,
     InternedData,
     TrackEvent,
 )
-from traceconv.core.protobuf import varint_bytes
-from traceconv.io.threads import Task, Workers, count, first
 from traceconv.writers.arguments import fetch
 from traceconv.writers.perfetto.wire import (
     SURROGATES,

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.message import varint_bytes
+from traceconv.protobuf.perfetto_schema import (
     ATTRIBUTE,
     NEEDS_STATE,
     STATE_CLEARED,
@@ -29,7 +30,6 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
-from traceconv.core.protobuf import varint_bytes
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto import own
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder

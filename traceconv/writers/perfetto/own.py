@@ -18,14 +18,14 @@ import numpy as np
 from traceconv.core.codes import Severity
 from traceconv.core.model import I64, FlowTable, Mask, Trace
 from traceconv.core.ordering import distinct
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.message import varint_bytes
+from traceconv.protobuf.perfetto_schema import (
     GRAPH_ADDED,
     OWN_FIELD,
     STEP_ADDED,
     OwnLane,
     OwnRank,
 )
-from traceconv.core.protobuf import varint_bytes
 from traceconv.writers import Across, Document
 from traceconv.writers.perfetto.packets import varint_sizes, varints
 from traceconv.writers.perfetto.tracks import places, uuids

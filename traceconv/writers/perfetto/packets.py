@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.perfetto_schema import (
     COUNTER,
     INSTANT,
     NEEDS_STATE,

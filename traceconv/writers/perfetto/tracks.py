@@ -20,7 +20,7 @@ import numpy as np
 from traceconv.core.errors import OutputError
 from traceconv.core.model import I64, Capture, Layer, Mask, Trace, Track
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.perfetto_fields import (
+from traceconv.protobuf.perfetto_schema import (
     CounterDescriptor,
     ProcessDescriptor,
     ThreadDescriptor,

@@ -1,7 +1,8 @@
 """Protobuf by hand: the three shapes that fields take on the wire.
 
 Encoding without the protobuf runtime keeps us independent of its version, and is what makes
-whole columns at a time possible. What fields there are says :mod:`traceconv.core.perfetto_fields`.
+whole columns at a time possible. The fields are in
+:mod:`traceconv.protobuf.perfetto_schema`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from functools import lru_cache
 
 from traceconv import native
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING, InternedData
-from traceconv.core.protobuf import varint_bytes
+from traceconv.protobuf.message import varint_bytes
+from traceconv.protobuf.perfetto_schema import IID, OWN_FIELD, PACKET, STRING, InternedData
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 SURROGATES = lazy_regex("[\ud800-\udfff]")

@@ -23,11 +23,11 @@ from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns, SideTable
-from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
 from traceconv.readers.ascend.common.identity import of_cluster
 from traceconv.readers.shared.sqlite.files import is_sqlite
+from traceconv.readers.shared.table_kinds import NOT_NEEDED
 
 _OPERATION = {
     "step": "Step", "type": "Kind", "hccl_op_name": "Operator", "group_name": "Group",

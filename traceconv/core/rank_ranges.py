@@ -1,0 +1,39 @@
+"""Numbers of ranks as users write them: ``0-3,7``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceconv.core.patterns import lazy_regex
+
+MOST_RANKS = 1_000_000
+"""No job has more ranks."""
+
+_RANGE = lazy_regex(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def parse_ranges(text: str) -> list[int]:
+    """Ranks as :func:`format_ranges` writes them, ascending; none if the text is something else, or
+    names more than :data:`MOST_RANKS`.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            return []
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last - first + len(found) >= MOST_RANKS:
+            return []
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def format_ranges(ranks: Sequence[int]) -> str:
+    """Ranks as users write them: ``0-3,7``."""
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

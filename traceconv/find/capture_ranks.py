@@ -1,0 +1,172 @@
+"""Which rank a capture is: by its files, by its name, or by the user's pattern.
+
+A rank is never guessed without a report: a single capture without one is rank 0 with an issue,
+several are an error that explains how to name them. Several captures of one rank are its
+collection windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from traceconv.core.errors import Issues, RankError
+from traceconv.core.job_shape import JobShape, recorded_shape
+from traceconv.core.model import Capture
+from traceconv.find.capture_windows import as_one
+from traceconv.readers.shared.rank_names import Place, agreed, by_pattern, path_of, rank_in_name
+
+_PATTERN = "the pattern of ranks in paths"
+_AXES = {"stage": "pp"}
+"""Names that users give to axes in patterns."""
+
+LARGEST_IN_NAME = 99_999
+"""A larger number in a name is a time, not a rank."""
+
+
+def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Capture, ...]:
+    """One capture per rank, ascending.
+
+    Args:
+        rule: "meta" (the rank that the files name; where they name none, the rank in their names if
+            :func:`traceconv.readers.shared.rank_names.agreed` finds no doubt), "name" (the rank in
+            the path), or a regular expression that is searched in the path: its first group is the
+            rank, or its named groups are coordinates that the rank is computed from
+            (:data:`traceconv.readers.shared.rank_names.COORDINATES`).
+
+    Captures a run does not need (:attr:`Capture.optional`) are left out if their rank is unknown
+    and others exist.
+
+    Raises:
+        RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
+        OptionError: ``rule`` is no regular expression with groups of digits.
+    """
+    ranked = _needed(_ranked([_believed(c, issues) for c in captures], rule), issues)
+    if len(ranked) == 1 and ranked[0].rank is None:
+        ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
+        issues.add("rank-assumed", ranked[0].title, rank=0)
+    if any(c.rank is None for c in ranked):
+        raise RankError(_nameless_message(ranked, rule))
+    return _one_each(ranked)
+
+
+def _one_each(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures by rank, those of one rank as one."""
+    groups: dict[int, list[Capture]] = {}
+    for capture in sorted(captures, key=lambda c: c.rank or 0):
+        groups.setdefault(capture.rank or 0, []).append(capture)
+    return tuple(as_one(group) if len(group) > 1 else group[0] for group in groups.values())
+
+
+def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
+    needed = [c for c in captures if c.rank is not None or not c.optional]
+    for capture in captures if needed else ():
+        if capture.rank is None and capture.optional:
+            issues.add("unused-file", capture.title, "nothing names its rank")
+    return needed or captures
+
+
+def _believed(capture: Capture, issues: Issues) -> Capture:
+    """The capture, without a rank that none can have."""
+    if capture.rank is None or capture.rank >= 0:
+        return capture
+    issues.add("rank-conflict", capture.title, f"{capture.rank} is no rank")
+    return replace(capture, rank=None, rank_from="")
+
+
+def _ranked(captures: Sequence[Capture], rule: str) -> list[Capture]:
+    """The captures with the ranks that ``rule`` gives them."""
+    if rule == "meta":
+        return _by_files(captures)
+    if rule == "name":
+        names = _named(captures, agreed([replace(c, rank=None) for c in captures]))
+        loose = (_replaced(c, rank_in_name(path_of(c)), "name") for c in captures)
+        return names or [one or c for one, c in zip(loose, captures, strict=True)]
+    return [
+        replace(c, rank=None)
+        if found is None
+        else _placed(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
+        for c, found in zip(captures, by_pattern(captures, rule), strict=True)
+    ]
+
+
+def _by_files(captures: Sequence[Capture]) -> list[Capture]:
+    """The captures with the ranks that their files name; where some name none, with those in
+    their names, if all agree.
+    """
+    asked = [c for c in captures if not c.optional]
+    if all(c.rank is not None for c in asked):
+        return list(captures)
+    named = _named(asked, agreed(asked))
+    return [*named, *(c for c in captures if c.optional)] if named else list(captures)
+
+
+def _named(
+    captures: Sequence[Capture], found: list[tuple[int, int, Place]] | None
+) -> list[Capture]:
+    """The captures with the ranks, sizes of the job and coordinates that were found in their
+    names.
+    """
+    return [
+        c
+        if c.rank == rank
+        else _placed(
+            replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size)),
+            place,
+            "names of the captures",
+        )
+        for c, (rank, size, place) in zip(captures, found or (), strict=found is not None)
+    ]
+
+
+def _placed(capture: Capture, place: Place, said_by: str) -> Capture:
+    """The capture with coordinates out of its path, where it states none itself."""
+    coordinates = {_AXES.get(name, name): n for name, n in place.items() if name != "rank"}
+    if not coordinates or capture.placement.groups or capture.placement.coordinates:
+        return capture
+    return replace(
+        capture,
+        placement=msgspec.structs.replace(
+            capture.placement, coordinates=coordinates, place=said_by
+        ),
+    )
+
+
+def _replaced(capture: Capture, rank: int | None, evidence: str) -> Capture | None:
+    return None if rank is None else replace(capture, rank=rank, rank_from=evidence)
+
+
+def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
+    nameless = [c for c in captures if c.rank is None]
+    shown = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
+    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {shown}. "
+    if rule == "meta":
+        named = sorted(c.rank for c in _ranked(captures, "name") if c.rank is not None)
+        if len(set(named)) == len(captures) and named[-1] <= LARGEST_IN_NAME:
+            return f'{message}Names contain {named[:8]}: pass `rank_from="name"` to take these.'
+    return message + (
+        "Name its place in the path: `rank_from='REGEX'`, with the rank as first group, e.g. "
+        "`rank_from='worker(\\d+)'`, or with coordinates as named groups, e.g. "
+        "`rank_from='pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'`; or merge one capture at a time."
+    )
+
+
+def shape_of_captures(captures: Sequence[Capture]) -> JobShape:
+    """The coordinates that captures with ranks state."""
+    ranked = {c.rank: c for c in captures if c.rank is not None}
+    return recorded_shape(
+        {rank: c.placement for rank, c in ranked.items()},
+        {rank: c.host for rank, c in ranked.items()},
+    )
+
+
+def labelled(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures, called by their coordinates in viewers where these are known."""
+    shape = shape_of_captures(captures)
+    labels = [("" if c.rank is None else shape.label(c.rank)) for c in captures]
+    return tuple(
+        replace(c, name=f"Rank {c.rank} \u00b7 {label}") if label and not c.name else c
+        for c, label in zip(captures, labels, strict=True)
+    )

@@ -1,0 +1,224 @@
+"""Ranks of trace-event JSON into one such file by their bytes, where nothing else is asked for.
+
+What :mod:`.patch` does to one file, as a merge: the same files, names, progress and report as any
+other, at the speed of the disk and in the memory of a block. It is done for ``mode="source"`` into
+JSON, if every rank is one file of trace events, nothing is selected, limited or moved in time, and
+no file is unusual; else the ranks go through the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture, Trace
+from traceconv.merging.merge import Target, refuse_losses
+from traceconv.merging.patch import Copier, Unusual
+from traceconv.merging.run_report import Report
+from traceconv.run.emptiness import nothing_read
+from traceconv.run.rank_loop import stored
+from traceconv.run.settings import MergeOptions, RunOptions
+from traceconv.writers import Document, Part, output
+from traceconv.writers.chrome import ChromeJsonWriter
+from traceconv.writers.output import Progress
+
+if TYPE_CHECKING:
+    from traceconv.alignment.plan import Plan
+    from traceconv.merging.job_summary import JobSummary
+
+READERS = ("trace_view", "msprof", "kineto", "chrome_json")
+"""Those whose files are arrays of trace events."""
+
+SUFFIXES = (".json", ".json.gz")
+
+CHECKED_BYTES = 4 << 20
+"""Larger copies are not checked: that takes ten times as long as the copy."""
+
+BASE = "baseTimeNanoseconds"
+"""A member beside the events that moves all of them."""
+
+
+def copyable(
+    captures: Sequence[Capture], options: MergeOptions, target: Target, moved: bool
+) -> bool:
+    """Whether a merge asks for nothing but the events as they are.
+
+    Args:
+        moved: whether clocks are corrected.
+    """
+    plain = options.of_any_rank == MergeOptions(
+        mode="source",
+        align=options.align,
+        comm_patterns=options.comm_patterns,
+        analyse=options.analyse,
+    )
+    json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
+    files = all(c.reader in READERS and len(c.files) == 1 and not c.parts for c in captures)
+    apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
+    return plain and json_out and not moved and files and apart
+
+
+def copied(
+    captures: Sequence[Capture],
+    target: Target,
+    report: Report,
+    options: MergeOptions,
+    run: RunOptions,
+    clock: Plan,
+) -> Report:
+    """Write the ranks of ``captures``; an analysis that is requested reads them apart.
+
+    Args:
+        report: gets what is written, in doubt and found.
+        clock:  of the ranks, as they are copied: nothing is moved.
+
+    Raises:
+        Unusual: a file has to go through the model; nothing is written.
+        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+    """
+    job = _job_summary(captures, options, run, clock) if options.analyse else None
+    _copy(captures, target, report, run.progress)
+    if job is not None:
+        report.headline, report.verdict = job.headline(), job.verdict()
+        report.overview = job.overview(options, clock, report.issues, None)
+    return report
+
+
+def _job_summary(
+    captures: Sequence[Capture], options: MergeOptions, run: RunOptions, clock: Plan
+) -> JobSummary:
+    from traceconv.merging.job_summary import JobSummary
+    from traceconv.report import run_summary
+    from traceconv.run.summaries import Summarizing, analysed
+
+    work = Summarizing(run_summary.request(), comm_patterns=options.comm_patterns)
+    with analysed(captures, Issues(), run) as every:
+        read, summaries = every.summaries(work)
+    return JobSummary(summaries, run_summary.judge(summaries, clock, read), clock)
+
+
+def _copy(captures: Sequence[Capture], target: Target, report: Report, progress: Progress) -> None:
+    known = _Members()
+    total = sum(stored(c) for c in captures)
+    for capture in captures:
+        capture.source.progress = partial(_advance, progress, total)
+    ranks = tuple(c.rank for c in captures if c.rank is not None)
+    document = Document(0, ranks, {**report.metadata(0, {}), "copied": True})
+    parts = [Part(document, [_Rank(c, i) for i, c in enumerate(captures)])]
+
+    def accept(done: Sequence[output.Written]) -> None:
+        known.base()
+        if not any(sum(one.counts.values()) for one in done):
+            raise nothing_read(captures)
+        report.take(done)
+        for one in done:
+            _check(one, report.issues)
+        if target.strict:
+            refuse_losses(report)
+
+    writer = partial(_Writer, known)
+    output.write(parts, writer, target.path, force=target.force, accept=accept)
+
+
+def _check(copy: output.Written, issues: Issues) -> None:
+    """Add an issue if viewers do not show all of a copy, or if that was not looked at."""
+    if copy.unnamed is None or copy.content > CHECKED_BYTES:
+        issues.add("copy-unchecked", copy.path)
+        return
+    from traceconv.validation import BAD, validate
+
+    found = [one for one in validate(copy.unnamed).findings if one.severity in BAD]
+    for one in found:
+        issues.add("copy-faulty", copy.path, one.rule, one.count)
+
+
+def _advance(progress: Progress, total: int, n: int) -> None:
+    progress(n, total, "copying")
+
+
+@dataclass
+class _Members:
+    """What is beside the events, by rank."""
+
+    of: dict[int, dict[str, bytes]] = field(default_factory=dict)
+
+    def base(self) -> bytes | None:
+        """What the stamps of all ranks count from.
+
+        Raises:
+            Unusual: they count from different instants.
+        """
+        bases = {members.get(BASE) for members in self.of.values()}
+        if len(bases) > 1:
+            raise Unusual(f"{BASE} differs between ranks")
+        return bases.pop() if bases else None
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A :class:`~traceconv.writers.SpilledRank` whose trace is copied from its file."""
+
+    capture: Capture
+    index: int
+
+    @property
+    def rank(self) -> int:
+        assert self.capture.rank is not None
+        return self.capture.rank
+
+    def load(self) -> Trace:
+        return _Copy(
+            self.capture, copier=Copier(self.index, self.capture.name or f"Rank {self.rank}")
+        )
+
+    def release_pages(self) -> None:
+        """Nothing is kept in memory."""
+
+
+@dataclass(frozen=True)
+class _Copy(Trace):
+    """A trace without columns: its events are copied as bytes, and counted by that."""
+
+    copier: Copier = field(kw_only=True)
+
+    def counts(self) -> dict[str, int]:
+        """Records by kind; pairs of begin and end are one."""
+        n = self.copier.phases
+        return {
+            "slice": n["X"] + n["B"] + n["b"],
+            "instant": n["i"] + n["I"] + n["R"] + n["n"],
+            "counter": n["C"],
+            "flow": n["f"],
+        }
+
+
+class _Writer(ChromeJsonWriter):
+    """The frame around copied events; members beside them come last, when they are known."""
+
+    between: ClassVar[bytes] = b",\n"
+
+    def __init__(self, known: _Members) -> None:
+        super().__init__()
+        self._known = known
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        assert isinstance(trace, _Copy)
+        yield from trace.copier.blocks(trace.capture.source, trace.capture.files[0])
+        self._known.of[trace.rank] = trace.copier.members
+
+    def end(self) -> bytes:
+        base = self._known.base()
+        lead = b"" if base is None else b'"%s":%s,' % (BASE.encode(), base)
+        ranks = b",".join(
+            b'"%d":{%s}' % (rank, b",".join(_member(k, v) for k, v in members.items()))
+            for rank, members in self._known.of.items()
+        )
+        return b'\n],%s"beside the events":{%s}}\n' % (lead, ranks)
+
+
+def _member(key: str, value: bytes) -> bytes:
+    return json.dumps(key, ensure_ascii=False).encode() + b":" + value

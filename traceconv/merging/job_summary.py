@@ -1,0 +1,177 @@
+"""What the analyses say of the ranks of a merge: for its report, and as marks in its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from traceconv.alignment.plan import Plan
+from traceconv.analysis import rank_summary
+from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
+from traceconv.analysis.critical_path.records import PHASE_NAMES, UNTOLD
+from traceconv.analysis.critical_path.walk import Segment
+from traceconv.analysis.diff.stored import stored
+from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.rules import findings
+from traceconv.analysis.rules.definition import SLICES_KEPT
+from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.analysis.stragglers.own_work import PARTS
+from traceconv.core.clock import time_text
+from traceconv.core.errors import Issues
+from traceconv.core.job_shape import JobShape
+from traceconv.core.model import Capture
+from traceconv.passes.annotate import Mark
+from traceconv.report import run_summary
+from traceconv.run.executor import Executor
+from traceconv.run.settings import MergeOptions
+from traceconv.run.spill import SpilledRank
+from traceconv.run.stages import summary_path
+
+LATE = "Stragglers"
+"""The lane of marks on ranks that delay others."""
+
+PATH = "Critical path"
+"""The lane of what of the critical path is on a rank."""
+
+
+class JobSummary(msgspec.Struct, frozen=True):
+    """The summaries of all ranks, and what is wrong with the run."""
+
+    summaries: Sequence[RankSummary]
+    judged: run_summary.Judged
+    clock: Plan
+
+    @classmethod
+    def of(
+        cls,
+        executor: Executor,
+        spilled: Sequence[SpilledRank],
+        clock: Plan,
+        captures: Sequence[Capture],
+    ) -> JobSummary:
+        """Of ranks whose summaries were written when they were read."""
+        folders = [executor.folder if one.in_memory else one.path.parent for one in spilled]
+        summaries = [
+            rank_summary.load(summary_path(folder, one.rank))
+            for folder, one in zip(folders, spilled, strict=True)
+        ]
+        return cls(summaries, run_summary.judge(summaries, clock, captures), clock)
+
+    def verdict(self) -> str:
+        """Which rank delays the others, in a line; "" where there is one rank only."""
+        found = self.judged.verdict
+        if len(found.ranks) < 2:
+            return ""
+        line = found.line()
+        return line if found.kind != stragglers.INCONCLUSIVE else f"straggler: {line}"
+
+    def headline(self) -> str:
+        """What the steps lose, in a line."""
+        return run_summary.headline_of(self.summaries, self.judged.verdict)
+
+    def overview(
+        self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None
+    ) -> dict[str, Any]:
+        """The analysis of a report.
+
+        Args:
+            base_ns: the zero of the trace; None for the earliest event.
+        """
+        found = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
+        window = options.selection.time is not None
+        return {**found, "remarks": [*found["remarks"], *run_summary.remarks(options.mode, window)]}
+
+    def step_items(self) -> dict[str, Any]:
+        """What every nanosecond of the steps went to, for the report."""
+        world_size = max((one.world_size for one in self.summaries), default=-1)
+        return stored({one.rank: one.items for one in self.summaries}, world_size)
+
+    def marks(self) -> dict[int, list[Mark]]:
+        """The marks of every rank that has any."""
+        found: dict[int, list[Mark]] = {}
+        for finding in self.judged.findings.findings:
+            found.setdefault(finding.rank, []).append(_mark(finding))
+        for late in _lates(self.judged.verdict):
+            found.setdefault(late.rank, []).append(_late_mark(late))
+        for one in self.judged.path.segments:
+            to = self.clock.offsets[one.rank].correction
+            start, end = to.before(one.start_ns), to.before(one.end_ns)
+            if end > start:
+                found.setdefault(one.rank, []).append(
+                    _path_mark(one, start, end - start, self.judged.path.shape)
+                )
+        shape = job_shape(self.summaries)
+        for summary in self.summaries:
+            stage = shape.stage(summary.rank)
+            if stage >= 0:
+                found.setdefault(summary.rank, []).extend(_stage_marks(summary, stage))
+        return found
+
+
+def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
+    """Of the run, then of the steps."""
+    return [*verdict.culprits, *(one for one in verdict.steps.values() if one)]
+
+
+def _mark(finding: findings.Finding) -> Mark:
+    args = {
+        "what": f"{finding.title}: {finding.amount()}",
+        "measured": finding.basis(),
+        "saves": finding.saving(),
+        "advice": finding.advice,
+        "where": finding.case.where,
+        "severity": str(finding.severity),
+        "rule": finding.rule.id,
+        "figures": dict(finding.case.figures),
+    }
+    times = tuple(one.start_ns for one in finding.slices)
+    steps = tuple(finding.case.steps[:SLICES_KEPT])
+    name = f"{finding.rule.id}: {finding.amount()}"
+    return Mark(name, args=_known(args), times_ns=times, steps=steps)
+
+
+def _known(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is to say, without what is empty."""
+    return {key: value for key, value in args.items() if value not in ("", None, [], {})}
+
+
+def _late_mark(late: stragglers.Finding) -> Mark:
+    parts = zip(PARTS, late.parts_ns, strict=False)
+    args = {
+        "what": late.text(),
+        "cause": late.why,
+        "own work beyond its peers": {part: time_text(ns) for part, ns in parts if ns},
+        "pattern": late.pattern,
+        "late in steps": list(late.late_steps),
+        "together with ranks": list(late.together),
+        "not captured": "members of its groups" if late.missing else "",
+    }
+    where = f"step {late.step}" if late.step >= 0 else "the run"
+    name = f"{'Straggler of' if late.pattern else 'Latest in'} {where}: {late.text()}"
+    return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())
+
+
+def _path_mark(one: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mark:
+    parts = {part: ns for part, ns in zip(PATH_PARTS, one.parts, strict=True) if ns}
+    args = {
+        "what": f"{one.kind} of group {one.group}" if one.kind else "the rank's own work",
+        "step": one.step[0],
+        "consists of": {} if one.kind else {part: time_text(ns) for part, ns in parts.items()},
+        "came last": shape.called(one.last) if one.last >= 0 else "",
+        "certain": "yes" if one.certain else "no",
+        "not decided": one.why,
+    }
+    name = one.kind or max(parts, key=lambda part: parts[part])
+    return Mark(name, PATH, _known(args), times_ns=(start_ns,), dur_ns=dur_ns)
+
+
+def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:
+    """What a rank does as a stage of a pipeline, as far as that is known."""
+    lane = f"Pipeline stage {stage}"
+    why = {"what": "no range of the host says which pass this is of; messages do not tell"}
+    for kind, start, end in summary.path.phases.tolist():
+        args = why if kind == UNTOLD else {}
+        yield Mark(PHASE_NAMES[kind], lane, args, times_ns=(start,), dur_ns=end - start)

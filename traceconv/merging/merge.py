@@ -1,0 +1,283 @@
+"""What a merge does: read all ranks, settle what depends on all of them, write.
+
+Ranks are read and encoded one by one, here or by workers. In between, clocks, the base of time and
+the size limit are settled from what is known of all ranks, without any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from traceconv.alignment import plan as clocks
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues, StrictError
+from traceconv.core.model import Capture, Track
+from traceconv.find.rank_selection import refuse_missing
+from traceconv.merging import beside
+from traceconv.merging.beside import OtherSources
+from traceconv.merging.run_report import Report
+from traceconv.run import engines
+from traceconv.run.emptiness import refuse_empty, refuse_empty_window
+from traceconv.run.executor import Executor
+from traceconv.run.rank_loop import counted_progress, map_ranks
+from traceconv.run.settings import MergeOptions, RunOptions
+from traceconv.run.spill import SpilledRank
+from traceconv.run.stages import Annotating, Narrowing, Reading, annotated, narrow
+from traceconv.writers import Across, Document, Plan, WriterFactory, output
+from traceconv.writers import size_limit as limits
+from traceconv.writers.output import Encoded, Encoding, Progress, encode
+
+if TYPE_CHECKING:
+    from traceconv.merging.job_summary import JobSummary
+    from traceconv.passes.annotate import Mark
+
+
+class Ranks(msgspec.Struct, frozen=True):
+    """The ranks of a merge, read and spilled.
+
+    Attributes:
+        captures: of those that could be read, ascending.
+        spilled:  the same, read.
+        issues:   what finding and reading them noted.
+    """
+
+    captures: tuple[Capture, ...]
+    spilled: tuple[SpilledRank, ...]
+    issues: Issues = msgspec.field(default_factory=Issues)
+
+
+def reading(
+    options: MergeOptions, folder: Path, *, in_memory: bool = False, alone: bool = False
+) -> Reading:
+    """How every rank of a merge is read.
+
+    Args:
+        folder:    where ranks are spilled.
+        in_memory: the one rank of the merge is kept in memory instead.
+        alone:     see :func:`traceconv.run.spill.spill`.
+    """
+    view = {**options.view, "zero_counters": False}
+    plain = Reading(folder, view, in_memory, alone, options.comm_patterns)
+    if not options.summarizes:
+        return plain
+    from traceconv.report.run_summary import request, scope
+
+    whole = {"mode": "detail", **scope(options.view)}
+    requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
+    return replace(plain, summary=requested, summary_view=whole)
+
+
+def read_ranks(
+    captures: Sequence[Capture],
+    options: MergeOptions,
+    executor: Executor,
+    run: RunOptions,
+    issues: Issues,
+) -> Ranks:
+    """All ranks, spilled; those that fail are left out if the run allows that.
+
+    Raises:
+        TraceconvError: a rank cannot be read, or none can.
+    """
+    in_memory = len(captures) == 1 and not executor.parallel
+    work = reading(options, executor.folder, in_memory=in_memory)
+    read = list(map_ranks(work, captures, executor, run, issues))
+    return Ranks(tuple(c for c, _ in read), tuple(spilled for _, spilled in read), issues)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where the output of a merge is written.
+
+    Attributes:
+        path:   of the file.
+        writer: of its format.
+        force:  whether it may be there already.
+        strict: whether losses and doubts are errors.
+    """
+
+    path: str
+    writer: WriterFactory
+    force: bool = False
+    strict: bool = False
+
+
+def finish(
+    ranks: Ranks, options: MergeOptions, target: Target, executor: Executor, progress: Progress
+) -> Report:
+    """Settle clocks, base of time and size, and write.
+
+    Raises:
+        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+    """
+    progress(0, 0, "aligning clocks")
+    known = [p.collective_records() for p in ranks.spilled]
+    spans = {p.rank: p.account.span for p in ranks.spilled}
+    clock = clocks.plan(
+        ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
+    )
+    report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
+    if options.summarizes:
+        progress(0, 0, "comparing ranks")
+    job = _job_summary(ranks, options, clock, executor)
+    own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
+    spilled: Sequence[SpilledRank] = [
+        p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction))
+        for p in own or ranks.spilled
+    ]
+    _refuse_missing(options, spilled)
+    refuse_empty(spilled, options)
+    if options.selection.time is not None:
+        progress(0, 0, "cutting out the window")
+        spilled = _within(spilled, options.selection.time, executor)
+    for one in spilled:
+        report.add(one.rank, one.account)
+    base_ns = _base_ns(spilled)
+    document = Document(
+        base_ns,
+        tuple(p.rank for p in spilled),
+        report.metadata(base_ns, {p.rank: p.account for p in spilled}),
+        None if options.args is None else frozenset(options.args),
+        {p.rank: p.account.capture.pid for p in spilled},
+        _across(spilled) if options.layout == "lane" else None,
+    )
+    if options.limit:
+        progress(0, 0, "finding what fits")
+    others = OtherSources(ranks.captures, spilled, clock, base_ns)
+    keeps_all = beside.keeps_all(options, target.writer)
+    document = others.into(document) if keeps_all else document
+    plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
+    plan = others.planned(plan) if keeps_all else plan
+    report.settle(plan)
+    if job:
+        report.headline, report.verdict = job.headline(), job.verdict()
+    if job and options.analyse:
+        report.overview = job.overview(options, clock, report.issues, base_ns)
+        report.step_items = job.step_items()
+    _write(plan, target, report, executor, progress)
+    report.issues.extend(others.issues)
+    return report
+
+
+def _job_summary(
+    ranks: Ranks, options: MergeOptions, clock: clocks.Plan, executor: Executor
+) -> JobSummary | None:
+    if not options.summarizes:
+        return None
+    from traceconv.merging.job_summary import JobSummary
+
+    return JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
+
+
+def _write(
+    plan: Plan, target: Target, report: Report, executor: Executor, progress: Progress
+) -> None:
+    def accept(done: Sequence[output.Written]) -> None:
+        report.take(done)
+        if target.strict:
+            refuse_losses(report)
+
+    def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
+        named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
+        label = f"writing {Path(target.path).name}"
+        counted = partial(counted_progress, progress, plan.predicted, label)
+        return engines.ordered(executor.watched(encode, named, counted))
+
+    output.write(
+        plan,
+        target.writer,
+        target.path,
+        force=target.force,
+        progress=progress,
+        accept=accept,
+        elsewhere=elsewhere if executor.parallel else None,
+    )
+
+
+def _base_ns(spilled: Sequence[SpilledRank]) -> int:
+    return min((p.account.span[0] for p in spilled if p.account.span), default=0)
+
+
+def _across(spilled: Sequence[SpilledRank]) -> Across:
+    """The lanes of all ranks side by side, the rank that loses most of its time first; those of
+    which nothing is known come last."""
+    from traceconv.analysis.losses import losses
+    from traceconv.writers.perfetto.tracks import thread_of
+
+    def order(one: SpilledRank) -> tuple[float, int]:
+        known = one.account
+        lost = losses(known.steps, known.overlap, known.coverage.devices)
+        share = 1 - lost.computing_ns / lost.known_ns if lost.known_ns else -1.0
+        return -share, one.rank
+
+    lanes = {
+        track.whole
+        for one in spilled
+        for track in one.account.tracks
+        if thread_of(track, one.account.capture) is None
+    }
+    return Across(
+        tuple(one.rank for one in sorted(spilled, key=order)),
+        tuple(sorted(lanes, key=Track.order_key)),
+    )
+
+
+def _within(
+    spilled: Sequence[SpilledRank], time: tuple[int | None, int | None], executor: Executor
+) -> list[SpilledRank]:
+    """Only what is in a window that is counted from the earliest event of all ranks.
+
+    Raises:
+        EmptyResultError: nothing is.
+    """
+    base_ns = _base_ns(spilled)
+    start, end = (None if t is None else base_ns + t for t in time)
+    jobs = [
+        Narrowing(p, start, end, _file(executor, f"window-{p.rank}", len(spilled))) for p in spilled
+    ]
+    found = list(engines.ordered(executor.run(narrow, jobs)))
+    last_ns = max((p.account.span[1] for p in spilled if p.account.span), default=base_ns)
+    refuse_empty_window(found, time, last_ns - base_ns)
+    return found
+
+
+def _annotated(
+    spilled: Sequence[SpilledRank], marks: Mapping[int, Sequence[Mark]], executor: Executor
+) -> list[SpilledRank]:
+    """The ranks, on their own clocks, with the marks of an analysis of all of them."""
+    jobs = [
+        Annotating(p, marks.get(p.rank, ()), _file(executor, f"annotated-{p.rank}", len(spilled)))
+        for p in spilled
+    ]
+    return list(engines.ordered(executor.run(annotated, jobs)))
+
+
+def _file(executor: Executor, name: str, ranks: int) -> Path | None:
+    """The file of a rank; None, for memory, where it is the only one and this process works."""
+    if ranks == 1 and not executor.parallel:
+        return None
+    return executor.folder / f"{name}.spilled"
+
+
+def _refuse_missing(options: MergeOptions, spilled: Sequence[SpilledRank]) -> None:
+    """Raise SelectionError if a graph or step was selected that no rank has."""
+    present = [one.account.present for one in spilled]
+    found = {
+        "graph": {n for one in present for n in one.graphs.tolist()},
+        "step": {n for one in present for n in one.steps.tolist()},
+    }
+    refuse_missing(options.selection.numbers, found)
+
+
+def refuse_losses(report: Report) -> None:
+    """Raise StrictError if anything was lost or is in doubt."""
+    grave = [i for i in report.issues if i.severity is not Severity.INFO]
+    if grave:
+        shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])
+        total = sum(i.count for i in grave)
+        raise StrictError(f"`strict=True`: {total} losses or doubts: {shown}", report)

@@ -1,0 +1,333 @@
+"""What a run says of itself: to people as lines, to programs as one document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traceconv.core.codes import Severity
+from traceconv.core.columns import OverlapSums
+from traceconv.core.errors import Issues
+from traceconv.core.job_shape import NODE, JobShape, Origin
+from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.core.version import REPORT, __version__
+from traceconv.find.capture_ranks import shape_of_captures
+
+if TYPE_CHECKING:
+    from traceconv.alignment.plan import Plan as ClockPlan
+    from traceconv.run.spill import RankAccount
+    from traceconv.writers import DroppedRows, Plan
+    from traceconv.writers.output import Written
+
+_FEWEST = 3
+"""Steps of a rank whose scatter is known."""
+
+_CERTAIN = 4.0
+"""Standard errors that are no chance, among as many ranks as jobs have."""
+
+WINDOWS_KEPT = 200
+"""Most collection windows per rank that are listed in trace metadata."""
+
+
+@dataclass
+class Report:
+    """The account of one merge.
+
+    Attributes:
+        mode:     "summary", "detail" or "source".
+        ranks:    in the output, ascending.
+        output:   the file asked for; parts carry a number.
+        world_size: ranks of the job, -1 if unknown.
+        captures: per rank: reader, label, host, device, what named the rank.
+        shape:    coordinates of the ranks, as their captures state them.
+        clock:    method, and per rank the offset in ns and its evidence.
+        issues:   everything lost or in doubt, of all ranks.
+        ledger:   per rank, what every stage added or took away.
+        found:    per rank, what its reader noted and its passes found (steps, overlap).
+        dropped:  what the size limit left out.
+        written:  the files: path, bytes, rows.
+        overview: the analysis, if one was requested; see
+            :func:`traceconv.report.run_summary.overview`.
+        step_items: what every nanosecond of the steps went to, with an analysis; see
+            :mod:`traceconv.analysis.diff.stored`.
+        headline: what the steps lose, by an analysis; "" without one.
+        verdict:  which rank delays the others, in a line; "" without an analysis.
+    """
+
+    mode: str
+    ranks: tuple[int, ...]
+    output: str
+    world_size: int = -1
+    captures: list[dict[str, Any]] = field(default_factory=list)
+    shape: JobShape = field(default_factory=JobShape)
+    clock: dict[str, Any] = field(default_factory=dict)
+    issues: Issues = field(default_factory=Issues)
+    ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
+    found: dict[int, RankAccount] = field(default_factory=dict)
+    dropped: list[DroppedRows] = field(default_factory=list)
+    written: Sequence[Written] = ()
+    overview: Mapping[str, Any] | None = None
+    step_items: Mapping[str, Any] | None = None
+    headline: str = ""
+    verdict: str = ""
+
+    @classmethod
+    def of(
+        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, clock: ClockPlan
+    ) -> Report:
+        """The report of a run that has found its captures and planned its clocks."""
+        report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
+        report.captures = [described(c) for c in captures]
+        report.shape = shape_of_captures(captures)
+        report.world_size = max((c.world_size for c in captures), default=-1)
+        report.clock = clock.as_dict()
+        report.issues.extend(issues)
+        report.issues.extend(clock.issues)
+        return report
+
+    def add(self, rank: int, known: RankAccount) -> None:
+        """Take in a rank that has been read and worked on."""
+        self.issues.extend(known.issues, rank=rank)
+        stages: dict[str, dict[str, int]] = {}
+        for (stage, kind), rows in known.ledger.items():
+            stages.setdefault(stage, {})[kind] = rows
+        self.ledger[rank] = stages
+        self.found[rank] = known
+
+    def settle(self, plan: Plan) -> None:
+        """Take in what the size limit decided."""
+        self.dropped = list(plan.dropped)
+        self.issues.extend(plan.issues)
+
+    def take(self, written: Sequence[Written]) -> None:
+        """Take in the files, and what their format could not hold as it was."""
+        self.written = written
+        for one in written:
+            self.issues.extend(one.issues)
+
+    def metadata(self, base_ns: int, ranks: Mapping[int, RankAccount]) -> dict[str, Any]:
+        """The document that is written as trace metadata. Equal inputs give equal documents."""
+        counts: Counter[str] = Counter()
+        for one in ranks.values():
+            counts.update(one.counts)
+        tally: Counter[str] = Counter()
+        for issue in self.issues:
+            if issue.severity is not Severity.INFO:
+                tally[issue.code] += issue.count
+        of_job = [
+            [issue.code, issue.file, issue.count, list(issue.places)]
+            for issue in self.issues
+            if issue.rank < 0 and issue.severity is not Severity.INFO
+        ]
+        return {
+            "version": __version__,
+            "base_ns": str(base_ns),
+            "ranks": format_ranges(self.ranks),
+            **_coordinates(self.shape),
+            "mode": self.mode,
+            "clock": self.clock,
+            "counts": dict(counts),
+            "issues": dict(tally),
+            **({"job_issues": of_job} if of_job else {}),
+            "dropped": [],
+            "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in ranks.items()},
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of a run."""
+        return {
+            "schema_version": REPORT,
+            "traceconv": __version__,
+            "mode": self.mode,
+            "ranks": list(self.ranks),
+            "captures": self.captures,
+            "clock": self.clock,
+            "ledger": {str(r): stages for r, stages in self.ledger.items()},
+            "notes": {str(rank): _noted(known) for rank, known in self.found.items()},
+            "dropped": self.dropped,
+            "issues": [issue.as_dict() for issue in self.issues],
+            "written": [w.as_dict() for w in self.written],
+            **({} if self.overview is None else {"overview": self.overview}),
+            **({} if self.step_items is None else {"step_items": self.step_items}),
+        }
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html(
+            "traceconv report", [*self.lines(), *(f"wrote {w.path}" for w in self.written)]
+        )
+
+    def lines(self) -> list[str]:
+        """The few lines a user reads after a merge, without issues and files."""
+        many = len(self.ranks) != 1
+        kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
+        lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
+        lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
+        if steps := self._steps_line():
+            lines.append(steps)
+        closing = (self.headline or self._headline(), self.verdict or self._slowest_line())
+        return [*lines, *filter(None, closing)]
+
+    def _steps_line(self) -> str:
+        counts: set[str] = set()
+        for known in self.found.values():
+            marked = known.steps.source != StepSource.WHOLE_RANGE
+            graphs = np.unique(known.steps.graph[marked], return_counts=True)
+            pairs = zip(*(column.tolist() for column in graphs), strict=True)
+            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
+            counts.add(" + ".join(each) or ("none marked" if len(marked) else "none"))
+        covered = sorted({known.coverage.text for known in self.found.values()} - {""})
+        data = f" ({' or '.join(covered)})" if covered else ""
+        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"
+
+    def _headline(self) -> str:
+        """What the steps lose, without a look at who comes late; "" where no device was seen."""
+        from traceconv.analysis.losses import losses
+        from traceconv.report.headline import headline
+
+        every = {
+            rank: losses(one.steps, one.overlap, one.coverage.devices)
+            for rank, one in self.found.items()
+        }
+        if not any(one.steps for one in every.values()):
+            return ""
+        return headline(every, job_size=self.world_size)
+
+    def _slowest_line(self) -> str:
+        """The rank that computes longest per step, where that is more than steps scatter."""
+        known = {rank: _computing(one.steps) for rank, one in self.found.items()}
+        known = {rank: one for rank, one in known.items() if one[0] > 0}
+        if len(known) < 2:
+            return ""
+        slow = max(known, key=lambda rank: known[rank][0])
+        rest = [one for rank, one in known.items() if rank != slow]
+        usual = sum(mean for mean, _ in rest) / len(rest)
+        own, variance = known[slow]
+        doubt = _CERTAIN * (variance + sum(v for _, v in rest) / len(rest) ** 2) ** 0.5
+        if own - usual <= doubt:
+            return ""
+        return (
+            f"most computing: rank {slow}, {own / 1e6:.3f} ms per step, "
+            f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
+            f"(uncertainty {100 * doubt / usual:.1f} %)"
+        )
+
+
+def _coordinates(shape: JobShape) -> dict[str, Any]:
+    """What trace metadata says of coordinates: axes with their size, and the values of each rank;
+    -1 where unknown. Nothing where none is known.
+    """
+    axes = [axis for axis in shape.axes if axis.origin is Origin.RECORDED and axis.name != NODE]
+    if not axes:
+        return {}
+    values = np.stack([shape.column(axis.name) for axis in axes], axis=1).tolist()
+    return {
+        "coordinates": {
+            "axes": [[axis.name, axis.size] for axis in axes],
+            "ranks": dict(zip(map(str, shape.ranks.tolist()), values, strict=True)),
+        }
+    }
+
+
+def _computing(steps: StepTable) -> tuple[float, float]:
+    """Mean of what the measured steps compute, ns, and the variance of that mean; NaN for few."""
+    from traceconv.analysis.utilisation import measured
+
+    computing = measured(steps).computing_ns.astype(np.float64)
+    if len(computing) < _FEWEST:
+        return np.nan, np.nan
+    return float(computing.mean()), float(computing.var(ddof=1)) / len(computing)
+
+
+def _noted(known: RankAccount) -> dict[str, Any]:
+    """What the document shows of a rank, as JSON values."""
+    found = {
+        "graphs_found": known.present.graphs.tolist(),
+        "steps_found": known.present.steps.tolist(),
+        "steps_total": known.present.iterations,
+        "steps": _steps(known.steps),
+        "coverage": _coverage(known.coverage),
+    }
+    overlap = {} if known.overlap is None else {"overlap": _overlap(known.overlap)}
+    return {**_hinted(known.hints), **known.notes, **found, **overlap}
+
+
+def _hinted(hints: Hints) -> dict[str, Any]:
+    """The hints that are known. Shares of the CPU are shown as the source wrote them."""
+    shown = {
+        "vendor": hints.vendor,
+        "free_rule": hints.free_rule,
+        "partial_device": hints.partial_device,
+        "range_lanes": list(hints.range_lanes),
+        "range_names": list(hints.range_names),
+        "phase_names": dict(hints.phase_names),
+        "device_memory_bytes": {str(n): size for n, size in hints.device_memory_bytes.items()},
+    }
+    return {key: value for key, value in shown.items() if value}
+
+
+def _steps(steps: StepTable) -> list[dict[str, int | None]]:
+    """A step each; what is unknown is null, figures are left out where no step has them. Steps of
+    no graph have none."""
+    known = [name for name in StepTable.LENGTHS if (getattr(steps, name) != UNKNOWN).any()]
+    places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
+    names = (*places, *known)
+    rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
+    return [
+        {
+            name: None if name in ("graph", *known) and value == UNKNOWN else value
+            for name, value in zip(names, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def _coverage(known: Coverage) -> dict[str, Any]:
+    """Which steps have device data, and the recorded spans of each layer, ns."""
+    return {
+        "steps": known.steps,
+        "recorded": known.recorded,
+        "vendor": known.vendor,
+        "layers": {str(layer): [list(span) for span in spans]
+                   for layer, spans in known.layers.items()},
+    }  # fmt: skip
+
+
+def _overlap(sums: OverlapSums) -> dict[str, Any]:
+    vendor = sums.vendor_sums_ns
+    return {
+        "free_rule": sums.free_rule,
+        "spans": sums.spans,
+        "sums_ns": sums.sums_ns._asdict(),
+        "idle_ns": sums.idle_ns,
+        "vendor_sums_ns": None if vendor is None else vendor._asdict(),
+    }
+
+
+def _relative(windows: I64, base_ns: int) -> list[list[int]]:
+    """Collection windows as [start, end] in ns from the base; none if they are too many to list."""
+    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_KEPT else []
+
+
+def described(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values; None of what is not known."""
+    read = capture.files or [name for files in capture.tables.values() for name in files]
+    return {
+        "rank": capture.rank,
+        "rank_from": capture.rank_from or None,
+        "reader": capture.reader,
+        "label": capture.title,
+        "host": capture.host or None,
+        "device": capture.device if capture.device >= 0 else None,
+        "graphs": list(capture.graphs),
+        "clock": str(capture.clock.domain) if capture.clock else "unknown",
+        "files": list(capture.files),
+        "bytes": sum(capture.source.size(name) for name in dict.fromkeys(read)),
+    }

@@ -1,0 +1,250 @@
+"""Merging in several runs: each reads its share of the ranks, the last one joins the shares.
+
+A shard is a folder that is complete when it exists: ``shard.json``, and one file per rank
+(:mod:`.rank_file`) that needs no other file. All shards of a merge can be joined, on any machine,
+to what one run would have written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from traceconv.core.errors import (
+    InputError,
+    Issues,
+    MalformedInputError,
+    OptionError,
+    OutputPathError,
+    SourceError,
+    TraceconvError,
+)
+from traceconv.core.model import Capture
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.core.version import SHARD as VERSION
+from traceconv.io.atomic import refuse_existing, replacing_folder
+from traceconv.io.sources import RecordedSource
+from traceconv.io.storage import is_url
+from traceconv.merging.merge import Ranks, reading
+from traceconv.merging.run_report import Report
+from traceconv.run import rank_file
+from traceconv.run.executor import Executor
+from traceconv.run.rank_loop import book_failure, map_ranks
+from traceconv.run.settings import MergeOptions, RunOptions
+from traceconv.run.spill import SpilledRank
+
+SUFFIX = ".shard"
+
+_ABOUT = "shard.json"
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The description of a shard; JSON values.
+
+    Attributes:
+        index, of: its number, from 0, and how many there are.
+        ranks:     of the whole merge.
+        options:   of the merge, equal in all its shards.
+        spilled:   names of its files, one per rank.
+        failed:    ranks of it that could not be read: [rank, file, reason].
+        issues:    what finding the captures noted, see
+            :func:`traceconv.run.rank_file.issue_rows`.
+    """
+
+    index: int
+    of: int
+    ranks: list[int]
+    options: Mapping[str, Any]
+    spilled: list[str] = field(default_factory=list)
+    failed: list[list[Any]] = field(default_factory=list)
+    issues: list[list[Any]] = field(default_factory=list)
+
+
+def check(path: str, force: bool, index: int, of: int) -> None:
+    """Refuse early what could not be written later.
+
+    Raises:
+        OptionError: there is no such shard.
+        OutputPathError: its name is none, its folder is missing, or it is there already.
+    """
+    if not 0 <= index < of:
+        last = f"{of - 1}/{of}"
+        raise OptionError(f"no shard {index}/{of}: they count from 0/{of} to {last}", "shard")
+    if is_url(path):
+        raise OutputPathError(
+            f"{path}: a shard is a folder of files that are mapped; name one on disk"
+        )
+    if not path.endswith(SUFFIX):
+        raise OutputPathError(f"{path}: the name of a shard ends in {SUFFIX}")
+    target = Path(path).resolve()
+    if not target.parent.is_dir():
+        raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
+    refuse_existing(path, target.exists(), force)
+    if target.exists() and not (target / _ABOUT).is_file():
+        raise OutputPathError(f"{path}: exists and is no shard; name another")
+
+
+def describe(folder: Path, shard: Shard) -> None:
+    """Write the description of the shard in ``folder``."""
+    (folder / _ABOUT).write_text(json.dumps({"version": VERSION, **vars(shard)}, indent=1))
+
+
+def load(path: str) -> Shard:
+    """The description of the shard ``path``.
+
+    Raises:
+        SourceError: it is not there, or no shard.
+        MalformedInputError: it is broken, or of another version.
+    """
+    about = Path(path) / _ABOUT
+    try:
+        if about.stat().st_size > _LARGEST:
+            raise MalformedInputError(str(about), "", "larger than a shard's description can be")
+        plain = json.loads(about.read_bytes())
+        version = plain.pop("version")
+        if version != VERSION:
+            why = f"is of version {version}, not {VERSION}; join with the traceconv that wrote it"
+            raise MalformedInputError(path, "", why)
+        shard = Shard(**plain)
+        _check(shard)
+    except OSError as e:
+        raise SourceError(f"{path}: not a shard: {e.strerror or e}") from e
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise MalformedInputError(str(about), "", f"not the description of a shard: {e}") from e
+    return shard
+
+
+def _check(shard: Shard) -> None:
+    """Raise ValueError or TypeError if it makes no sense."""
+    if not 0 <= shard.index < shard.of or not isinstance(shard.options, dict):
+        raise ValueError("no number or no options")
+    if any(Path(name).name != name for name in shard.spilled):
+        raise ValueError("files outside the shard")
+    if any(not isinstance(rank, int) for rank in shard.ranks):
+        raise ValueError("ranks that are no numbers")
+    if any([type(value) for value in failure] != [int, str, str] for failure in shard.failed):
+        raise ValueError("failures that are none")
+
+
+def together(paths: Sequence[str], allow_missing: bool) -> list[tuple[Path, Shard]]:
+    """The shards of one merge, by number.
+
+    Raises:
+        InputError: they are not of one merge, one is doubled, or one is missing and
+            ``allow_missing`` is off.
+    """
+    found: dict[int, tuple[Path, Shard]] = {}
+    loaded = [(Path(path), load(path)) for path in paths]
+    if not loaded:
+        raise InputError("no shards given")
+    first_path, first = loaded[0]
+    for path, shard in loaded:
+        if difference := _difference(shard, first):
+            raise InputError(f"{first_path} and {path} are not of one merge: {difference}")
+        if shard.index in found:
+            raise InputError(f"{found[shard.index][0]} and {path} are both shard {shard.index}")
+        found[shard.index] = (path, shard)
+    missing = sorted(set(range(first.of)) - set(found))
+    if missing and not allow_missing:
+        names = ", ".join(f"{i}/{first.of}" for i in missing[:20])
+        raise InputError(f"shard {names} is missing; name it, or pass `allow_missing_ranks=True`")
+    return [found[i] for i in sorted(found)]
+
+
+def _difference(one: Shard, other: Shard) -> str:
+    """In what two shards differ that they may not; "" if they fit."""
+    if one.of != other.of:
+        return f"there are {other.of} shards of one and {one.of} of the other"
+    if one.ranks != other.ranks:
+        return "they found different ranks"
+    keys = {*one.options, *other.options}
+    unlike = sorted(k for k in keys if one.options.get(k) != other.options.get(k))
+    return f"they differ in {', '.join(unlike)}" if unlike else ""
+
+
+def write_shard(
+    captures: Sequence[Capture],
+    number: tuple[int, int],
+    options: MergeOptions,
+    report: Report,
+    executor: Executor,
+    run: RunOptions,
+) -> None:
+    """Read the share ``number`` of ``captures`` and leave it in ``report.output``.
+
+    Raises:
+        TraceconvError: a rank of it cannot be read, and that is not allowed.
+    """
+    index, of = number
+    found = list(report.issues)
+    spilled: list[str] = []
+    failed: list[list[Any]] = []
+
+    def note(capture: Capture, error: TraceconvError) -> None:
+        failed.append([capture.rank, capture.title, str(error)])
+
+    with replacing_folder(Path(report.output)) as folder:
+        work = reading(options, folder, alone=True)
+        mine = captures[index::of]
+        for _, one in map_ranks(work, mine, executor, run, report.issues, failed=note):
+            spilled.append(one.path.name)
+            report.add(one.rank, one.account)
+        ranks = [c.rank for c in captures if c.rank is not None]
+        issues = rank_file.issue_rows(found)
+        describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, issues))
+
+
+def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, MergeOptions]:
+    """The ranks of all shards, as one run would have them, and the options of their merge.
+
+    Raises:
+        InputError: the shards do not make a merge; a rank failed or is missing, and
+            ``allow_missing`` is off.
+    """
+    shards = together(paths, allow_missing)
+    first = shards[0][1]
+    try:
+        options, issues = MergeOptions.of_dict(first.options), Issues()
+        issues.extend(rank_file.issues_of(first.issues))
+    except (TypeError, ValueError, KeyError, IndexError) as e:
+        raise MalformedInputError(str(shards[0][0]), "", f"its options do not fit: {e}") from e
+    spilled = sorted(
+        (
+            SpilledRank((folder / name).absolute())
+            for folder, shard in shards
+            for name in shard.spilled
+        ),
+        key=lambda one: one.rank,
+    )
+    failed = sorted(failure for _, shard in shards for failure in shard.failed)
+    for rank, where, reason in failed:
+        if not allow_missing:
+            raise InputError(f"rank {rank} could not be read: {reason}")
+        book_failure(issues, rank, where, reason)
+    present = {one.rank for one in spilled} | {rank for rank, _, _ in failed}
+    missing = sorted(set(first.ranks) - present)
+    if len(spilled) > len({one.rank for one in spilled}) or not spilled:
+        raise InputError(f"{', '.join(paths)}: no rank, or one rank twice")
+    if missing and not allow_missing:
+        raise InputError(f"rank {format_ranges(missing)} is in none of the shards")
+    for rank in missing:
+        issues.add("rank-missing", where=f"rank {rank}")
+    return Ranks(_captures(spilled), tuple(spilled), issues), options
+
+
+def _captures(spilled: Sequence[SpilledRank]) -> tuple[Capture, ...]:
+    """Captures as they were found: those of one source share it."""
+    sources: dict[str, RecordedSource] = {}
+    captures = []
+    for one in spilled:
+        capture = one.account.capture
+        sizes = {name: capture.source.size(name) for name in capture.files}
+        shared = sources.setdefault(capture.source.label, RecordedSource(capture.source.label, {}))
+        shared.remember(sizes)
+        captures.append(replace(capture, source=shared))
+    return tuple(captures)

@@ -1,0 +1,254 @@
+"""Both runs of a comparison in one trace: every rank before and after, step beside step.
+
+Each step that is compared gets a slot of time, as long as it takes in the run in which it takes
+longest; it begins at the same instant on every rank of both runs. Within a slot nothing is moved
+or stretched. What changed is drawn on a lane of its own, and is an argument of the slices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.diff.comparison import Comparison, Items
+from traceconv.analysis.diff.items import placed
+from traceconv.analysis.diff.labels import KEY, Sort
+from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.diff.verdict import Verdict
+from traceconv.analysis.rank_summary import NO_COLLECTIVES
+from traceconv.core.columns import I64, EventTable
+from traceconv.core.errors import Issues
+from traceconv.core.intervals import holding
+from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no_windows
+from traceconv.io.streams import Progress
+from traceconv.merging.merge import Ranks, Target, finish
+from traceconv.merging.run_report import Report
+from traceconv.passes import compose
+from traceconv.passes.lanes import lanes
+from traceconv.report.diff_document import changes, signed
+from traceconv.run.executor import started
+from traceconv.run.rank_loop import map_ranks, stored
+from traceconv.run.settings import MergeOptions, RunOptions
+from traceconv.run.spill import SpilledRank, rank_path, spill
+from traceconv.run.stages import events, passed
+
+TITLE, LANE = "Difference", "Changed"
+"""Heading and name of the lane of what changed."""
+
+ARGUMENT = "difference"
+"""Key of the argument that says so of a slice."""
+
+WORDS = ("before", "after")
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the ranks of one run are laid out.
+
+    Attributes:
+        folder: for the ranks' files.
+        word:   one of :data:`WORDS`.
+        number: by rank, that which it has in the trace.
+        starts: by rank, where its steps begin, on its own clock; and where the last one ends.
+        kept:   by rank, which of the steps are compared.
+        slots:  where each of these begins in the trace.
+        marks:  what changed, by item: words for the slices.
+        view:   arguments of :func:`traceconv.passes.compose`.
+        comm_patterns: words; GPU kernels whose name contains one communicate.
+    """
+
+    folder: Path
+    word: str
+    number: Mapping[int, int]
+    starts: Mapping[int, I64]
+    slots: I64
+    marks: Mapping[Key, str]
+    view: Mapping[str, Any]
+    comm_patterns: Sequence[str]
+
+    def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
+        """The rank, laid out and spilled.
+
+        Raises:
+            TraceconvError: it cannot be read, or not be spilled.
+        """
+        trace = passed(events(capture, advance, self.comm_patterns), compose(**self.view))
+        rank = trace.rank
+        trace = laid_out(marked(trace, self.marks), self.starts[rank], self.slots)
+        name = f"Rank {rank} {self.word}"
+        numbered = replace(trace.capture, rank=self.number[rank], name=name, pid=-1)
+        trace = lanes(replace(trace, capture=numbered))
+        return spill(trace, NO_COLLECTIVES, rank_path(self.folder, trace.rank))
+
+
+def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
+    """``trace`` with what changed: as an argument of slices, and on a lane of its own.
+
+    Rows are booked under "difference".
+    """
+    where = placed(trace, collective_records(trace))
+    texts = [marks.get(key, "") for key in where.keys]
+    some = np.array([bool(text) for text in texts], bool)[where.item] if texts else where.item > 0
+    item, row, spans = where.item[some], where.row[some], where.spans[some]
+    if not len(item):
+        return trace
+    trace = _with_argument(trace, row, [texts[i] for i in item.tolist()])
+    names = [f"{texts[i]}: {where.keys[i][1]}" for i in item.tolist()]
+    number = {name: trace.strings.intern(name) for name in dict.fromkeys(names)}
+    none = np.full(len(item), -1, np.int32)
+    rows = EventTable(
+        track=np.zeros(len(item), np.int32),
+        kind=np.full(len(item), Kind.SLICE, np.int8),
+        op=np.full(len(item), OpClass.OTHER, np.int8),
+        start_ns=spans[:, 0],
+        dur_ns=spans[:, 1] - spans[:, 0],
+        name=np.array([number[name] for name in names], np.int32),
+        graph=none,
+        step=none,
+        args=none,
+    )
+    return trace.add_events("difference", [Track(Layer.STEP, LANE, title=TITLE)], rows)
+
+
+def _with_argument(trace: Trace, rows: I64, texts: Sequence[str]) -> Trace:
+    """With one more argument of some event rows, where their arguments are an object."""
+    of = {row: text for row, text in zip(rows.tolist(), texts, strict=True) if row >= 0}
+    changed = np.array(sorted(of), np.int64)
+    values = []
+    for row in changed.tolist():
+        known = trace.args[int(trace.events.args[row])]
+        own = known if isinstance(known, Mapping) else {}
+        values.append(
+            json.dumps({**own, ARGUMENT: of[row]}, ensure_ascii=False).encode("utf-8", "replace")
+        )
+    if not values:
+        return trace
+    args, first = trace.args.extended(values)
+    column = trace.events.args.copy()
+    column[changed] = np.arange(first, first + len(changed), dtype=np.int32)
+    return replace(trace, args=args, events=trace.events.with_columns(args=column))
+
+
+def laid_out(trace: Trace, starts: I64, slots: I64) -> Trace:
+    """Only what begins in steps that have a slot, moved to it.
+
+    Args:
+        starts: (n, 2): from where each step begins to where the next one does.
+        slots:  where they begin in the trace.
+    """
+    row, sample = (holding(starts, t) for t in (trace.events.start_ns, trace.counters.start_ns))
+    trace = trace.keep("steps compared", row >= 0, sample >= 0)
+    moved = (slots[: len(starts)] - starts[:, 0]).astype(np.int64)
+    row, sample = row[row >= 0], sample[sample >= 0]
+    steps = trace.steps
+    at = holding(starts, steps.start_ns)
+    steps, at = steps.take(at >= 0), at[at >= 0]
+    lengths = ("start_ns", "device_start_ns", "work_start_ns")
+    return replace(
+        trace,
+        events=trace.events.with_columns(start_ns=trace.events.start_ns + moved[row]),
+        counters=trace.counters.with_columns(start_ns=trace.counters.start_ns + moved[sample]),
+        steps=steps.with_columns(**{name: getattr(steps, name) + moved[at] for name in lengths}),
+        windows=no_windows(),
+    )
+
+
+def spans_of(whole: Run, compared: Run, rank: int) -> I64:
+    """(n, 2): from where each step that is compared begins to where the next one does, or where
+    the last one ends.
+
+    Args:
+        whole: the run with all of its steps.
+    """
+    every, own = whole.ranks[rank], compared.ranks[rank]
+    start = every.steps["start_ns"]
+    after = np.append(start[1:], every.steps["end_ns"][-1:])
+    kept = np.isin(start, own.steps["start_ns"])
+    return np.stack((start, after), axis=1)[kept]
+
+
+def marks_of(items: Items) -> tuple[dict[Key, str], dict[Key, str]]:
+    """What to say of the items that changed, before and after: verdict, difference, and how."""
+    found: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
+    for row in range(len(items)):
+        proven = items.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER)
+        other = bool(items.changed[row]) and items.keys["sort"][row] != Sort.WAIT
+        if not (proven or other):
+            continue
+        words = [items.verdicts[row] if proven else "", *changes(items, row)]
+        if proven:
+            words[0] = f"{words[0]} by {signed(int(items.delta_ns[row]))} a step"
+        now = tuple(str(items.keys[name][row]) for name in KEY)
+        was = tuple(str(items.was[name][row]) or key for name, key in zip(KEY, now, strict=True))
+        text = ", ".join(filter(None, words))
+        found[0][was], found[1][now] = text, text
+    return found
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What both runs are read from.
+
+    Attributes:
+        runs:     with all of their steps.
+        captures: of the ranks that are compared.
+        issues:   what finding them noted.
+        view, comm_patterns: as of :class:`Side`.
+    """
+
+    runs: tuple[Run, Run]
+    captures: tuple[Sequence[Capture], Sequence[Capture]]
+    view: Mapping[str, Any]
+    comm_patterns: Sequence[str]
+
+
+def write(comparison: Comparison, sources: Sources, target: Target, run: RunOptions) -> Report:
+    """Write both runs as one trace.
+
+    Raises:
+        TraceconvError: a rank cannot be read; the file exists or cannot be written.
+    """
+    pairs, items = comparison.pairs, comparison.items
+    assert items is not None, "there is something to compare"
+    compared = (comparison.before, comparison.after)
+    starts = [
+        {pair[side]: spans_of(sources.runs[side], compared[side], pair[side]) for pair in pairs}
+        for side in (0, 1)
+    ]
+    slots = _slots([spans for side in starts for spans in side.values()])
+    marks = marks_of(items)
+    every = [[c for c in sources.captures[side] if c.rank in starts[side]] for side in (0, 1)]
+    issues = Issues()
+    sizes = [stored(capture) for side in every for capture in side]
+    shared = all(capture.source.shared for side in every for capture in side)
+    with started(run, sizes, shared) as executor:
+        found: list[SpilledRank] = []
+        for side in (0, 1):
+            number = {pair[side]: 2 * i + side for i, pair in enumerate(pairs)}
+            work = Side(executor.folder, WORDS[side], number, starts[side], slots, marks[side],
+                        sources.view, sources.comm_patterns)  # fmt: skip
+            done = map_ranks(
+                work, every[side], executor, run, issues, what=f"laying out {WORDS[side]}"
+            )
+            found += [spilled for _, spilled in done]
+        found.sort(key=lambda one: one.rank)
+        ranks = Ranks(tuple(one.account.capture for one in found), tuple(found), issues)
+        options = MergeOptions(mode="detail", align="none")
+        return finish(ranks, options, target, executor, run.progress)
+
+
+def _slots(spans: Sequence[I64]) -> I64:
+    """Where every slot begins: each as long as its longest step."""
+    count = max(len(one) for one in spans)
+    longest = np.zeros(count, np.int64)
+    for one in spans:
+        longest[: len(one)] = np.maximum(longest[: len(one)], one[:, 1] - one[:, 0])
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(longest)[:-1]))

@@ -1,0 +1,95 @@
+"""How large the output of a merge would be, from what the writers say that rows cost: upper bounds,
+a few percent above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from traceconv.alignment import plan as clocks
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture, Trace
+from traceconv.find import registry
+from traceconv.merging.run_report import Report
+from traceconv.passes import VIEWS, compose
+from traceconv.run.spill import RankAccount
+from traceconv.run.stages import passed
+from traceconv.writers import Document, Writer
+
+FORMATS = ("perfetto", "chrome_json")
+
+Sizes = dict[str, dict[str, int]]
+"""Bytes before compression by format and mode."""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """What the output of one rank takes, and what else it takes to say that of several.
+
+    Attributes:
+        accounts: by mode.
+        rows:  bytes of everything but the head of the file.
+        alone: bytes in a file of its own.
+    """
+
+    accounts: dict[str, RankAccount]
+    rows: Sizes
+    alone: Sizes
+
+    @classmethod
+    def of(cls, trace: Trace) -> Prediction:
+        """That of a rank, as it was read."""
+        made = cls({}, {name: {} for name in FORMATS}, {name: {} for name in FORMATS})
+        for mode in VIEWS:
+            view = passed(trace, compose(mode, zero_counters=False))
+            account = made.accounts[mode] = RankAccount.of(view)
+            for name in FORMATS:
+                writer = registry.writer_named(name)
+                rows = made.rows[name][mode] = _rows(view, writer)
+                made.alone[name][mode] = rows + _head(mode, {trace.rank: account}, writer)
+        return made
+
+
+def together(every: Mapping[int, Prediction]) -> Sizes:
+    """What all ranks take in one file; {} if there are none."""
+    return {
+        name: {
+            mode: sum(one.rows[name][mode] for one in every.values())
+            + _head(
+                mode,
+                {rank: one.accounts[mode] for rank, one in every.items()},
+                registry.writer_named(name),
+            )
+            for mode in VIEWS
+        }
+        for name in FORMATS
+        if every
+    }
+
+
+def _rows(trace: Trace, writer: Callable[[], Writer]) -> int:
+    """Bytes of everything but the head."""
+    span = trace.span()
+    document = Document(span[0] if span else 0, (trace.rank,))
+    costs = writer().costs(trace, document)
+    rows = sum(int(column.sum()) for column in (costs.events, costs.counters, costs.flows))
+    return costs.fixed + rows - _ends(document, writer)
+
+
+def _head(mode: str, ranks: Mapping[int, RankAccount], writer: Callable[[], Writer]) -> int:
+    """Bytes before and behind all ranks, with the metadata of the file."""
+    captures: Sequence[Capture] = [one.capture for one in ranks.values()]
+    report = Report.of(mode, captures, "", Issues(), clocks.plan(captures, "auto"))
+    for rank, known in ranks.items():
+        report.add(rank, known)
+    base_ns = min((one.span[0] for one in ranks.values() if one.span), default=0)
+    metadata: dict[str, Any] = report.metadata(base_ns, ranks)
+    return _ends(replace(Document(base_ns, tuple(ranks)), facts=metadata), writer)
+
+
+def _ends(document: Document, writer: Callable[[], Writer]) -> int:
+    one = writer()
+    return len(one.begin(document)) + len(one.end())

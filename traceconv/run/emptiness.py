@@ -1,0 +1,132 @@
+"""Why a result would not hold a single event: said in place of writing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from traceconv.core.clock import time_text
+from traceconv.core.codes import Severity
+from traceconv.core.errors import EmptyResultError, Issue
+from traceconv.core.model import Capture
+from traceconv.passes.table_counters import SOURCES
+from traceconv.run.settings import MergeOptions
+from traceconv.run.spill import SpilledRank
+
+_UNREAD = ("kind-not-read", "flow-without-end")
+
+NAMES_SHOWN = 5
+"""Captures, tables and layers that are named in a message."""
+
+
+def refuse_empty(spilled: Sequence[SpilledRank], options: MergeOptions) -> None:
+    """See that at least one rank has a row, after everything but a window of time was selected.
+
+    Raises:
+        EmptyResultError: none has; the message says what left nothing over.
+    """
+    if any(sum(one.account.counts.values()) for one in spilled):
+        return
+    stage = _emptied_by(spilled)
+    if stage == "read":
+        tables = dict.fromkeys(name for one in spilled for name in one.account.tables)
+        issues = [issue for one in spilled for issue in one.account.issues]
+        captures = [one.account.capture for one in spilled]
+        if drawn := [name for name in tables if name in SOURCES and options.mode != "detail"]:
+            raise EmptyResultError(
+                f"{_titles(captures)}: holds no timeline; {_listed(drawn)} can be drawn as "
+                'counters: pass `mode="detail"`, or use `traceconv stats`'
+            )
+        raise nothing_read(captures, list(tables), unread(issues))
+    raise EmptyResultError(f"not one event is left: {_reason(stage, spilled, options)}")
+
+
+def refuse_empty_window(
+    spilled: Sequence[SpilledRank], time: tuple[int | None, int | None], length_ns: int
+) -> None:
+    """See that at least one rank has a row within a window.
+
+    Args:
+        length_ns: from the first to the last event of all ranks.
+
+    Raises:
+        EmptyResultError: none has; the message says how long the trace is.
+    """
+    if any(sum(one.account.counts.values()) for one in spilled):
+        return
+    start, end = ("" if t is None else time_text(t) for t in time)
+    raise EmptyResultError(
+        f"not one event is left: `time`: nothing is between {start or 'the start'} and "
+        f"{end or 'the end'}; the trace goes from 0 to {time_text(length_ns)}"
+    )
+
+
+def nothing_read(
+    captures: Sequence[Capture], tables: Sequence[str] = (), lost: Sequence[Issue] = ()
+) -> EmptyResultError:
+    """The error for input without a single event; it names the tables that are there, or what of
+    the events could not be read.
+    """
+    where = _titles(captures)
+    if not tables:
+        why = _listed([f"{one.code} x{one.count}" for one in lost])
+        return EmptyResultError(
+            f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
+        )
+    return EmptyResultError(
+        f"{where}: holds tables without a timeline ({_listed(tables)}); use `traceconv stats`"
+    )
+
+
+def unread(issues: Iterable[Issue]) -> list[Issue]:
+    """Those that tell of events that are there and were not read."""
+    return [i for i in issues if i.severity is Severity.LOSS or i.code in _UNREAD]
+
+
+def _titles(captures: Sequence[Capture]) -> str:
+    return _listed([one.title for one in captures])
+
+
+def _emptied_by(spilled: Sequence[SpilledRank]) -> str:
+    """The stage after which no slice was left, or no row where there were no slices; "read" if
+    there was nothing to begin with.
+    """
+    every: Counter[tuple[str, str]] = Counter()
+    for one in spilled:
+        every.update(one.account.ledger)
+    slices = {kind: rows for kind, rows in every.items() if kind[1] == "slice"}
+    left, last = 0, "read"
+    for (stage, _), rows in (slices if any(slices.values()) else every).items():
+        left += rows
+        if rows < 0 and stage != "lost":
+            last = stage
+            if left <= 0:
+                break
+    return last
+
+
+def _reason(stage: str, spilled: Sequence[SpilledRank], options: MergeOptions) -> str:
+    kept = options.selection
+    if stage == "select-layers":
+        there = {str(layer) for one in spilled for layer in one.account.coverage.layers}
+        return (
+            f"`layers`: no rank has anything on {', '.join(kept.layers or ())}; "
+            f"there are: {', '.join(sorted(there)) or 'none'}"
+        )
+    if stage == "select-names":
+        return f"`exclude`: {kept.exclude!r} finds every name"
+    if stage == "view" and options.mode == "detail":
+        return "module scopes are hidden; pass `scope=True`"
+    if stage == "view":
+        which = "`layers` names neither" if kept.layers else "there are none"
+        if any(rows for one in spilled for (_, kind), rows in one.account.ledger.items()
+               if kind == "counter"):  # fmt: skip
+            which += ", only counters"
+        return f'the summary shows steps and overlap, and {which}; pass `mode="detail"`'
+    what = {"select-steps": "steps", "select-graphs": "graphs"}.get(stage)
+    return f"`{what}`: nothing belongs to them" if what else f"{stage} took everything"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

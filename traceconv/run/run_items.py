@@ -1,0 +1,76 @@
+"""The items of a run, from its captures or from a report that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.diff.stored import restored
+from traceconv.analysis.job_shape import stated_shape
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
+from traceconv.io.sources import Source
+from traceconv.run.settings import RunOptions
+from traceconv.run.summaries import Summarizing, analysed, found_numbers
+
+_REPORT = lazy_regex(rb'\{\s*"schema_version": ?\d+,\s*"traceconv": ?"')
+_HEAD_BYTES = 4096
+
+
+def is_report(source: Source) -> bool:
+    """Whether the path names a report that traceconv wrote as JSON."""
+    if not source.lone:
+        return False
+    return any(_REPORT.match(source.head(name, _HEAD_BYTES)) for name in source.names()[:1])
+
+
+def of_report(source: Source) -> Run:
+    """The run whose items a report keeps.
+
+    Raises:
+        SourceError: it cannot be read.
+        MalformedInputError: it keeps none, or is broken.
+    """
+    try:
+        document = orjson.loads(source.read(source.names()[0]))
+    except orjson.JSONDecodeError as e:
+        raise MalformedInputError(source.label, "", f"not JSON: {e}") from e
+    if not isinstance(document, dict) or "step_items" not in document:
+        why = "keeps no items of steps; a report of a merge with an analysis does"
+        raise MalformedInputError(source.label, "", why)
+    return restored(document["step_items"], source.label)
+
+
+def of_captures(
+    label: str,
+    captures: Sequence[Capture],
+    issues: Issues,
+    run: RunOptions,
+    view: Mapping[str, Any],
+    comm_patterns: Sequence[str],
+) -> tuple[Run, Issues, dict[str, set[int]]]:
+    """The run of captures, what reading them noted, and the graphs and steps there are.
+
+    Args:
+        issues: what finding them noted.
+        view:   arguments of :func:`traceconv.passes.compose`.
+
+    Raises:
+        TraceconvError: see :func:`traceconv.run.rank_loop.map_ranks`.
+    """
+    work = Summarizing(SummaryRequest(items=True), view, comm_patterns)
+    with analysed(captures, issues, run) as every:
+        _, summaries = every.summaries(work)
+    return _run(label, summaries), every.issues, found_numbers(summaries)
+
+
+def _run(label: str, summaries: Sequence[RankSummary]) -> Run:
+    size = max((one.world_size for one in summaries), default=-1)
+    items = {one.rank: one.items for one in summaries}
+    return Run.of(label, items, size, stated_shape(summaries))

@@ -1,0 +1,264 @@
+"""Ranks spilled to disk between reading and writing.
+
+The base of time, the clocks and the size limit depend on all ranks, but only one rank's columns
+should be in memory. So every rank is read, worked on, and *spilled*: written to a file of its own
+(:mod:`.rank_file`), which is mapped where it is needed, in this process or another.
+The :class:`RankAccount` of every rank stays in memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+import numpy as np
+
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.core.columns import OverlapSums
+from traceconv.core.errors import Issues
+from traceconv.core.model import (
+    I64,
+    Args,
+    Capture,
+    Coverage,
+    EventTable,
+    Hints,
+    Ledger,
+    Present,
+    StepTable,
+    Strings,
+    Trace,
+    Track,
+    no_windows,
+)
+from traceconv.run import rank_file as rank_file
+
+SMALL_BYTES = 1 << 20
+"""Arguments up to this size are copied together."""
+
+Change = Callable[[Trace], Trace]
+
+
+class RankAccount(msgspec.Struct, frozen=True):
+    """What a merge knows of a spilled rank without loading it; all of it small.
+
+    Attributes:
+        capture: of the trace.
+        counts:  rows by kind.
+        span:    earliest start, latest end; None if it is empty.
+        tracks:  those with rows.
+        tables:  names of its side tables.
+        hints, present, steps, coverage, overlap, notes, windows, issues, ledger: of the trace.
+    """
+
+    capture: Capture
+    counts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    span: tuple[int, int] | None = None
+    tracks: tuple[Track, ...] = ()
+    tables: tuple[str, ...] = ()
+    hints: Hints = msgspec.field(default_factory=Hints)
+    present: Present = msgspec.field(default_factory=Present)
+    steps: StepTable = msgspec.field(default_factory=StepTable.empty)
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
+    overlap: OverlapSums | None = None
+    notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    windows: I64 = msgspec.field(default_factory=no_windows)
+    issues: Issues = msgspec.field(default_factory=Issues)
+    ledger: Ledger = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> RankAccount:
+        """The account of ``trace``."""
+        return cls(
+            trace.capture,
+            trace.counts(),
+            trace.span(),
+            tuple(trace.tracks[i] for i in np.flatnonzero(trace.used).tolist()),
+            tuple(trace.side_tables),
+            trace.hints,
+            trace.present,
+            trace.steps,
+            trace.coverage,
+            trace.overlap,
+            trace.notes,
+            trace.windows,
+            trace.issues,
+            trace.ledger,
+        )
+
+    def changed(self, change: Change) -> RankAccount:
+        """The account of the rank after ``change``, which does nothing but move it in time."""
+        row = dict.fromkeys(EventTable.COLUMNS, np.zeros(1 if self.span else 0, np.int64))
+        if self.span:
+            row["start_ns"] = np.array([self.span[0]])
+            row["dur_ns"] = np.array([self.span[1] - self.span[0]])
+        outline = Trace(
+            self.capture,
+            events=EventTable(**row),
+            windows=self.windows,
+            steps=self.steps,
+            coverage=self.coverage,
+        )
+        moved = change(outline)
+        return msgspec.structs.replace(
+            self,
+            span=moved.span(),
+            windows=moved.windows,
+            steps=moved.steps,
+            coverage=moved.coverage,
+        )
+
+
+class SpilledRank:
+    """One rank, out of memory. ``load()`` gives it back; ``release_pages()`` frees its memory.
+
+    It travels to other processes as its path and what changes it.
+    """
+
+    def __init__(self, path: Path | str, changes: tuple[Change, ...] = ()) -> None:
+        self.path, self._changes = Path(path), changes
+        self._mapped: WeakSet[mmap.mmap] = WeakSet()
+
+    def __reduce__(self) -> Any:
+        return SpilledRank, (self.path, self._changes)
+
+    @cached_property
+    def account(self) -> RankAccount:
+        """What is known of the rank, as its changes make it."""
+        found = RankAccount(**rank_file.account(self.path))
+        for change in self._changes:
+            found = found.changed(change)
+        return found
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it stays in memory and has no file."""
+        return False
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        assert self.account.capture.rank is not None, "ranks are resolved before reading"
+        return self.account.capture.rank
+
+    def load(self) -> Trace:
+        """The trace; its columns are read from disk as they are used.
+
+        Raises:
+            SourceError: its file, or the input its arguments are in, is not what it was.
+        """
+        trace, mapped = rank_file.load(self.path)
+        self._mapped.update(mapped)
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def collective_records(self) -> CollectiveRecords:
+        """The collectives of the rank before it was narrowed to a view, on its own clock."""
+        return rank_file.collective_records(self.path)
+
+    def release_pages(self) -> None:
+        """Give back the memory of the traces of :meth:`load`; what is still used is read again."""
+        for buffer in self._mapped:
+            buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> SpilledRank:
+        """This rank as ``change``, which moves it in time, makes it whenever it is loaded."""
+        return SpilledRank(self.path, (*self._changes, change))
+
+
+class InMemoryRank(SpilledRank):
+    """A rank that stays in memory: where there is only one, and no other to compare it with."""
+
+    def __init__(self, trace: Trace, changes: tuple[Change, ...] = ()) -> None:
+        super().__init__("", changes)
+        self._trace = trace if changes else compact(trace)
+
+    @property
+    def in_memory(self) -> bool:
+        return True
+
+    @cached_property
+    def account(self) -> RankAccount:
+        return RankAccount.of(self.load())
+
+    def load(self) -> Trace:
+        trace = self._trace
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def collective_records(self) -> CollectiveRecords:
+        return CollectiveRecords.none(self.rank)
+
+    def release_pages(self) -> None:
+        """Only the pages of mapped input are released."""
+        for buffer in self._trace.args.blobs:
+            if isinstance(buffer, mmap.mmap):
+                buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> InMemoryRank:
+        return InMemoryRank(self._trace, (*self._changes, change))
+
+
+def rank_path(folder: Path, rank: int) -> Path:
+    """The file in ``folder`` that a rank is spilled to."""
+    return folder / f"rank-{rank}.spilled"
+
+
+def spill(
+    trace: Trace, collective_records: CollectiveRecords, path: Path, alone: bool = False
+) -> SpilledRank:
+    """Write ``trace`` to the file ``path``, which appears when it is complete.
+
+    Args:
+        collective_records: of the rank before it was narrowed to a view.
+        alone: the file needs no other: arguments are copied from the input.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    rank_file.save(path, compact(trace), collective_records, alone)
+    return SpilledRank(path)
+
+
+def compact(trace: Trace) -> Trace:
+    """``trace`` with the strings and arguments its rows refer to, and no others."""
+    events, flows = trace.events, trace.flows
+    used = np.zeros(len(trace.strings), bool)
+    used[events.name] = True
+    used[flows.name] = True
+    args, kept = _used_args(trace.args, events.args)
+    events = events.with_columns(args=kept)
+    if used.all():
+        return replace(trace, events=events, args=args)
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return replace(
+        trace,
+        strings=Strings(map(trace.strings.__getitem__, np.flatnonzero(used).tolist())),
+        events=events.with_columns(name=number.take(events.name)),
+        flows=flows.with_columns(name=number.take(flows.name)),
+        args=args,
+    )
+
+
+def _used_args(args: Args, column: Any) -> tuple[Args, Any]:
+    used = np.zeros(len(args) + 1, bool)
+    used[column] = True  # -1 marks the extra last one
+    used[-1] = False
+    if used[:-1].all() and len(args):
+        return args, column
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    number[-1] = -1
+    ids = np.flatnonzero(used)
+    length = args.length[ids]
+    if int(length.sum()) <= SMALL_BYTES:
+        small, _ = Args().extended([args.raw(i) for i in ids.tolist()])
+        return small, number[column]
+    return Args(args.blobs, args.address[ids], length), number[column]

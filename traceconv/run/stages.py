@@ -1,0 +1,166 @@
+"""What is done with one rank at a time, by whoever works: here or in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from traceconv.alignment.collective_records import CollectiveRecords, collective_records
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Trace
+from traceconv.find import registry
+from traceconv.io.streams import Progress
+from traceconv.passes import Pass, compose
+from traceconv.passes.select import time_window
+from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
+
+if TYPE_CHECKING:
+    from traceconv.analysis.summarize import SummaryRequest
+    from traceconv.passes.annotate import Mark
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Read one rank, make its view, spill it.
+
+    Attributes:
+        folder:  for the rank's file.
+        view:    arguments of :func:`traceconv.passes.compose`.
+        in_memory: the rank, the only one, stays in memory and has no file.
+        alone:   see :func:`traceconv.run.spill.spill`.
+        comm_patterns: words; GPU kernels whose name contains one communicate.
+        summary: what the summary beside the rank's file holds; None for no summary.
+        summary_view: arguments of ``compose`` for the trace that is summarized.
+    """
+
+    folder: Path
+    view: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    in_memory: bool = False
+    alone: bool = False
+    comm_patterns: Sequence[str] = ()
+    summary: SummaryRequest | None = None
+    summary_view: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
+        """The rank, spilled; ``advance`` gets the bytes that are read.
+
+        Raises:
+            TraceconvError: the rank cannot be read, or not be spilled.
+        """
+        trace = events(capture, advance, self.comm_patterns)
+        only = self.in_memory  # there is no other to compare it with
+        known = CollectiveRecords.none(trace.rank) if only else collective_records(trace)
+        shown = compose(**self.view)
+        if self.summary is not None:
+            from traceconv.analysis import rank_summary
+            from traceconv.analysis.summarize import summarize
+
+            analysed = compose(**self.summary_view)
+            own = _own_at_first(analysed, shown)
+            begun, analysed = passed(trace, analysed[:own]), analysed[own:]
+            if begun is trace:  # they change nothing, so what follows can be shared
+                first = _equal_at_first(shown, analysed)
+                begun = trace = passed(trace, shown[:first])
+                shown, analysed = shown[first:], analysed[first:]
+            whole = passed(begun, analysed)
+            del begun
+            content = rank_summary.encode(summarize(whole, self.summary))
+            rank_summary.save(content, summary_path(self.folder, trace.rank))
+            del whole
+        # what a pass replaces is freed; a part of what was summarized may be held elsewhere
+        held = [replace(trace, handed_over=self.summary is None)]
+        del trace
+        trace = replace(passed(held.pop(), shown), handed_over=False)
+        path = None if self.in_memory else rank_path(self.folder, trace.rank)
+        return _set_aside(trace, known, path, self.alone)
+
+
+def _own_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+    """How many passes a view begins with that another has not; 0 if they share none."""
+    others = [_meant(a) for a in other]
+    return next((i for i, a in enumerate(one) if _meant(a) in others), 0)
+
+
+def _equal_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+    """How many passes two views begin with that do the same."""
+    both = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in both if _meant(a) != _meant(b)), min(len(one), len(other)))
+
+
+def _meant(one: Pass) -> object:
+    return (one.func, one.args, one.keywords) if isinstance(one, partial) else one
+
+
+def summary_path(folder: Path, rank: int) -> Path:
+    """The file of a rank's summary."""
+    from traceconv.analysis.rank_summary import SUFFIX
+
+    return folder / f"rank-{rank}{SUFFIX}"
+
+
+class Narrowing(msgspec.Struct, frozen=True):
+    """Keep what is in a window of time, ns on the clock of ``spilled``; None = open."""
+
+    spilled: SpilledRank
+    start_ns: int | None
+    end_ns: int | None
+    path: Path | None
+
+
+def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
+    """Carry out a :class:`Narrowing`."""
+    trace = time_window(job.spilled.load(), job.start_ns, job.end_ns)
+    return _set_aside(trace, job.spilled.collective_records(), job.path)
+
+
+class Annotating(msgspec.Struct, frozen=True):
+    """Draw ``marks`` into a rank."""
+
+    spilled: SpilledRank
+    marks: Sequence[Mark]
+    path: Path | None
+
+
+def annotated(job: Annotating, advance: Progress) -> SpilledRank:
+    """Carry out an :class:`Annotating`."""
+    from traceconv.passes.annotate import annotate
+
+    trace = annotate(job.spilled.load(), job.marks)
+    return _set_aside(trace, job.spilled.collective_records(), job.path)
+
+
+def _set_aside(
+    trace: Trace, known: CollectiveRecords, path: Path | None, alone: bool = False
+) -> SpilledRank:
+    return InMemoryRank(trace) if path is None else spill(trace, known, path, alone)
+
+
+def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
+    """All events of one capture, as its reader gives them; of all parts of it, if it has parts.
+
+    Raises:
+        TraceconvError: it cannot be read, or its parts are not windows of one rank.
+    """
+
+    def read(one: Capture) -> Trace:
+        one.source.progress = advance
+        build = TraceBuilder(one)
+        build.comm_words = tuple(word.lower() for word in comm_patterns)
+        return registry.read_capture(one, build)
+
+    if not capture.parts:
+        return read(capture)
+    from traceconv.run.window_reading import read_windows
+
+    return read_windows(capture, read)
+
+
+def passed(trace: Trace, passes: Sequence[Pass]) -> Trace:
+    """``trace`` after all ``passes``."""
+    for one in passes:
+        trace = one(trace)
+    return trace

@@ -1,0 +1,122 @@
+"""The summaries of all ranks: what tables, alignment, stragglers and findings are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.rank_summary import RankSummary, decode, encode
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture, Trace
+from traceconv.io.streams import Progress
+from traceconv.passes import compose
+from traceconv.run.emptiness import nothing_read, unread
+from traceconv.run.executor import Executor, started
+from traceconv.run.rank_loop import map_ranks, stored
+from traceconv.run.settings import RunOptions
+from traceconv.run.stages import events, passed
+
+
+@dataclass(frozen=True)
+class Summarizing:
+    """Read one rank, make its view, summarize it.
+
+    Attributes:
+        requested: what the summary holds.
+        view:    arguments of :func:`traceconv.passes.compose`; None for the events as read.
+        comm_patterns: words; GPU kernels whose name contains one communicate.
+        collectives: those of the events as read are in the summary, for a plan of clocks.
+        change:  what is done with the view before it is summarized.
+    """
+
+    requested: SummaryRequest
+    view: Mapping[str, Any] | None = field(default_factory=lambda: {"mode": "detail"})
+    comm_patterns: Sequence[str] = ()
+    collectives: bool = False
+    change: Callable[[Trace], Trace] | None = None
+
+    def __call__(self, capture: Capture, advance: Progress) -> bytes:
+        """The encoded summary of a rank; ``advance`` hears of the bytes that are read.
+
+        Raises:
+            TraceconvError: the rank cannot be read.
+        """
+        trace = events(capture, advance, self.comm_patterns)
+        collectives = collective_records(trace) if self.collectives else None
+        if self.view is not None:
+            trace = passed(trace, compose(**self.view))
+        if self.change is not None:
+            trace = self.change(trace)
+        summary = summarize(trace, self.requested)
+        if collectives is not None:
+            summary = replace(summary, collectives=collectives)
+        return encode(summary)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of an analysis, and those who read them.
+
+    Attributes:
+        captures: with ranks, ascending.
+        executor: the workers.
+        run:      how they work.
+        issues:   everything that is lost or in doubt so far; grows.
+    """
+
+    captures: tuple[Capture, ...]
+    executor: Executor
+    run: RunOptions
+    issues: Issues
+
+    def summaries(
+        self, work: Summarizing, what: str = "reading"
+    ) -> tuple[tuple[Capture, ...], list[RankSummary]]:
+        """The captures that could be read, and their summaries; their issues are taken in.
+
+        Raises:
+            EmptyResultError: not one of them holds events or tables.
+            TraceconvError: see :func:`traceconv.run.rank_loop.map_ranks`.
+        """
+        read, found = [], []
+        for capture, content in map_ranks(
+            work, self.captures, self.executor, self.run, self.issues, what=what
+        ):
+            summary = decode(content, f"summary of rank {capture.rank}")
+            summary.add_issues(self.issues)
+            read.append(capture)
+            found.append(summary)
+        if found and all(one.holds_nothing for one in found):
+            raise nothing_read(read, lost=unread(self.issues))
+        return tuple(read), found
+
+
+@contextmanager
+def analysed(captures: Sequence[Capture], issues: Issues, run: RunOptions) -> Iterator[Ranks]:
+    """The captures, with workers that suit them for as long as the context lasts.
+
+    Args:
+        issues: what finding them noted.
+    """
+    shared = all(one.source.shared for one in captures)
+    with started(run, [stored(one) for one in captures], shared) as executor:
+        yield Ranks(tuple(captures), executor, run, issues.copy())
+
+
+def spans_of(summaries: Sequence[RankSummary]) -> dict[int, tuple[int, int] | None]:
+    """Earliest start and latest end by rank, for :func:`traceconv.alignment.plan.plan`."""
+    return {one.rank: one.span_ns for one in summaries}
+
+
+def found_numbers(summaries: Sequence[RankSummary]) -> dict[str, set[int]]:
+    """Graphs and steps of all ranks, for :func:`traceconv.find.rank_selection.refuse_missing`."""
+    return {
+        "graph": {n for one in summaries for n in one.graphs},
+        "step": {n for one in summaries for n in one.steps},
+    }

@@ -1,0 +1,261 @@
+"""The captures of one rank, read one by one, as one trace with a collection window each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceconv.core.clock import Correction, Domain
+from traceconv.core.columns import (
+    BLOB_BITS,
+    I64,
+    Args,
+    CounterTable,
+    EventTable,
+    FlowTable,
+    Strings,
+)
+from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.hints import Hints
+from traceconv.core.intervals import union
+from traceconv.core.model import Capture, Ledger, OpClass, Trace, arranged
+from traceconv.core.side_tables import SideTable, joined_tables
+from traceconv.find.capture_windows import twice
+
+SAME_EVENTS = 0.5
+"""Of the fewer events that two captures have in a time that both cover: if more than so many have
+the same start and length in both, they are recordings of the same work."""
+
+
+def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
+    """The trace of a rank with several captures (``capture.parts``), in the order of time.
+
+    A capture that cannot be read is booked as ``window-failed``, and the others are read.
+
+    Args:
+        read: the trace of one capture.
+
+    Raises:
+        TraceconvError: none of them can be read.
+        RankError: two of them recorded the same events, or two processes at one time.
+    """
+    traces: list[Trace] = []
+    failures: list[TraceconvError] = []
+    issues = Issues()
+    for part in capture.parts:
+        try:
+            traces.append(_on_clock(read(part), capture))
+        except TraceconvError as e:
+            failures.append(e)
+            issues.add("window-failed", part.title, str(e)[:300])
+    if not traces:
+        raise failures[0]
+    traces.sort(key=lambda trace: trace.span() or (np.iinfo(np.int64).max, 0))
+    _refuse_copies(traces)
+    issues.extend(issue for trace in traces for issue in trace.issues)
+    return replace(joined(traces), capture=_described(capture, traces), issues=issues)
+
+
+def _on_clock(trace: Trace, capture: Capture) -> Trace:
+    """``trace`` on the clock of the rank, which is that of its captures or Unix time."""
+    from traceconv.alignment.plan import shift
+
+    own, common = trace.capture.clock, capture.clock
+    if own is None or common is None or own.domain is common.domain is not Domain.RELATIVE:
+        return trace
+    return shift(trace, Correction(own.offset_ns)) if own.offset_ns else trace
+
+
+def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
+    """The rank's capture with what only reading has shown of its parts."""
+    every = [trace.capture for trace in traces]
+    return replace(
+        capture,
+        host=next((c.host for c in every if c.host), ""),
+        device=next((c.device for c in every if c.device >= 0), -1),
+        pid=next((c.pid for c in every if c.pid >= 0), -1),
+        graphs=tuple(sorted({graph for c in every for graph in c.graphs})),
+        parts=tuple(every),
+    )
+
+
+# -- windows or copies ------------------------------------------------------------------------
+
+
+def _refuse_copies(traces: Sequence[Trace]) -> None:
+    """Raise RankError if two captures cannot be windows of one rank."""
+    working = [trace for trace in traces if (trace.events.op == OpClass.COMPUTE).any()]
+    for one, other in combinations(working, 2):
+        if one.hints.vendor != other.hints.vendor:
+            a, b = one.capture, other.capture
+            kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (one, other))
+            why = "one ran on {}, the other on {}".format(*kinds)
+            raise twice(a, b, why, _choices(a, b))
+    timed = [(span, trace) for trace in traces if (span := trace.span()) is not None]
+    for ((low, high), one), ((start, end), other) in combinations(timed, 2):
+        if min(high, end) > max(low, start):
+            _refuse_copy(one, other, max(low, start), min(high, end))
+
+
+def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
+    """The same for two captures that have a span of time in common."""
+    mine, theirs = (_starting(trace.events, low, high) for trace in (one, other))
+    if not len(mine) or not len(theirs):
+        return
+    a, b = one.capture, other.capture
+    if a.reader != b.reader:
+        why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
+        raise twice(a, b, why, _choices(a, b))
+    same = len(np.intersect1d(_identity(mine), _identity(theirs)))
+    if same > SAME_EVENTS * min(len(mine), len(theirs)):
+        raise twice(a, b, f"{same} of their events are the same")
+    for what in ("host", "pid", "device"):
+        values = [getattr(c, what) for c in (a, b)]
+        if values[0] != values[1] and "" not in values and -1 not in values:
+            why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
+            raise twice(a, b, why, "Say which rank each is with `rank_from='REGEX'`.")
+
+
+_DEVICES = ("a GPU", "an NPU")
+
+
+def _choices(a: Capture, b: Capture) -> str:
+    """What to do about two captures of different readers."""
+    choices = f'`reader="{a.reader}"` or `reader="{b.reader}"`'
+    return f"Choose one with {choices}, or name one of them only."
+
+
+def _starting(events: EventTable, low: int, high: int) -> EventTable:
+    """The slices that start in a span of time."""
+    start = events.start_ns
+    return events.take((start >= low) & (start <= high) & (events.dur_ns > 0))
+
+
+def _identity(events: EventTable) -> I64:
+    """A number for every start and length; wraps around, as hashes do."""
+    return events.start_ns * 1_000_003 ^ events.dur_ns
+
+
+# -- one trace of several ---------------------------------------------------------------------
+
+
+def joined(traces: Sequence[Trace]) -> Trace:
+    """The rows, tables and windows of several traces of one rank, as one trace.
+
+    Accounts are added up. A trace without windows of its own is one window, from its first to its
+    last event.
+    """
+    if len(traces) == 1:
+        return replace(traces[0], windows=_windows(traces))
+    strings = Strings()
+    tables = [_renumbered(traces, number, strings) for number in range(len(traces))]
+    events, counters, flows = zip(*tables, strict=True)
+    return arranged(
+        replace(
+            traces[0],
+            tracks=tuple(track for trace in traces for track in trace.tracks),
+            strings=strings,
+            events=EventTable.concat(events),
+            counters=CounterTable.concat(counters),
+            flows=FlowTable.concat(flows),
+            args=_args([trace.args for trace in traces]),
+            windows=_windows(traces),
+            ledger=_ledger(traces),
+            hints=_hints([trace.hints for trace in traces]),
+            notes={key: v for trace in reversed(traces) for key, v in trace.notes.items()},
+            side_tables=_side_tables(traces),
+        )
+    )
+
+
+def _renumbered(
+    traces: Sequence[Trace], number: int, strings: Strings
+) -> tuple[EventTable, CounterTable, FlowTable]:
+    """The tables of one trace as they refer to what all traces have."""
+    trace, before = traces[number], traces[:number]
+    track, row, args = (
+        np.int32(sum(len(of(t)) for t in before)) for of in (_tracks, _events, _arguments)
+    )
+    name = np.array([strings.intern(text) for text in trace.strings] or [0], np.int32)
+    events, flows = trace.events, trace.flows
+    return (
+        events.with_columns(
+            track=events.track + track,
+            name=name[events.name],
+            args=np.where(events.args < 0, np.int32(-1), events.args + args),
+        ),
+        trace.counters.with_columns(track=trace.counters.track + track),
+        flows.with_columns(src=flows.src + row, dst=flows.dst + row, name=name[flows.name]),
+    )
+
+
+def _tracks(trace: Trace) -> Any:
+    return trace.tracks
+
+
+def _events(trace: Trace) -> Any:
+    return trace.events
+
+
+def _arguments(trace: Trace) -> Any:
+    return trace.args
+
+
+def _args(every: Sequence[Args]) -> Args:
+    blobs: list[Any] = []
+    address = []
+    for args in every:
+        address.append(args.address + (len(blobs) << BLOB_BITS))
+        blobs += args.blobs
+    return Args(
+        tuple(blobs), np.concatenate(address), np.concatenate([args.length for args in every])
+    )
+
+
+def _windows(traces: Sequence[Trace]) -> I64:
+    found = [trace.windows for trace in traces if len(trace.windows)]
+    alone = [trace.span() for trace in traces if not len(trace.windows)]
+    found += [np.array([span], np.int64) for span in alone if span is not None]
+    every = np.concatenate(found) if found else np.empty((0, 2), np.int64)
+    return union(every[:, 0], every[:, 1])
+
+
+def _ledger(traces: Iterable[Trace]) -> Ledger:
+    total: Counter[tuple[str, str]] = Counter()
+    for trace in traces:
+        for key, rows in trace.ledger.items():
+            total[key] += rows
+    return dict(total)
+
+
+def _hints(every: Sequence[Hints]) -> Hints:
+    """What any of them says; where two say different things, the first counts. Only of tables
+    without a timeline is what all are."""
+    merged: dict[str, Any] = {}
+    for name in Hints.__struct_fields__:
+        values = [value for hints in every if (value := getattr(hints, name))]
+        if not values or isinstance(values[0], str | bool):
+            merged |= {name: values[0]} if values else {}
+        elif isinstance(values[0], tuple):
+            merged[name] = tuple(dict.fromkeys(one for value in values for one in value))
+        else:
+            merged[name] = {key: v for value in reversed(values) for key, v in value.items()}
+    scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
+    percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
+    alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
+    return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
+
+
+def _side_tables(traces: Iterable[Trace]) -> dict[str, SideTable]:
+    """Tables of one name below each other, in the order of windows."""
+    found: dict[str, list[SideTable]] = {}
+    for trace in traces:
+        for name, table in trace.side_tables.items():
+            found.setdefault(name, []).append(table)
+    return {n: t[0] if len(t) == 1 else joined_tables(t) for n, t in found.items()}
