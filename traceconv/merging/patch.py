@@ -30,7 +30,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.trace_events.python_decode import GOOD, parse
+from traceconv.readers.shared.trace_events.event_records import GOOD, exact_ns
 
 STRIDE = 4096
 """Processes a rank may have."""
@@ -332,7 +332,7 @@ def _text(token: bytes) -> str:
 def _plain(found: dict[str, bytes], phase: str) -> None:
     """Raise Unusual unless viewers place an event where its times and its thread say."""
     for key in ("ts", "dur") if "dur" in found or phase == "X" else ("ts",):
-        ns, state, _ = parse(found.get(key, b""))
+        ns, state, _ = exact_ns(found.get(key, b""))
         if state != GOOD or (key == "dur" and ns < 0):
             raise Unusual(f"an event whose {key} is no time: {found.get(key, b'')[:40]!r}")
     tid = _value(found.get("tid", b'""'), "a thread")

@@ -99,7 +99,7 @@ typedef struct {
     Rows *rows;
     Flows *flows;
     Samples *samples;
-    int64_t *others; /* start and end of records that Python decodes */
+    int64_t *others; /* records that Python decodes: start, end, samples before it */
     int other_count;
     Table names, shapes, series, values;
     int32_t reported[4]; /* entries of these that Python knows already */
@@ -600,9 +600,10 @@ static int event(
     default: break;
     }
     if (done != ARRAY) return done;
-    z->others[2 * z->other_count] = from - data;
-    z->others[2 * z->other_count + 1] = to - data;
-    z->other_count++;
+    int64_t *other = z->others + 3 * z->other_count++;
+    other[0] = from - data;
+    other[1] = to - data;
+    other[2] = z->samples->count;
     return OBJECT;
 }
 
@@ -760,7 +761,7 @@ static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
         "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:L,s:L}",
         "rows", columns_of_rows(z->rows), "flows", columns_of_flows(z->flows),
         "samples", columns_of_samples(z->samples),
-        "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 16),
+        "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 24),
         "blob", PyBytes_FromStringAndSize((char *)z->blob, (Py_ssize_t)z->blob_used),
         "names", unreported(&z->names, &z->reported[0]),
         "shapes", unreported(&z->shapes, &z->reported[1]),
@@ -823,7 +824,7 @@ static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     z->rows = malloc(sizeof *z->rows);
     z->flows = malloc(sizeof *z->flows);
     z->samples = malloc(sizeof *z->samples);
-    z->others = malloc(2 * CAPACITY * sizeof *z->others);
+    z->others = malloc(3 * CAPACITY * sizeof *z->others);
     if (!z->rows || !z->flows || !z->samples || !z->others) {
         Py_DECREF(z);
         return PyErr_NoMemory();

@@ -67,12 +67,11 @@ def test_long_keys_in_front_of_the_events(length):
     assert (rows(trace), issues(trace)) == (BOTH, {})
 
 
-def test_mapped_file_keeps_arguments_in_place(tmp_path):
-    """Arguments of a plain file are not copied."""
+def test_arguments_of_a_mapped_file(tmp_path):
+    """Arguments of a plain file are read back as they are written."""
     path = tmp_path / "t.json"
     path.write_text(json.dumps([x(args={"k": [1, "\u00e9"]}), x("b", 5)]))
     trace = read(b"", source=FileSource(path, "t.json"))
-    assert len(trace.args.blobs[0]) == 0
     assert trace.args[int(trace.events.args[0])] == {"k": [1, "\u00e9"]}
 
 
@@ -668,3 +667,10 @@ def test_span_is_that_of_the_slices():
     source = Memory(json.dumps([x("a", 5, 9), x("b", 6, 1), e("i", ts=99)]).encode())
     build = TraceBuilder(Capture("test", source, source.names()))
     assert read_events(source, "trace.json", build, plain) == (5000, 14000)
+
+
+def test_samples_at_one_time_keep_the_order_of_the_file():
+    """Also where one number has more digits than the scanner reads itself."""
+    values = [0.5, 0.30000000000000004, 5, 0.1 + 0.2, 7]
+    trace = read([e("C", "mem", args={"GB": value}) for value in values])
+    assert [value for *_, value in samples(trace)] == values

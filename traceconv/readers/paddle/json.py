@@ -34,10 +34,10 @@ from traceconv.readers.paddle.layout import (
 )
 from traceconv.readers.paddle.repair import US, Starts, recovered, repaired, trimmed
 from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
+from traceconv.readers.shared.numbers import times
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.python_decode import GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
 from traceconv.readers.shared.trace_events.timeline import Reading
 
@@ -255,9 +255,9 @@ class _ArgumentReader:
         self._facts.args[batch] = np.arange(first, first + len(raws))
 
     def _take_since(self, batch: I64, texts: list[str]) -> None:
-        times = nanoseconds([text.removesuffix(" us").encode() for text in texts])
-        self._facts.timed[batch] = times.state == GOOD
-        self._facts.since[batch] = times.ns
+        since = times([text.removesuffix(" us") for text in texts], "us")
+        self._facts.timed[batch] = since.present & ~since.bad
+        self._facts.since[batch] = since.ns
 
 
 def _list(raws: list[bytes]) -> bytes:
@@ -300,8 +300,8 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple
     """
     reading = _read(source, name, build)
     tables = reading.tables
-    rows = Rows.joined([Rows.empty(), *tables.rows.drain()])
-    flows = Flows.joined([Flows.empty(), *tables.flows.drain()])
+    rows = Rows.joined([Rows.of([]), *tables.rows.drain()])
+    flows = Flows.joined([Flows.of([]), *tables.flows.drain()])
     span = _put(reading, rows, flows, build, pid)
     assemble(tables, reading.naming, DefaultPlacement(build.comm_words), build, 0)
     return span

@@ -7,8 +7,8 @@ Steps of reading, by module:
 ``timeline``         entry; drives a tier over the file, and salvage where it stops
 ``keys``             around the events: where their list begins, other members
 ``native``           the C tier: the scanner's columns, with the codes of the tables
-``python_decode``    the Python tier, first half: typed records, exact times
-``python_columns``   the Python tier, second half: records into columns
+``event_records``    one event decoded, exact times
+``intake``           the Python tier: decoded events into columns, one by one
 ``salvage``          record by record, where a file is damaged or a tier stops
 ``tables``           the columns both tiers fill, their codes, counts of what was lost
 ``placing``          metadata and the reader's answers: lanes to tracks, rows on them

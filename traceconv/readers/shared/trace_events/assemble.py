@@ -20,6 +20,7 @@ from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
 from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
 from traceconv.readers.shared.trace_events.contract import Classify, Placed, Revise, Skipped
+from traceconv.readers.shared.trace_events.intake import Series
 from traceconv.readers.shared.trace_events.placing import (
     SKIPPED,
     Lanes,
@@ -28,7 +29,6 @@ from traceconv.readers.shared.trace_events.placing import (
     Texts,
     Touched,
 )
-from traceconv.readers.shared.trace_events.python_columns import Series
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
 
 _UNIT_SUFFIX = lazy_regex(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
@@ -217,7 +217,7 @@ class _Assembly:
 
     def _concerned_flows(self) -> Flows:
         """All ends of arrows, without those of lanes that belong to another capture."""
-        flows = self._tables.flows.whole() if self._tables.flows else Flows.empty()
+        flows = self._tables.flows.whole() if self._tables.flows else Flows.of([])
         present = np.flatnonzero(np.bincount(flows.shape)).tolist()
         out = [code for code in present if self._lanes.place(code) is None]
         return flows.take(~np.isin(flows.shape, out)) if out else flows
@@ -267,7 +267,7 @@ class _Assembly:
         return last
 
     def _draw(self) -> None:
-        flows, self._flows = self._flows, Flows.empty()
+        flows, self._flows = self._flows, Flows.of([])
         kept = self._placer.shift(flows.start, np.zeros(len(flows), np.int64))
         if not kept.all():
             self._tables.tally.saw("flow", int((~kept).sum()))

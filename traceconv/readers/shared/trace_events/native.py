@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,13 +14,13 @@ import numpy as np
 
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64
+from traceconv.core.model import I32
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.threads import Task, Workers, first
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.numbers import counts_of
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
+from traceconv.readers.shared.trace_events.intake import FlowKey, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
 from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables
 
@@ -47,15 +49,9 @@ def hash_keys() -> tuple[int, int]:
     return int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8))
 
 
-class FlowKeys:
-    """Keys of arrow ends as the scanner makes them; see ``intake.FlowKeys``."""
-
-    def __init__(self, scanner: Scanner) -> None:
-        self._key = scanner.flow_key
-
-    def __call__(self, ends: Ends) -> I64:
-        texts = ("\0".join(end).encode("utf-8", "surrogatepass") for end in ends)
-        return np.fromiter(map(self._key, texts), np.int64)
+def scanner_key(scanner: Scanner) -> FlowKey:
+    """Keys of arrow ends as the scanner makes them."""
+    return lambda *end: scanner.flow_key("\0".join(end).encode("utf-8", "surrogatepass"))
 
 
 class Native:
@@ -95,9 +91,19 @@ class Native:
         self._tables.rounded_durations += found["rounded_durations"]
         self._tables.rounded_stamps += found["rounded_stamps"]
         count = self._rows(found["rows"], address)
-        count += self._flows(found["flows"]) + self._samples(found["samples"])
-        self._tables.events += count
-        return count + self._others(np.frombuffer(found["others"], np.int64), window)
+        count += self._flows(found["flows"])
+        samples = self._samples(found["samples"])
+        others = np.frombuffer(found["others"], np.int64).reshape(-1, 3).tolist()
+        self._tables.events += count + len(samples)
+        # samples of equal times keep the order of the file: Python's come between the scanner's
+        at = 0
+        for before, group in groupby(others, key=itemgetter(2)):
+            self._put_samples(samples, at, before)
+            records = [(bytes(window.data[a:b]), window.place(a)) for a, b, _ in group]
+            self._intake.take(decoded(records, self._tables.tally))
+            at = before
+        self._put_samples(samples, at, len(samples))
+        return count + len(samples) + len(others)
 
     def _learn(self, found: Scanned) -> None:
         """Give the scanner's new codes the codes of the tables."""
@@ -142,20 +148,16 @@ class Native:
             self._tables.flows.append(flows)
         return len(shape)
 
-    def _samples(self, columns: Sequence[bytearray]) -> int:
+    def _samples(self, columns: Sequence[bytearray]) -> Samples:
         shape, name, series, start, value = _arrays(columns, "i4 i4 i4 i8 f8")
         if len(shape):
-            codes = self._shapes[shape], self._names[name], self._series[series]
-            self._tables.samples.append(Samples(*codes, start, value))
             self._tables.tally.saw("counter", len(shape))
-        return len(shape)
+        codes = self._shapes[shape], self._names[name], self._series[series]
+        return Samples(*codes, start, value)
 
-    def _others(self, spans: I64, window: Window) -> int:
-        pairs = spans.reshape(-1, 2).tolist()
-        records = [(bytes(window.data[a:b]), window.place(a)) for a, b in pairs]
-        if records:
-            self._intake.take(decoded(records, self._tables.tally))
-        return len(records)
+    def _put_samples(self, samples: Samples, start: int, stop: int) -> None:
+        if start < stop:
+            self._tables.samples.append(samples.take(slice(start, stop)))
 
 
 GUESSED = 1 << 16

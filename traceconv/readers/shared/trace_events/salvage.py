@@ -16,19 +16,12 @@ from typing import Any
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.trace_events.python_columns import Intake
-from traceconv.readers.shared.trace_events.python_decode import (
-    Event,
-    decode_list,
-    decode_record,
-)
+from traceconv.readers.shared.trace_events.event_records import Event, decode_record
+from traceconv.readers.shared.trace_events.intake import Intake
 from traceconv.readers.shared.trace_events.tables import Tally
 
 MAX_MENDED_BYTES = 1 << 20
 """Longer records are not mended."""
-
-FEW = 32
-"""So many records are decoded together where one among more could not be."""
 
 _WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
 MENDABLE = lazy_regex(_WORD.decode())
@@ -77,16 +70,10 @@ def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
         records: the bytes of each, and its place for messages.
         tally: where is booked what was mended, and what could not be read.
     """
-    try:
-        return decode_list(b",".join(record for record, _ in records))[0]
-    except NOT_JSON:
-        if len(records) > FEW:
-            parts = (records[at : at + FEW] for at in range(0, len(records), FEW))
-            return [event for part in parts for event in decoded(part, tally)]
     events = []
     for record, place in records:
         done = mended(record)
-        if done is None or done[0].ph is None:
+        if done is None or bytes(done[0].ph) in (b"", b"null"):
             tally.add("malformed-record", place)
             continue
         events.append(done[0])

@@ -81,7 +81,7 @@ class Shapes(dict[tuple[Any, ...], int]):
 
     Attributes:
         phase, category, pid, tid: text per code.
-        kind: uint8 per code, what the phase makes of an event.
+        kinds: per code, what the phase makes of an event; ``kind`` is the same as a column.
         lane: code of (pid, tid) per code.
         lanes: (pid, tid) per code of a lane.
     """
@@ -94,7 +94,7 @@ class Shapes(dict[tuple[Any, ...], int]):
         self.tid: list[str] = []
         self.lanes: Codes[tuple[str, str]] = Codes()
         self._known: Codes[tuple[str, str, str, str]] = Codes()
-        self._kind = bytearray()
+        self.kinds = bytearray()
         self._lane: list[int] = []
 
     def __missing__(self, raw: tuple[Any, ...]) -> int:
@@ -110,13 +110,13 @@ class Shapes(dict[tuple[Any, ...], int]):
             self.category.append(category)
             self.pid.append(pid)
             self.tid.append(tid)
-            self._kind.append(PHASES.get(phase, UNKNOWN))
+            self.kinds.append(PHASES.get(phase, UNKNOWN))
             self._lane.append(self.lanes[pid, tid])
         return code
 
     @property
     def kind(self) -> NDArray[np.uint8]:
-        return np.frombuffer(bytes(self._kind), np.uint8)
+        return np.frombuffer(bytes(self.kinds), np.uint8)
 
     @property
     def lane(self) -> I32:
@@ -125,6 +125,14 @@ class Shapes(dict[tuple[Any, ...], int]):
     def place(self, code: int) -> str:
         """How to call the lane of a shape in messages."""
         return f"pid {self.pid[code] or '-'} tid {self.tid[code] or '-'}"
+
+
+_TYPES = {
+    **dict.fromkeys(("start", "dur", "args", "key"), "i8"),
+    "value": "f8",
+    "encloses": "?",
+}
+"""Types of the columns of batches by name; those of the others are int32."""
 
 
 class Batch(msgspec.Struct):
@@ -141,10 +149,11 @@ class Batch(msgspec.Struct):
         return [getattr(self, name) for name in self.__struct_fields__]
 
     @classmethod
-    def empty(cls) -> Self:
-        """No rows."""
-        types = {"start": "i8", "dur": "i8", "args": "i8", "key": "i8", "value": "f8"}
-        return cls(*(np.empty(0, types.get(name, "i4")) for name in cls.__struct_fields__))
+    def of(cls, rows: Sequence[tuple[Any, ...]]) -> Self:
+        """A batch of some rows, given as tuples."""
+        columns = zip(*rows, strict=True) if rows else ((),) * len(cls.__struct_fields__)
+        named = zip(cls.__struct_fields__, columns, strict=True)
+        return cls(*(np.array(values, _TYPES.get(name, "i4")) for name, values in named))
 
     @classmethod
     def joined(cls, batches: Sequence[Self]) -> Self:

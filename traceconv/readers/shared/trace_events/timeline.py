@@ -23,8 +23,6 @@ from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.json_text import NOT_JSON
-from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
@@ -40,21 +38,16 @@ from traceconv.readers.shared.trace_events.contract import (
     Revise,
     Skipped,
 )
+from traceconv.readers.shared.trace_events.intake import Intake, hashed
 from traceconv.readers.shared.trace_events.keys import Form, Keys, find_events
 from traceconv.readers.shared.trace_events.native import (
     Ahead,
-    FlowKeys,
     Native,
     hash_keys,
     native_scanner,
+    scanner_key,
 )
 from traceconv.readers.shared.trace_events.placing import Naming
-from traceconv.readers.shared.trace_events.python_columns import Arguments, Intake, hashed
-from traceconv.readers.shared.trace_events.python_decode import (
-    Event,
-    decode_lines,
-    decode_list,
-)
 from traceconv.readers.shared.trace_events.salvage import Salvage, State
 from traceconv.readers.shared.trace_events.tables import Tables
 
@@ -110,76 +103,11 @@ def read_events(
     return assemble(reading.tables, reading.naming, classify, build, offset, revise)
 
 
-CUTS = 4
-"""How many cuts are tried for one chunk."""
-
-_LONG = 4  # chunks without any cut, after which records are taken one by one
-
-_BETWEEN = lazy_regex(rb"[\s,]*")
-_CUT = lazy_regex(rb"\}\s*,\s*\{")
-_LINE_CUT = lazy_regex(rb"\}\s*\n\s*\{")
-
-
-class Chunks:
-    """The Python tier over a window: chunks of about ``size`` bytes, cut where an event may end.
-
-    A cut may be wrong (inside a string, or a list within the arguments); then something is left
-    open and decoding fails, so what decodes was cut right.
-
-    Args:
-        lines: events follow each other without commas.
-        address: of the start of the window's mapping, if it has one.
-    """
-
-    def __init__(self, intake: Intake, size: int, lines: bool, address: int) -> None:
-        self._intake, self._size, self._lines, self._address = intake, size, lines, address
-
-    def read(self, window: Window) -> State:
-        """Take one chunk."""
-        data = window.data
-        window.pos = _BETWEEN.match(data, window.pos, window.end).end()  # type: ignore[union-attr]
-        if window.pos == window.end:
-            return State.MORE
-        if data[window.pos : window.pos + 1] == b"]":
-            return State.END
-        cut = _LINE_CUT if self._lines else _CUT
-        at = window.pos + self._size
-        for _ in range(CUTS):
-            match = cut.search(data, at, window.end)
-            if match is None:
-                break
-            state = self._take(window, match.start() + 1)
-            if state is not State.ODD:
-                return state
-            at = match.start() + 1
-        else:
-            return State.ODD
-        if at > window.pos + self._size:
-            return State.ODD  # a cut was wrong, or there is damage
-        if window.end - window.pos >= _LONG * self._size:
-            return State.ODD
-        return State.GOING if window.more() else self._take(window, window.end)
-
-    def _take(self, window: Window, stop: int) -> State:
-        text = bytes(window.data[window.pos : stop])
-        mapped = window.mapped is not None
-        try:
-            events, end = self._decode(text)
-            self._intake.take(events, text, self._address + window.pos if mapped else -1)
-        except NOT_JSON:
-            return State.ODD
-        window.pos += len(text) if end < 0 else end
-        return State.GOING if end < 0 else State.END
-
-    def _decode(self, text: bytes) -> tuple[list[Event], int]:
-        return (decode_lines(text), -1) if self._lines else decode_list(text)
-
-
 MAPPED_STEP, STREAM_STEP = 16, 4
 """Chunks that are brought at once for the native tier."""
 
 SEVERAL = 256
-"""Fewer events than this in front of an odd one, and the Python tier takes the next chunk."""
+"""Fewer events than this in front of an odd one, and the Python tier takes a whole chunk."""
 
 
 @contextmanager
@@ -229,7 +157,7 @@ class Reading:
                 self.tables.tally.add("empty-file")
                 return
             self.tables.tally.add("skipped-bytes", "byte 0", junk)
-            with closing(_Tiers(self, window, form, scanner, chunk_bytes)) as tiers:
+            with closing(_Tiers(self, window, scanner, chunk_bytes)) as tiers:
                 if scanner is not None and stays:
                     tiers.go_ahead(made)
                 self._events(tiers, window, form, keys)
@@ -318,21 +246,16 @@ class Reading:
 class _Tiers:
     """The tiers over one file: native where it can, Python where it must."""
 
-    def __init__(
-        self, of: Reading, window: Window, form: Form, scanner: Any, chunk_bytes: int
-    ) -> None:
+    def __init__(self, of: Reading, window: Window, scanner: Any, chunk_bytes: int) -> None:
         build, tables = of._build, of.tables
-        arguments = Arguments(build, of._probes, tables.types)
-        keys = FlowKeys(scanner) if scanner else hashed
-        intake = Intake(tables, of.naming, arguments, keys)
+        key = scanner_key(scanner) if scanner else hashed
+        intake = Intake(tables, of.naming, build, of._probes, key)
         self._window, self._size = window, chunk_bytes
         self._address = build.attach(window.mapped) if window.mapped is not None else -1
         self._tier = partial(Native, build=build, tables=tables, intake=intake)
         self._native = self._tier(scanner) if scanner else None
         self._ahead: Ahead | None = None
-        self._chunks = Chunks(intake, chunk_bytes, form is Form.LINES, self._address)
-        self._slow = False  # many odd records: the next chunk goes to the Python tier
-        self._span = 1  # what salvage takes where the last tier stopped
+        self._span = chunk_bytes  # what the Python tier takes where the scanner stopped
         self.salvage = Salvage(intake, tables.tally)
 
     def go_ahead(self, scanner: Callable[[], Any]) -> None:
@@ -354,18 +277,15 @@ class _Tiers:
     def read(self) -> State:
         """Let a tier take what it can."""
         window = self._window
-        if self._native is None or self._slow:
-            self._slow, self._span = False, self._size
-            return self._chunks.read(window)
-        self._span = 1
+        if self._native is None:
+            return self.salvage.read(window, self._size)
         if self._ahead is not None:
             state, taken = self._ahead.read(window)
-            self._slow = state is State.ODD and taken < SEVERAL
-            return state
-        state = self._native.read(window)
-        if state is not State.MORE or window.mapped is None:
-            taken = self._native.take(window, self._address)
-            self._slow = state is State.ODD and taken < SEVERAL
+        else:
+            state, taken = self._native.read(window), SEVERAL
+            if state is not State.MORE or window.mapped is None:
+                taken = self._native.take(window, self._address)
+        self._span = self._size if taken < SEVERAL else 1
         return state
 
     def salvage_on(self) -> State:
