@@ -172,11 +172,6 @@ def test_every_issue_code_has_advice():
     assert wordless == []
 
 
-def test_changelog_has_an_unreleased_section(root):
-    """There is a place for the next change."""
-    assert "## Unreleased" in (root / "CHANGELOG.md").read_text()
-
-
 def test_every_boundary_has_the_test_that_is_named(root):
     """What docs/security.md promises is tested by what it names."""
     named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "security.md").read_text()))
