@@ -111,6 +111,7 @@ class OpClass(IntEnum):
     COPY = 4
     WAIT = 5  # events, notifications, synchronisation
     HOST = 6
+    UNCLASSIFIED = 7  # a device task of a type that no table of its producer has
     # rows of Layer.STEP
     ITERATION = 10
     FP_BP = 11  # forward and backward

@@ -1,0 +1,594 @@
+"""Rows with columns become events as a description says: one interpreter for tables of any kind.
+
+Profilers write the same kernel as a row of SQLite, of CSV or of JSON, under other headings in every
+version. What differs is data, a :class:`RowLayout`: the columns, what their numbers are called, the
+lane, the class, the arguments. What is the same is here. Reading a table takes two steps::
+
+    KERNELS = RowLayout(
+        table="CUPTI_ACTIVITY_KIND_KERNEL",
+        columns={"name": "shortName", "stream": "streamId", "grid": ("gridX", "gridY", "gridZ")},
+        name=Shown("name", "(no name)"), lane=Shown("stream", "Stream {}"),
+        layer=Layer.DEVICE, title="GPU Hardware", op=KERNEL, args=("stream", "grid"),
+    )
+    rows = database_rows(database, KERNELS, strings={"name": strings})   # or csv_rows, json_rows
+    added = add_rows(build, KERNELS, rows)                # row in the trace of each, -1 if lost
+
+Rows are columns of numbers (:class:`TableRows`), never an object per row. Text is a column of codes
+and a dictionary of what these are called; so is a reference to a table of strings, and so may be
+the number of a device or a thread. In between the two steps a reader may add or change columns.
+
+Times are int64 ns; CSV columns whose headings name a unit arrive as ns. -1 stands for an absent
+number (NaN for a float). What cannot be kept is booked: rows without a usable time (``bad-time``),
+that end before they start (``negative-duration``) or never end (``unfinished-slice``), without a
+name (``missing-name``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import isfinite
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
+from traceconv.core.ordering import distinct, factored, factored_rows
+from traceconv.core.patterns import lazy_regex
+from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
+from traceconv.readers.shared.collective_names import lane_title
+from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
+from traceconv.readers.shared.numbers import INT32_MAX
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traceconv.readers.shared.sqlite.database import Database
+
+Column: TypeAlias = "NDArray[Any]"
+Members = Callable[["NDArray[np.intp]"], Sequence[bytes]]
+"""Further arguments of some rows: ``,"key":value`` of each, b"" for none."""
+
+KERNEL = None
+"""As a class: that of a kernel, by its name; if it communicates, it is on a lane of its library."""
+
+
+class Shown(NamedTuple):
+    """How a number of a column is shown.
+
+    Attributes:
+        field:  the column; "" for the same text in every row, which is ``absent``.
+        number: format of a number that has no name.
+        name:   format of its name.
+        absent: what stands for -1.
+        of:     the field of a track that the number is, such as "stream"; "" if it is none.
+    """
+
+    field: str = ""
+    number: str = "{}"
+    name: str = "{}"
+    absent: str = ""
+    of: str = ""
+
+    def text(self, rows: TableRows, code: int) -> str:
+        """What is shown for one number."""
+        found = rows.names.get(self.field, {}).get(code)
+        if found:
+            return self.name.format(found)
+        return self.number.format(code) if code >= 0 else self.absent
+
+    def identity(self, rows: TableRows, code: int) -> Mapping[str, Any]:
+        """The fields of a track that one number gives."""
+        stated = rows.identity.get(self.field, {}).get(code)
+        if stated is not None:
+            return stated
+        return {self.of: code} if self.of and code >= 0 else {}
+
+
+class Classes(NamedTuple):
+    """What rows do, by a column.
+
+    Attributes:
+        field: the column.
+        table: by the text, else the number in it; what is not in it is unclassified.
+        source: the enumeration of the producer that the table covers.
+    """
+
+    field: str
+    table: Mapping[Any, OpClass | None]
+    source: str = ""
+
+
+class RowLayout(msgspec.Struct, frozen=True):
+    """How one table is laid out, and what its rows become.
+
+    Attributes:
+        table:   its name in the source.
+        start, end, duration: columns of the times; ``duration`` instead of ``end``, or neither of
+            both for instants and counters.
+        columns: field -> its column, several names separated by "|" if it was renamed, a tuple of
+            columns for a vector; in JSON the path of a member ("dispatch_info.kernel_id").
+        texts:   fields that are stored as text.
+        floats:  fields that are no whole numbers.
+        first_ns: no usable time is before this one.
+        unended: whether a row without an end lasts until the last stamp of the table (and is
+            booked); otherwise it has no usable time.
+        name:    of events.
+        layer, title, sort: of their lanes.
+        lane, group: name of a lane, and what is above it.
+        track:   further fields of all tracks: ``{"device_kind": "GPU"}``.
+        op:      class of all rows, :data:`KERNEL`, or by a column.
+        kind:    slices or instants.
+        steps:   whether names may be those of steps ("iteration 5").
+        args:    fields that become arguments, in this order; -1 and NaN are left out.
+        value, unit: field of a counter's value, and its unit.
+    """
+
+    table: str = ""
+    start: str = "start"
+    end: str = ""
+    duration: str = ""
+    columns: Mapping[str, str | tuple[str, ...]] = {}
+    texts: frozenset[str] = frozenset()
+    floats: frozenset[str] = frozenset()
+    first_ns: int = 0
+    unended: bool = False
+    name: Shown = Shown("name", absent="(no name)", number="(no name)")
+    layer: Layer = Layer.HOST
+    title: str = ""
+    sort: int = 0
+    lane: Shown = Shown()
+    group: Shown = Shown()
+    track: Mapping[str, Any] = {}
+    op: OpClass | Classes | None = OpClass.HOST
+    kind: Kind = Kind.SLICE
+    steps: bool = False
+    args: tuple[str, ...] = ()
+    value: str = "value"
+    unit: Shown = Shown()
+
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Field -> its columns, those of times included."""
+        times = {"start": self.start, "end": self.end, "duration": self.duration}
+        every = {**{key: one for key, one in times.items() if one}, **self.columns}
+        return {key: (one,) if isinstance(one, str) else one for key, one in every.items()}
+
+
+@dataclass
+class TableRows:
+    """Rows of one table.
+
+    Attributes:
+        columns: int64, or float64 for ``floats``; two-dimensional for vectors.
+        where: the table, for messages.
+        count: of the rows.
+        names: field -> what its numbers are called.
+        identity: field -> the fields of a track that its numbers stand for, where these are not
+            the numbers themselves: ``{"thread": {row: {"thread": 4101, "thread_name": "main"}}}``.
+    """
+
+    columns: dict[str, Column]
+    where: str
+    count: int
+    names: dict[str, Mapping[int, str]] = field(default_factory=dict)
+    identity: dict[str, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, name: str) -> Column:
+        found = self.columns.get(name)
+        return np.full(self.count, -1, np.int64) if found is None else found
+
+    def take(self, which: NDArray[Any]) -> TableRows:
+        """Some of the rows: those of a mask or an index array."""
+        columns = {name: column[which] for name, column in self.columns.items()}
+        count = int(which.sum()) if which.dtype == bool else len(which)
+        return replace(self, columns=columns, count=count)
+
+    def coded(self, name: str, texts: Sequence[str]) -> None:
+        """Add a column of text; "" is absent."""
+        codes = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        self.names[name] = {code: text for text, code in codes.items()}
+        if "" in codes:
+            codes[""] = -1
+        self.columns[name] = np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts))
+
+    def texts(self, name: str) -> list[str]:
+        """The text of every row, for what a description cannot say; "" where it is absent."""
+        names = self.names.get(name, {})
+        return [names.get(code, "") for code in self[name].tolist()]
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+def database_rows(
+    database: Database,
+    layout: RowLayout,
+    strings: Mapping[str, Callable[[I64], Mapping[int, str]]] | None = None,
+    table: str = "",
+) -> TableRows:
+    """The rows of a table of SQLite; of a missing column every number is absent.
+
+    Args:
+        strings: field -> what gives the strings that its numbers stand for.
+        table:   its name, if it is not that of the layout.
+    """
+    table = table or layout.table
+    missing = {key: np.nan if key in layout.floats else -1 for key in layout.sources}
+    asked = {one: missing[key] for key, many in layout.sources.items()
+             if key not in layout.texts for one in many}  # fmt: skip
+    asked |= {"rowid": -1} if layout.texts else {}
+    found = database.columns(table, asked)
+    column = {one: found[one.split("|")[0]] for one in asked}
+    rows = TableRows(
+        {key: _vector([column[one] for one in many]) for key, many in layout.sources.items()
+         if key not in layout.texts},
+        f"table {table}",
+        len(next(iter(found.values()), ())),
+    )  # fmt: skip
+    for key in layout.texts:
+        stored = database.texts(table, "rowid", layout.sources[key][0])
+        rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
+    for key, named in (strings or {}).items():
+        rows.names[key] = named(distinct(rows[key][rows[key] >= 0]))
+    return rows
+
+
+_TRAILING = lazy_regex(r"(\d{1,9})\s*\Z")
+
+
+def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> TableRows:
+    """The rows of a CSV table (see :mod:`.csv_tables`); "Agent 4" in a column of numbers is 4."""
+    rows = TableRows({}, where, len(next(iter(columns.values()), ())))
+    for key, headings in layout.sources.items():
+        stated = [
+            next((columns[one] for one in heading.split("|") if one in columns), None)
+            for heading in headings
+        ]
+        if key in layout.texts:
+            if stated[0] is not None:
+                rows.coded(key, [str(text) for text in stated[0].tolist()])
+        elif any(one is not None for one in stated):
+            rows.columns[key] = _vector(
+                [_numbers(one, len(rows), key in layout.floats) for one in stated]
+            )
+    return rows
+
+
+def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
+    if column is None:
+        return np.full(count, -1, np.int64)
+    if column.dtype.kind == "O":
+        known = {text: _TRAILING.search(str(text)) for text in set(column.tolist())}
+        found = {
+            text: int(m[1]) if m and int(m[1]) <= INT32_MAX else -1 for text, m in known.items()
+        }
+        numbers = np.fromiter(map(found.__getitem__, column.tolist()), np.int64, count)
+        return np.full(count, np.nan) if fractions else numbers
+    if fractions:
+        return column.astype(np.float64)
+    if column.dtype.kind == "f":
+        usable = np.isfinite(column) & (np.abs(column) < 2**53)
+        column = np.where(usable, column, -1).astype(np.int64)
+    return np.maximum(column, -1)
+
+
+def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[TableRows, int]:
+    """The rows of a list of JSON objects, and how many others were among them.
+
+    Args:
+        records: ``msgspec.Raw``, or bytes.
+    """
+    decode = _decoder(layout)
+    found, bad = [], 0
+    for raw in records:
+        try:
+            found.append(decode(raw))
+        except NOT_JSON:
+            bad += 1
+    rows = TableRows({}, where, len(found))
+    for key, paths in layout.sources.items():
+        stated = [[*map(attrgetter(path), found)] for path in paths]
+        if key in layout.texts:
+            rows.coded(key, ["" if text is None else str(text) for text in stated[0]])
+        else:
+            kind = np.float64 if key in layout.floats else np.int64
+            rows.columns[key] = _vector([_array(values, kind) for values in stated])
+    return rows, bad
+
+
+def _array(values: Sequence[Any], kind: type[np.generic]) -> Column:
+    try:
+        return np.array(values, kind)
+    except OverflowError:
+        return np.array([v if v < 1 << 63 else -1 for v in values], kind)
+
+
+@lru_cache(64)
+def _decoder_of(members: tuple[tuple[str, str], ...]) -> Callable[[Any], Any]:
+    tree: dict[str, Any] = {}
+    for path, kind in members:
+        *above, last = path.split(".")
+        at = tree
+        for one in above:
+            at = at.setdefault(one, {})
+        at[last] = kind
+    return msgspec.json.Decoder(_struct(tree)).decode
+
+
+_OF_KIND: Mapping[str, tuple[Any, Any]] = {
+    "text": (Any, None), "float": (float, float("nan")), "int": (int, -1)
+}  # fmt: skip
+
+
+def _struct(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
+    members = []
+    for name, kind in tree.items():
+        if isinstance(kind, str):
+            members.append((name, *_OF_KIND[kind]))
+        else:
+            inner = _struct(kind)
+            members.append((name, inner, inner()))
+    return msgspec.defstruct("Record", members, frozen=True, gc=False)
+
+
+def _decoder(layout: RowLayout) -> Callable[[Any], Any]:
+    kinds = {key: "text" if key in layout.texts else "float" if key in layout.floats else "int"
+             for key in layout.sources}  # fmt: skip
+    return _decoder_of(
+        tuple((one, kinds[key]) for key, many in layout.sources.items() for one in many)
+    )
+
+
+def _vector(columns: Sequence[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def add_rows(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows, more: Members | None = None
+) -> I64:
+    """Add the rows of a table as slices or instants.
+
+    Args:
+        more: further arguments of some rows, by their positions.
+
+    Returns:
+        The row in the trace of each, -1 of those that are left out; see ``TraceBuilder.extend``.
+    """
+    start, dur, good = _spans(build, layout, rows)
+    at = np.flatnonzero(good)
+    texts, back = _shown(layout.name, rows, at)
+    nameless = np.array([text in _NAMELESS for text in texts], bool)
+    if nameless.any():
+        build.skip("missing-name", rows.where, int(nameless[back].sum()))
+    string = np.array([build.string(text) for text in texts], np.int32)
+    name = string[back] if len(string) else np.empty(0, np.int32)
+    op = _classes(build, layout, rows, at, name)
+    step = np.array([step_number(text) for text in texts] if layout.steps else [], np.int32)
+    first = build.extend(
+        track=_tracks(build, layout, rows, at, np.where(op == OpClass.COMM, name, -1)),
+        kind=layout.kind,
+        start_ns=start[at],
+        dur_ns=dur[at] if layout.kind is Kind.SLICE else 0,
+        name=name,
+        op=op,
+        step=step[back] if len(step) else -1,
+        args=arguments(build, rows, layout.args, at, more),
+    )
+    added = np.full(len(rows), -1, np.int64)
+    added[at] = np.arange(first, first + len(at))
+    return added
+
+
+_NAMELESS = ("", "(no name)")
+_BY_NAME = -1
+
+
+def _spans(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows
+) -> tuple[I64, I64, NDArray[np.bool_]]:
+    """Start and duration of rows, and which of them are usable; all are counted."""
+    start, kind = rows["start"], "slice" if layout.kind is Kind.SLICE else "instant"
+    bad = start < layout.first_ns
+    if layout.duration:
+        dur = rows["duration"]
+        bad |= dur == -1
+        negative = ~bad & (dur < 0)
+    elif layout.end:
+        end = rows["end"]
+        if layout.unended and (unended := ~bad & (end < 0)).any():
+            build.skip("unfinished-slice", rows.where, int(unended.sum()))
+            end = np.where(unended, max(int(end.max()), int(start.max())), end)
+        bad |= end < 0
+        negative = ~bad & (end < start)
+        dur = end - start
+    else:
+        dur, negative = np.zeros_like(start), np.zeros(len(rows), bool)
+    build.seen(kind, len(rows))
+    build.skip("bad-time", rows.where, int(bad.sum()), kind)
+    build.skip("negative-duration", rows.where, int(negative.sum()), kind)
+    return start, dur, ~bad & ~negative
+
+
+def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[str], I64]:
+    """The different texts of a label in some rows, and which of them each row has."""
+    codes, back = factored(rows[label.field][at])
+    return [label.text(rows, code) for code in codes.tolist()], back
+
+
+def _classes(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows, at: NDArray[np.intp], name: I32
+) -> I8:
+    """What rows do."""
+    if isinstance(layout.op, OpClass):
+        return np.full(len(at), layout.op, np.int8)
+    op = np.full(len(at), _BY_NAME, np.int8)
+    if layout.op is not None:
+        key, table, _ = layout.op
+        codes, back = factored(rows[key][at])
+        names = rows.names.get(key, {})
+        found = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
+        op = np.array([_BY_NAME if one is None else one for one in found], np.int8)[back]
+    kernels = np.flatnonzero(op == _BY_NAME)
+    ids, back = factored(name[kernels])
+    classes = [kernel_class(build.strings[i], build.comm_words) for i in ids.tolist()]
+    op[kernels] = np.array(classes, np.int8)[back] if classes else 0
+    return op
+
+
+def _tracks(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows, at: NDArray[np.intp], library: Column
+) -> I32:
+    """The lanes of rows; those of kernels that communicate are of their library."""
+    lane, group = rows[layout.lane.field][at], rows[layout.group.field][at]
+    own = layout.op is None or isinstance(layout.op, Classes)
+    library = library if own else np.full(len(at), -1)
+    table, which = factored_rows(lane, group, library)
+    found = []
+    for lane_code, group_code, name in table:
+        layer, title = layout.layer, layout.title
+        if name >= 0:
+            layer, title = Layer.COMM, lane_title(build.strings[name])
+        found.append(_track(build, layout, rows, layer, title, (lane_code, group_code)))
+    return np.array(found, np.int32)[which] if found else np.empty(0, np.int32)
+
+
+def _track(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows, layer: Layer, title: str,
+    codes: tuple[int, int], unit: str | None = None,
+) -> int:  # fmt: skip
+    labels = tuple(zip((layout.lane, layout.group), codes, strict=True))
+    name, group = (label.text(rows, code) for label, code in labels)
+    identity = dict(layout.track)
+    for label, code in labels:
+        identity |= label.identity(rows, code)
+    return build.track(layer, name, group, title, layout.sort, unit, **identity)
+
+
+def add_samples(build: TraceBuilder, layout: RowLayout, rows: TableRows) -> None:
+    """Add the rows of a table as samples of counters: ``lane`` is what each is called."""
+    at, value = rows["start"], rows[layout.value].astype(np.float64)
+    bad, odd = at < layout.first_ns, ~np.isfinite(value)
+    build.seen("counter", len(rows))
+    build.skip("bad-time", rows.where, int(bad.sum()), "counter")
+    build.skip("counter-not-numeric", rows.where, int((odd & ~bad).sum()), "counter")
+    good = np.flatnonzero(~bad & ~odd)
+    labels = (layout.lane, layout.group, layout.unit)
+    table, which = factored_rows(*(rows[label.field][good] for label in labels))
+    found = []
+    for lane, group, unit in table:
+        stated = layout.unit.text(rows, unit)
+        found.append(
+            _track(build, layout, rows, Layer.COUNTER, layout.title, (lane, group), stated)
+        )
+    build.counters(
+        track=np.array(found, np.int32)[which] if found else np.empty(0, np.int32),
+        start_ns=at[good],
+        value=value[good],
+    )
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def arguments(
+    build: TraceBuilder,
+    rows: TableRows,
+    keys: Sequence[str],
+    at: NDArray[np.intp],
+    more: Members | None = None,
+) -> I32:
+    """One JSON object for each of some rows, -1 for those without any member; ``keys`` are fields.
+
+    The texts of a part of the rows are in memory at a time.
+    """
+    if not keys and more is None:
+        return np.full(len(at), -1, np.int32)
+    ids = np.full(len(at), -1, np.int32)
+    for first in range(0, len(at), AT_ONCE):
+        part = at[first : first + AT_ONCE]
+        template, columns = [], []
+        for key in keys:
+            piece, values = _member(key, rows, part)
+            template.append(piece)
+            columns += values
+        if more is not None:
+            template.append(b"%b")
+            columns.append(more(part))
+        form = b"".join(template)
+        texts = [form % row for row in zip(*columns, strict=True)]
+        stated = [b"{" + text[1:] + b"}" if text else b"" for text in texts]
+        ids[first : first + AT_ONCE] = objects(build, stated)
+    return ids
+
+
+def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, list[Sequence[Any]]]:
+    """A member of an object as a format, and the values to put into it."""
+    column, names = rows[key][part], rows.names.get(key)
+    head = b"," + quoted(key).replace(b"%", b"%%") + b":"
+    if column.ndim > 1:
+        if len(column) and column.min() < 0:
+            vector = b"," + quoted(key) + b":[" + b",".join([b"%d"] * column.shape[1]) + b"]"
+            return b"%b", [[vector % tuple(v) if min(v) >= 0 else b"" for v in column.tolist()]]
+        places = b",".join([b"%d"] * column.shape[1])
+        return head + b"[" + places + b"]", [column[:, i].tolist() for i in range(column.shape[1])]
+    if names is None and column.dtype.kind == "i" and (not len(column) or column.min() >= 0):
+        return head + b"%d", [column.tolist()]
+    codes, back = factored(column)
+    plain = b"," + quoted(key) + b":"
+    table = [_value(plain, names, code) for code in codes.tolist()]
+    return b"%b", [[table[i] for i in back.tolist()]]
+
+
+def _value(head: bytes, names: Mapping[int, str] | None, code: float) -> bytes:
+    """A member of an object; b"" of what is absent."""
+    if names and code in names:
+        return head + quoted(names[int(code)])
+    if isinstance(code, float):
+        whole = int(code) if code.is_integer() else code
+        return head + repr(whole).encode() if isfinite(code) else b""
+    return head + b"%d" % code if code >= 0 else b""
+
+
+# -- launches -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Launched:
+    """Calls, and the work they launched, by their correlation numbers (0 and less: none)."""
+
+    calls: list[tuple[I64, I64]] = field(default_factory=list)
+    work: list[tuple[I64, I64]] = field(default_factory=list)
+
+    def draw(self, build: TraceBuilder) -> None:
+        """Add an arrow from the first call of each number to all work of it; what no recorded call
+        launched is booked."""
+        (called, call), (number, task) = _joined(self.calls), _joined(self.work)
+        add_arrows(build, picked(call, lookup(called, number)), task)
+
+
+def add_arrows(build: TraceBuilder, call: I64, task: I64) -> None:
+    """Add arrows from calls to their work, rows of the trace; where an end is -1 it is booked."""
+    found = (call >= 0) & (task >= 0)
+    build.seen("flow", len(call))
+    build.skip("flow-without-end", "no launching call", int((~found).sum()), "flow")
+    build.flows(src=call[found], dst=task[found], name=build.string("launch"))
+
+
+def _joined(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
+    none = np.empty(0, np.int64)
+    numbers, rows = zip(*parts, strict=True) if parts else ((none,), (none,))
+    number, row = np.concatenate(numbers), np.concatenate(rows)
+    there = np.flatnonzero((number > 0) & (row >= 0))
+    return number[there], row[there]
