@@ -53,6 +53,7 @@ def _host(build, t):
         build.flow(call, kernel, "launch")
         build.slice(stream, (start + 60) * t, 4 * t, "Memcpy HtoD", op=OpClass.COPY,
                     args={"bytes": 3 * PACKET})  # fmt: skip
+        build.slice(stream, (start + 66) * t, t, "NEW_SQE", op=OpClass.UNCLASSIFIED)
 
 
 def _communication(build, t):

@@ -86,7 +86,7 @@ def test_computing_may_end_before_other_records(build):
     trace = _passed(build.finish())
     assert trace.coverage.text == "device data for 2 of 5 iterations"
     assert trace.steps.not_overlapped_ns.tolist() == [10, 10, *[UNKNOWN] * 3]
-    assert trace.overlap.sums_ns == (80, 40, 20, 90, 0, 0, 200)
+    assert trace.overlap.sums_ns == (80, 40, 20, 90, 0, 0, 0, 200)
     assert trace.overlap.idle_ns == 200 - 80 - 20
     assert _free(trace) == [(160, 210), (260, 300)]
     exposed = trace.events.take(trace.events.op == OpClass.NOT_OVERLAPPED)
@@ -148,9 +148,9 @@ def test_the_vendors_table_has_figures_of_the_others(build):
     ]  # fmt: skip
     figures = np.stack([getattr(trace.steps, name) for name in StepTable.FIGURES], axis=1)
     assert figures.tolist() == [
-        [40, 0, 0, 60, 0, 0, 100],
-        [30, 50, 20, 50, UNKNOWN, UNKNOWN, 100],
-        [UNKNOWN] * 7,
+        [40, 0, 0, 60, 0, 0, 0, 100],
+        [30, 50, 20, 50, UNKNOWN, UNKNOWN, UNKNOWN, 100],
+        [UNKNOWN] * 8,
     ]
     assert trace.coverage.text == (
         "device data for 1 of 3 iterations, figures of 1 more from step_trace_time"

@@ -84,7 +84,7 @@ def test_sums_are_kept(build):
     """In ns, under the names of the classes; known is what was analysed."""
     _fill(build, KERNELS, CALLS)
     found = overlap(build.finish()).overlap
-    assert found == OverlapSums("busy", 1, OverlapTimes(25, 23, 15, 10, 0, 0, 50), 10)
+    assert found == OverlapSums("busy", 1, OverlapTimes(25, 23, 15, 10, known=50), 10)
     assert found.sums_ns.known == 50
 
 
@@ -114,7 +114,7 @@ def test_copies_are_no_idle_time_of_a_gpu(build):
         [(10, 12), (20, 25), (45, 50)],
         [(12, 20), (25, 30)],
     ]
-    assert trace.overlap.sums_ns == OverlapTimes(20, 7, 5, 13, 23, 12, 50)
+    assert trace.overlap.sums_ns == OverlapTimes(20, 7, 5, 13, 23, 12, known=50)
 
 
 def test_copies_of_an_npu_are_shown_beside_the_vendors_lanes(build):
@@ -123,6 +123,32 @@ def test_copies_of_an_npu_are_shown_beside_the_vendors_lanes(build):
     _fill(build, [(0, 10), (30, 40)])
     build.slice(build.track(Layer.DEVICE, "Stream 2"), 20, 5, "MEMCPY_ASYNC", op=OpClass.COPY)
     assert _lanes(overlap(build.finish()), COPIES) == [[(20, 25)], [(20, 25)], [(10, 30)]]
+
+
+UNCLASSIFIED = ("Computing", "Unclassified", "Free")
+
+
+@pytest.mark.parametrize("vendor", ["ascend", ""])
+def test_tasks_of_unknown_types_are_a_share_of_their_own(build, vendor):
+    """The device is busy, and neither computes nor communicates; their types and time are said."""
+    build.hints.vendor = vendor
+    _fill(build, [(0, 10), (30, 40)], [(38, 45)])
+    stream = build.track(Layer.DEVICE, "Stream 2")
+    for start, end, name in ((5, 12, "NEW_SQE"), (20, 25, "NEW_SQE"), (44, 50, "Add")):
+        args = {"Task Type": "NEW_CORE"} if name == "Add" else {}
+        build.slice(stream, start, end - start, name, op=OpClass.UNCLASSIFIED, args=args)
+    trace = overlap(build.finish())
+    assert _lanes(trace, UNCLASSIFIED) == [
+        [(0, 10), (30, 40)],
+        [(10, 12), (20, 25), (45, 50)],
+        [(12, 20), (25, 30)],
+    ]
+    sums = trace.overlap.sums_ns
+    assert (sums.unclassified, sums.known, trace.overlap.idle_ns) == (12, 50, 13)
+    assert sums.computing + sums.not_overlapped + sums.unclassified + sums.free == sums.known
+    [issue] = [one for one in trace.issues if one.code == "unclassified-tasks"]
+    assert issue.count == 3
+    assert issue.places == ("type NEW_SQE: 0.012 µs", "type NEW_CORE: 0.006 µs")
 
 
 def test_a_gpu_that_only_copies_is_analysed(build):
@@ -289,9 +315,9 @@ def test_steps_get_their_share(build):
     found = overlap(attribution(steps(build.finish()))).steps
     figures = np.stack([getattr(found, name) for name in StepTable.FIGURES], axis=1)
     assert figures.tolist() == [
-        [15, 8, 5, 5, 0, 0, 25],
-        [10, 15, 10, 5, 0, 0, 25],
-        [UNKNOWN] * 7,
+        [15, 8, 5, 5, 0, 0, 0, 25],
+        [10, 15, 10, 5, 0, 0, 0, 25],
+        [UNKNOWN] * 8,
     ]
 
 
@@ -320,22 +346,27 @@ intervals = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 30)), max_siz
 
 
 @settings(max_examples=effort(30, 60), deadline=None)
-@given(intervals, intervals, intervals, st.sampled_from(["busy", "device"]))
-def test_the_balance_holds_in_every_window(kernels, calls, windows, rule):
-    """Computing + Communication(Not Overlapped) + Free is the length of the spans, exactly."""
+@given(intervals, intervals, intervals, intervals, st.sampled_from(["busy", "device"]))
+def test_the_balance_holds_in_every_window(kernels, calls, others, windows, rule):
+    """The classes of which none hides another, and Free, are the length of the spans, exactly."""
     assume(kernels or calls)
     build = _build()
     _fill(build, [(s, s + d) for s, d in kernels], [(s, s + d) for s, d in calls])
     build.slice(build.track(Layer.DEVICE, "Stream 2"), 90, 7, "copy", op=OpClass.COPY)
+    for start, dur in others:
+        build.slice(build.track(Layer.DEVICE, "Stream 3"), start, dur, "?", op=OpClass.UNCLASSIFIED)
     for start, dur in windows:
         build.window(start, start + dur)
     trace = overlap(build.finish(), rule)
-    compute, comm, exposed, free, copy, alone = [
+    compute, comm, exposed, free, copy, alone, rest = [
         {t for s, e in lane for t in range(s, e)} for lane in _lanes(trace, LANES.values())
     ]
     assert exposed == comm - compute
     assert alone == copy - compute - comm
     busy = compute | comm | copy
+    assert not rest & busy
+    assert rest == {t for s, d in others for t in range(s, s + d)} - busy
+    busy |= rest
     assert not free & busy
     if rule == "busy" and not windows:
         assert busy | free == set(range(min(busy), max(busy) + 1))

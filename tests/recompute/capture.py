@@ -306,6 +306,8 @@ class Capture:
             for step in known.steps:
                 figures = known.figures(step)
                 figures = {f"{cls}_ns": figures[cls] for cls in FIGURES}
+                if not any(known.figures(one)["unclassified"] for one in known.steps):
+                    del figures["unclassified_ns"]
                 theirs[step.graph, step.number, step.start] = {
                     "dur_ns": step.dur, "device_start_ns": step.window[0],
                     "device_dur_ns": step.window[1] - step.window[0], **figures,

@@ -37,6 +37,8 @@ def kernel(ranks, facts):
             timed.add(rank.number, (row.name, "compute"), row.dur)
         for row in kernels(rank, "comm"):
             timed.add(rank.number, (kind_of(row.name), "communication"), row.dur)
+        for row in kernels(rank, "unclassified"):
+            timed.add(rank.number, (row.name, "unclassified"), row.dur)
     return timed.figures(("Kernel", "Kind"))
 
 

@@ -23,6 +23,7 @@ _SHARES = {
     "computing": ("pure_compute_ns", "overlapped_ns"),
     "communication not overlapped": ("exposed_ns",),
     "memory copies": ("copy_ns",),
+    "tasks of unknown types": ("unclassified_ns",),
     "waiting for input": ("input_wait_ns",),
     "idle": ("idle_ns",),
 }
@@ -53,13 +54,16 @@ def overlap_rows(every, tables):
             n = len(kept) * devices
             means = {key: mean(sum(row[name] for row in kept), n) for key, name in _CLASSES.items()}
             busy = sum(row[name] for row in kept for name in _BUSY)
-            rest = sum(row["Known(ns)"] - row["Idle(ns)"] for row in kept) - busy
+            unknown = sum(row.get("Unclassified(ns)") or 0 for row in kept)
+            rest = sum(row["Known(ns)"] - row["Idle(ns)"] for row in kept) - busy - unknown
             waits = [row["Input Wait(ns)"] for row in kept if row["Input Wait(ns)"] is not None]
             found[rank] = {
                 "steps": len(kept), "devices": devices, **means, "copy_ns": mean(rest, n),
                 "input_wait_ns": mean(sum(waits), n) if waits else None,
                 "input_wait_steps": len(waits),
             }  # fmt: skip
+            if any(row.get("Unclassified(ns)") for _, row in tables["overlap"]):
+                found[rank]["unclassified_ns"] = mean(unknown, n)
     marked = any(not step.whole_range for rank in found for step in every[rank].steps)
     return "step" if worked and marked else "capture", found
 
@@ -68,7 +72,7 @@ def shares(rows):
     """Of what is known, over all ranks, by words; waiting for input is no other idle time."""
     known = sum(row["known_ns"] for row in rows.values())
     sums = {
-        words: sum(row[key] or 0 for row in rows.values() for key in keys)
+        words: sum(row.get(key) or 0 for row in rows.values() for key in keys)
         for words, keys in _SHARES.items()
     }
     sums["idle"] -= sums["waiting for input"]
@@ -79,7 +83,8 @@ def shares(rows):
             sums[f"{words}, at {bound}"] = sums.pop(words)
     return {
         words: ns / known if known else 0.0
-        for words, ns in sums.items() if ns or words != "memory copies"
+        for words, ns in sums.items()
+        if ns or words not in ("memory copies", "tasks of unknown types")
     }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def _figures(row):
     computing, communication, alone, free = parts
     return {
         "computing": computing, "communication": communication, "not_overlapped": alone,
-        "free": free, "copying": None, "copy_not_overlapped": None,
+        "free": free, "copying": None, "copy_not_overlapped": None, "unclassified": None,
         "known": computing + alone + free, "input_wait": row.get("Preparing(ns)"),
     }  # fmt: skip
 

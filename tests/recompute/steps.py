@@ -18,8 +18,14 @@ _MINDSPORE_TRANSFERS = re.compile(
 _LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 """Runtime calls that give the device work to do."""
 
-LANES = ("computing", "communication", "not_overlapped", "free", "copying", "copy_not_overlapped")
+LANES = (
+    "computing", "communication", "not_overlapped", "free", "copying", "copy_not_overlapped",
+    "unclassified",
+)  # fmt: skip
 """The classes of the overlap lanes."""
+
+KERNELS = ("compute", "unclassified")
+"""The classes of tasks that an NPU's log of operators has."""
 
 FIGURES = (*LANES, "known", "input_wait")
 """Those, how much was recorded, and the part of "free" that waits for input."""
@@ -152,12 +158,12 @@ class Steps:
     def _computing(self):
         """Where computing would have been seen: of NPUs from the first operator to the last, in
         every window; of GPUs wherever there are kernels or copies at all."""
-        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in ("compute", "copy")]
+        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in (*KERNELS, "copy")]
         if not self.fact.ascend:
             return [(-(2**62), 2**62)] if rows else []
         windows = defaultdict(list)
         for row in rows:
-            if row.cls == "compute":
+            if row.cls in KERNELS:
                 windows[sum(start <= row.start for start, _ in self.rank.windows)].append(row)
         return [(min(r.start for r in w), max(r.end for r in w)) for w in windows.values()]
 
@@ -166,7 +172,7 @@ class Steps:
         """Steps beside one without device work in which the recording began or ended: they have
         fewer kernels than all others, or than half of the only other one."""
         count = [
-            sum(r.lane.layer == "device" and r.cls == "compute" for r in one.rows) * one.covered
+            sum(r.lane.layer == "device" and r.cls in KERNELS for r in one.rows) * one.covered
             for one in steps
         ]
         covered = [True, *(one.covered for one in steps), True]
@@ -189,7 +195,7 @@ class Steps:
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
         for row in self.rank.on("overlap"):
-            self.lanes[row.lane.group][row.cls].append(row)
+            self.lanes[row.lane.group][row.cls.removesuffix("_alone")].append(row)
         self.sets = {
             device: {cls: union(_cover(rows)) for cls, rows in lanes.items()}
             for device, lanes in self.lanes.items()
@@ -206,7 +212,8 @@ class Steps:
     def _known_of(self, sets):
         """What was recorded of a device: where Free was looked for, and covered steps; not where
         steps were marked whose device work was not recorded."""
-        busy = ("computing", "communication") + (() if self.fact.ascend else ("copying",))
+        busy = ("computing", "communication", "unclassified")
+        busy += () if self.fact.ascend else ("copying",)
         active = union(pair for cls in busy for pair in sets.get(cls, ()))
         inside = union(step.window for step in self.steps if step.covered)
         if self.rank.windows:
@@ -231,7 +238,7 @@ class Steps:
     @property
     def busy_classes(self):
         """Disjoint classes in which the device is not idle: on NPUs copies are idle time."""
-        return LANES[0:3:2] + (() if self.fact.ascend else LANES[5:])
+        return (*LANES[0:3:2], LANES[6], *(() if self.fact.ascend else LANES[5:6]))
 
     def lengths(self, device, start, end):
         """Length by class of a device within a span, with "known"; "free" is what is left."""
@@ -425,12 +432,15 @@ def _means(group):
 
 
 def _legends(figures, source):
-    compute, comm, alone, idle, copies, copies_alone, known, waits = (
+    compute, comm, alone, idle, copies, copies_alone, unclassified, known, waits = (
         figures[cls] for cls in FIGURES
     )
     source = {"Source": source}
     if known is None:
-        return dict.fromkeys(_LEGENDS) | source
+        return dict.fromkeys((*_LEGENDS, *_UNCLASSIFIED)) | source
+    if unclassified is not None:
+        shares = (unclassified, percent(unclassified, known))
+        source |= dict(zip(_UNCLASSIFIED, shares, strict=True))
     values = (
         compute, compute - (comm - alone), comm - alone, alone, idle, known, copies, copies_alone,
         percent(compute, known), percent(alone, known), percent(idle, known),
@@ -445,6 +455,7 @@ _LEGENDS = (
     "Memory Copy Not Overlapped(ns)", "Compute(%)", "Exposed Communication(%)", "Idle(%)",
     "Utilization(%)", "Input Wait(ns)", "Input Wait(%)",
 )  # fmt: skip
+_UNCLASSIFIED = ("Unclassified(ns)", "Unclassified(%)")
 
 
 # -- step_trace_time ----------------------------------------------------------------------
@@ -581,7 +592,10 @@ def lanes_drawn(known):
             "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
         }
         work = ("computing", "communication") + (() if fact.ascend else ("copying",))
-        active = union(pair for cls in work for pair in sets[cls])
+        classified = union(pair for cls in work for pair in sets[cls])
+        rest = union(_cover(r for r in device_rows if r.cls == "unclassified"))
+        sets["unclassified"] = minus(minus(rest, classified), known.unknown)
+        active = union([*classified, *rest])
         if active:
             spans = _looked_in(known, active, device_rows)
             alone = union([*sets["computing"], *sets["communication"]])

@@ -127,7 +127,8 @@ def _told(rank, fetched, host):
 
 def busy_sets(known):
     """Per device when it is not idle: on NPUs copies are idle time."""
-    classes = ("computing", "communication") + (() if known.fact.ascend else ("copying",))
+    classes = ("computing", "communication", "unclassified")
+    classes += () if known.fact.ascend else ("copying",)
     return [
         union(pair for cls in classes for pair in sets.get(cls, ())) for sets in known.sets.values()
     ]

@@ -36,7 +36,7 @@ def test_what_is_known_of_a_rank_comes_back(trace, tmp_path):
     """Steps, overlap, hints and what can be selected: in the trace, and beside it."""
     spilled = spill(trace, collective_records(trace), tmp_path / "rank.spilled")
     assert trace.hints.device_memory_bytes == {3: 80 << 30}
-    assert trace.overlap.sums_ns == OverlapTimes(30_000, 0, 0, 70_000, 0, 0, 100_000)
+    assert trace.overlap.sums_ns == OverlapTimes(30_000, 0, 0, 70_000, known=100_000)
     for back in (spilled.load(), spilled.account):
         assert _plain(back.steps) == _plain(trace.steps)
         assert (back.overlap, back.hints, back.notes) == (trace.overlap, trace.hints, trace.notes)

@@ -116,7 +116,11 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
         known_ns=known,
         computing_ns=computing,
         exposed_ns=exposed,
-        copies_ns=known - computing - exposed - free,
+        copies_ns=known
+        - computing
+        - exposed
+        - free
+        - int(np.maximum(steps.unclassified_ns, 0).sum()),
         free_ns=free,
         input_ns=int(waits[waits >= 0].sum()) if (waits >= 0).any() else UNKNOWN,
         input_steps=int(np.count_nonzero(waits >= 0)),
@@ -164,7 +168,7 @@ def _of_capture(overlap: OverlapSums, devices: int) -> Losses:
     sums = overlap.sums_ns
     if not sums.computing:
         return Losses()
-    rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
+    rest = sums.known - sums.computing - sums.not_overlapped - sums.unclassified - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
                   rest, overlap.idle_ns, devices=devices)  # fmt: skip
 

@@ -366,6 +366,12 @@ CODES: dict[str, Code] = {
     "overlap-differs": Code(
         _D, "The computed overlap differs from the profiler's own lane; both figures are given."
     ),
+    "unclassified-tasks": Code(
+        _D,
+        "Device tasks of types that no table of their producer has: the device is busy, and nobody "
+        "knows whether it computes or communicates. They are a share of their own; the places give "
+        "the types, and how long their tasks take together.",
+    ),
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
     ),

@@ -393,11 +393,11 @@ class StepTable(Table):
       from the first to the last device row;
     * ``work_start_ns``: where its device work begins; the start of the window if it has none;
     * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``copying_ns``,
-      ``copy_not_overlapped_ns``: the lanes of the overlap analysis, clipped to the window, summed
-      over devices;
+      ``copy_not_overlapped_ns``, ``unclassified_ns``: the lanes of the overlap analysis, clipped to
+      the window, summed over devices;
     * ``known_ns``: how much of the window was recorded, summed over devices;
-    * ``free_ns``: idle, which is what of ``known_ns`` is neither computing nor communication. On
-      GPUs copies are not idle either; on NPUs they are, as the vendor counts;
+    * ``free_ns``: idle, which is what of ``known_ns`` is neither computing nor communication nor
+      unclassified. On GPUs copies are not idle either; on NPUs they are, as the vendor counts;
     * ``input_wait_ns``: the part of ``free_ns`` in which the rank waits for input, filled by
       :func:`traceconv.passes.input_wait.input_wait`; :data:`UNKNOWN` where no source says so;
     * ``pause_ns``: idle time between the device window of the step before, of the same graph, and
@@ -405,7 +405,7 @@ class StepTable(Table):
 
     Those of :data:`FIGURES` are :data:`UNKNOWN` where a step is not covered, and until
     :func:`traceconv.passes.overlap.overlap` fills them. The vendor's own table of steps says
-    nothing of copies: where the others are from there, those of copies are unknown. 134 bytes a
+    nothing of copies: where the others are from there, those of copies are unknown. 142 bytes a
     row.
     """
 
@@ -426,6 +426,7 @@ class StepTable(Table):
         "free_ns": "i8",
         "copying_ns": "i8",
         "copy_not_overlapped_ns": "i8",
+        "unclassified_ns": "i8",
         "known_ns": "i8",
         "input_wait_ns": "i8",
         "pause_ns": "i8",
@@ -437,6 +438,7 @@ class StepTable(Table):
         "free_ns",
         "copying_ns",
         "copy_not_overlapped_ns",
+        "unclassified_ns",
         "known_ns",
     )
     """The lanes of the overlap analysis, and what is known."""
@@ -458,6 +460,7 @@ class StepTable(Table):
     free_ns: I64
     copying_ns: I64
     copy_not_overlapped_ns: I64
+    unclassified_ns: I64
     known_ns: I64
     input_wait_ns: I64
     pause_ns: I64
@@ -471,6 +474,11 @@ class StepTable(Table):
     def device_spans(self) -> I64:
         """(n, 2) int64: start and end of the device window of each step (computed)."""
         return np.stack((self.device_start_ns, self.device_start_ns + self.device_dur_ns), axis=1)
+
+    def shown_lengths(self) -> tuple[str, ...]:
+        """:data:`LENGTHS`, without ``unclassified_ns`` where no task is unclassified."""
+        none = not (self.unclassified_ns > 0).any()
+        return tuple(name for name in self.LENGTHS if name != "unclassified_ns" or not none)
 
     def of_main_graph(self, length: str = "dur_ns") -> StepTable:
         """The steps of the graph that takes most of the time, the first of several equal ones.
@@ -550,6 +558,7 @@ class OverlapTimes(NamedTuple):
     free: int
     copying: int = 0
     copy_not_overlapped: int = 0
+    unclassified: int = 0
     known: int = 0
 
 

@@ -125,6 +125,7 @@ class OpClass(IntEnum):
     FREE = 23
     COPYING = 24  # memory copies and fills
     COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
+    UNCLASSIFIED_ALONE = 26  # unclassified tasks, nothing of the above meanwhile
 
 
 class StepSource(IntEnum):

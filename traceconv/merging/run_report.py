@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceconv.core.codes import Severity
-from traceconv.core.columns import OverlapSums
+from traceconv.core.columns import OverlapSums, OverlapTimes
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import NODE, JobShape, Origin
 from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
@@ -276,7 +276,7 @@ def _hinted(hints: Hints) -> dict[str, Any]:
 def _steps(steps: StepTable) -> list[dict[str, int | None]]:
     """A step each; what is unknown is null, figures are left out where no step has them. Steps of
     no graph have none."""
-    known = [name for name in StepTable.LENGTHS if (getattr(steps, name) != UNKNOWN).any()]
+    known = [name for name in steps.shown_lengths() if (getattr(steps, name) != UNKNOWN).any()]
     places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     names = (*places, *known)
     rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
@@ -305,10 +305,16 @@ def _overlap(sums: OverlapSums) -> dict[str, Any]:
     return {
         "free_rule": sums.free_rule,
         "spans": sums.spans,
-        "sums_ns": sums.sums_ns._asdict(),
+        "sums_ns": _times(sums.sums_ns),
         "idle_ns": sums.idle_ns,
-        "vendor_sums_ns": None if vendor is None else vendor._asdict(),
+        "vendor_sums_ns": None if vendor is None else _times(vendor),
     }
+
+
+def _times(sums: OverlapTimes) -> dict[str, int]:
+    """The lengths by class; of unclassified tasks only where there are any."""
+    every = sums._asdict()
+    return every if sums.unclassified else {k: ns for k, ns in every.items() if k != "unclassified"}
 
 
 def _relative(windows: I64, base_ns: int) -> list[list[int]]:

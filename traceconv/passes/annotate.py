@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.core.model import UNKNOWN, EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
+from traceconv.core.model import UNKNOWN, EventTable, Kind, Layer, OpClass, Trace, Track
 
 TITLE = "Findings"
 """Heading of the lanes of marks."""
@@ -54,7 +54,7 @@ def _with_figures(trace: Trace) -> Trace:
     steps, events = trace.steps.take(trace.steps.known_ns > 0), trace.events
     keys = zip(steps.graph.tolist(), steps.step.tolist(), steps.start_ns.tolist(), strict=True)
     position = {key: i for i, key in enumerate(keys)}
-    columns = {name: getattr(steps, name).tolist() for name in StepTable.LENGTHS}
+    columns = {name: getattr(steps, name).tolist() for name in steps.shown_lengths()}
     rows, values = [], []
     for row in np.flatnonzero(events.op == OpClass.ITERATION).tolist():
         key = (int(events.graph[row]), int(events.step[row]), int(events.start_ns[row]))

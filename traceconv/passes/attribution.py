@@ -257,7 +257,8 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         first, last = events.start_ns[rows].min(), events.ends(rows).max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
         quiet &= ~_launched(trace, steps)
-    kernels = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COMPUTE)
+    kernels = trace.rows_of(Layer.DEVICE)
+    kernels &= np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
     covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
     for graph in distinct(steps.graph).tolist():
         mine = np.flatnonzero(steps.graph == graph)

@@ -229,7 +229,7 @@ def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
 def _busy(trace: Trace) -> list[I64]:
     """Per device the time in which it is not idle, from the lanes of the overlap analysis."""
     events = trace.events
-    classes = [OpClass.COMPUTING, OpClass.COMMUNICATION]
+    classes = [OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.UNCLASSIFIED_ALONE]
     if trace.hints.vendor != "ascend":
         classes.append(OpClass.COPYING)
     devices = {track.group for track in trace.tracks if track.layer is Layer.OVERLAP}

@@ -3,8 +3,9 @@
 K is the union of compute tasks on the device, M the union of whole communication operations, C
 that of memory copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
 M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M. M are the collectives
-that a step trace marks, where no operations were recorded. Free is what is none of them, within
-spans the profiler was collecting in:
+that a step trace marks, where no operations were recorded. Unclassified is where the device works
+on tasks of a type that no table of their producer has, and on none of these. Free is what is none
+of them, within spans the profiler was collecting in:
 
 * rule "busy": from the first to the last row of a collection window (profilers so far);
 * rule "device": other device tasks stretch that span, too (newer CANN).
@@ -25,7 +26,7 @@ from ours by pieces of 1 ns only, its borders are taken, so that sums agree to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.clock import us_text
 from traceconv.core.columns import OverlapSums, OverlapTimes, looked_up, once_each
 from traceconv.core.intervals import (
     breakdown,
@@ -77,18 +79,20 @@ class Work(msgspec.Struct, frozen=True):
         kernels: compute rows.
         calls:   whole communication operations.
         copies:  memory copies and fills.
+        unclassified: tasks of unknown types.
         lanes:   the source's own overlap rows, if any.
         others:  computes the set covered by its other tasks; called only if needed.
-        rows:    event rows of ``kernels``, ``calls`` and ``copies``.
+        rows:    event rows of ``kernels``, ``calls``, ``copies`` and ``unclassified``.
     """
 
     device: str
     kernels: EventTable
     calls: EventTable
     copies: EventTable
+    unclassified: EventTable
     lanes: EventTable
     others: Callable[[], I64]
-    rows: tuple[Rows, Rows, Rows]
+    rows: tuple[Rows, Rows, Rows, Rows]
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -125,7 +129,7 @@ class Analysis(msgspec.Struct, frozen=True):
 
     def idle(self, bounds: Bounds) -> I64:
         """Where the device is not busy; on NPUs more than the vendor's Free lane."""
-        busy = merged(self.sets[0], self.sets[1])
+        busy = merged(merged(self.sets[0], self.sets[1]), self.sets[_UNCLASSIFIED])
         return subtraction(self.known, busy if bounds.vendor else merged(busy, self.sets[_COPIES]))
 
 
@@ -139,11 +143,12 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
     compute = _adopted(work.kernels, work.lanes, OpClass.COMPUTING)
     comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
     copy = union(work.copies.start_ns, work.copies.end_ns)
+    classified = merged(compute, comm) if bounds.vendor else merged(merged(compute, comm), copy)
+    unclassified = union(work.unclassified.start_ns, work.unclassified.end_ns)
+    unclassified = subtraction(unclassified, classified)
 
     def under(rule: str) -> Analysis:
-        active = merged(compute, comm)
-        if not bounds.vendor:
-            active = merged(active, copy)
+        active = merged(classified, unclassified)
         reach = merged(active, work.others()) if rule == "device" else active
         spans, known = _spans(reach, bounds)
         # bits: compute, communication, copies, spans; the first two are within spans
@@ -151,7 +156,12 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         exposed = covered(pieces, [0b1010, 0b1110])
         alone = subtraction(covered(pieces, [0b0100, 0b1100]), bounds.unknown)
         free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
-        return Analysis((compute, comm, exposed, free, copy, alone), spans, known, rule)
+        if not len(unclassified):
+            sets = compute, comm, exposed, free, copy, alone, none()
+        else:
+            free, rest = subtraction(free, unclassified), subtraction(unclassified, bounds.unknown)
+            sets = compute, comm, exposed, free, copy, alone, rest
+        return Analysis(sets, spans, known, rule)
 
     first = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
@@ -208,12 +218,15 @@ LANES: dict[OpClass, str] = {
     OpClass.FREE: "Free",
     OpClass.COPYING: "Memory Copy",
     OpClass.COPY_NOT_OVERLAPPED: "Memory Copy(Not Overlapped)",
+    OpClass.UNCLASSIFIED_ALONE: "Unclassified",
 }
-"""Lane and slice name of each class, in screen order. Those of copies are there where copies are.
+"""Lane and slice name of each class, in screen order. Those of copies and of unclassified tasks are
+there where such tasks are.
 """
 
 _FREE = list(LANES).index(OpClass.FREE)
 _COPIES = list(LANES).index(OpClass.COPYING)
+_UNCLASSIFIED = list(LANES).index(OpClass.UNCLASSIFIED_ALONE)
 
 _OUTSIDE = NameTest(
     {
@@ -246,13 +259,13 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
             one in ``Trace.hints.free_rule``, else "busy".
 
     Issues: no-device-events, computing-unknown, steps-uncovered, overlap-recomputed,
-    overlap-differs.
+    overlap-differs, unclassified-tasks.
     """
     give_back()  # here and below: most memory is in use while lanes are made and inserted
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
     analysed = _analysed(trace, bounds, free_rule)
-    trace = _with_doubt(_from_vendor(trace))
+    trace = _with_unclassified(_with_doubt(_from_vendor(trace)))
     if not analysed:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     works, found = [work for work, _ in analysed], [one for _, one in analysed]
@@ -267,8 +280,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         trace = trace.keep("overlap", ~own)
     lanes = [_lanes_of(work) for work in works]
     first = np.cumsum([0, *map(len, lanes)])
-    rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
-    tracks = [track for each in lanes for track in each]
+    rows = [_rows(trace, a, n, i) for a, n, i in zip(found, lanes, first, strict=False)]
+    tracks = [track for each in lanes for track in each.values()]
     added = EventTable.concat(rows)
     del works, found, analysed, rows, own  # copies of all rows of devices: room for the new table
     trace = trace.add_events("overlap", tracks, added)
@@ -283,7 +296,10 @@ def _analysed(
     works = [
         work
         for work in _works(trace)
-        if len(work.kernels) or len(work.calls) or (len(work.copies) and not bounds.vendor)
+        if len(work.kernels)
+        or len(work.calls)
+        or len(work.unclassified)
+        or (len(work.copies) and not bounds.vendor)
     ]
     otherwise = trace.hints.free_rule or RULES[0]
     return [(work, analysis(work, bounds, free_rule, otherwise)) for work in works]
@@ -293,20 +309,23 @@ class DeviceTime(msgspec.Struct, frozen=True):
     """What the time of one device went to, as interval sets: what the figures of steps are made of.
 
     Attributes:
-        kernels, calls, copies: event rows of compute tasks, whole communication operations, and
-            copies and fills.
+        kernels, calls, copies, unclassified_tasks: event rows of compute tasks, whole communication
+            operations, copies and fills, and tasks of unknown types.
         computing: where it computes.
         exposed:   where it communicates and does not compute.
         copying:   where it copies and does neither of these.
-        known:     what was recorded; the three above are within.
+        unclassified: where it works on tasks of unknown types and does none of these.
+        known:     what was recorded; the four above are within.
     """
 
     kernels: Rows
     calls: Rows
     copies: Rows
+    unclassified_tasks: Rows
     computing: I64
     exposed: I64
     copying: I64
+    unclassified: I64
     known: I64
 
 
@@ -322,7 +341,12 @@ def device_times(trace: Trace) -> list[DeviceTime]:
     analysed = _analysed(trace, _bounds(trace), rule if rule in RULES else None)
     return [
         DeviceTime(
-            *work.rows, one.sets[0], one.sets[2], intersection(one.sets[-1], one.known), one.known
+            *work.rows,
+            one.sets[0],
+            one.sets[2],
+            intersection(one.sets[_COPIES + 1], one.known),
+            intersection(one.sets[_UNCLASSIFIED], one.known),
+            one.known,
         )
         for work, one in analysed
     ]
@@ -336,6 +360,34 @@ def _with_doubt(trace: Trace) -> Trace:
     issues = trace.issues.copy()
     unknown = known.steps - known.recorded - known.vendor
     issues.add("steps-uncovered", count=unknown, where=known.text, rank=trace.rank)
+    return replace(trace, issues=issues)
+
+
+_TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
+"""Arguments that give the type of a task."""
+
+
+def _with_unclassified(trace: Trace) -> Trace:
+    """With an issue per type of unclassified tasks: how many there are, and how long they take."""
+    events = trace.events
+    rows = np.flatnonzero((events.op == OpClass.UNCLASSIFIED) & (events.kind == Kind.SLICE))
+    if not len(rows):
+        return trace
+    names, first, which = np.unique(events.name[rows], return_index=True, return_inverse=True)
+    found: dict[str, tuple[int, int]] = {}
+    spent = np.bincount(which, events.dur_ns[rows]).astype(np.int64).tolist()
+    counts = np.bincount(which).tolist()
+    for name, row, ns, count in zip(
+        names.tolist(), rows[first].tolist(), spent, counts, strict=True
+    ):
+        args = trace.args[int(events.args[row])]
+        typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), trace.strings[name])
+        before, tasks = found.get(str(typed), (0, 0))
+        found[str(typed)] = before + ns, tasks + count
+    issues = trace.issues.copy()
+    for type_, (ns, tasks) in sorted(found.items(), key=lambda one: -one[1][0]):
+        where = f"type {type_[:80]}: {us_text(ns)} µs"
+        issues.add("unclassified-tasks", where=where, count=tasks, rank=trace.rank)
     return replace(trace, issues=issues)
 
 
@@ -369,20 +421,22 @@ def _works(trace: Trace) -> list[Work]:
     if not calls.any():
         calls = (events.op == OpClass.REDUCE) & slices
     copies = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COPY) & slices
+    unclassified = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.UNCLASSIFIED) & slices
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
     def work(device: str, on: Any) -> Work:
-        computing, calling, copying = (
-            np.flatnonzero(mask & on) for mask in (kernels, calls, copies)
+        computing, calling, copying, unknown = (
+            np.flatnonzero(mask & on) for mask in (kernels, calls, copies, unclassified)
         )
         return Work(
             device,
             events.take(computing),
             events.take(calling),
             events.take(copying),
+            events.take(unknown),
             events.take(lanes & on),
             lambda: _other_tasks(trace, on),
-            (computing, calling, copying),
+            (computing, calling, copying, unknown),
         )
 
     named = [_DEVICE.match(track.group) for track in trace.tracks]
@@ -466,21 +520,28 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _lanes_of(work: Work) -> list[Track]:
-    names = list(LANES.values())[: None if len(work.copies) else _COPIES]
-    return [Track(Layer.OVERLAP, name, work.device, sort=i) for i, name in enumerate(names)]
+def _lanes_of(work: Work) -> dict[OpClass, Track]:
+    """The lanes of one device, by class."""
+    left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
+    left_out |= set() if len(work.unclassified) else {OpClass.UNCLASSIFIED_ALONE}
+    return {
+        op: Track(Layer.OVERLAP, name, work.device, sort=i)
+        for i, (op, name) in enumerate(LANES.items())
+        if op not in left_out
+    }
 
 
-def _rows(trace: Trace, found: Analysis, lanes: int, first: int) -> EventTable:
-    """The slices of one device, on so many lanes; tracks count from ``first``."""
-    names = np.array([trace.strings.intern(name) for name in LANES.values()], np.int32)
-    which = np.repeat(np.arange(lanes, dtype=np.int32), [len(a) for a in found.sets[:lanes]])
-    spans = np.concatenate(found.sets[:lanes])
+def _rows(trace: Trace, found: Analysis, lanes: Mapping[OpClass, Track], first: int) -> EventTable:
+    """The slices of one device, on its lanes; tracks count from ``first``."""
+    names = np.array([trace.strings.intern(LANES[op]) for op in lanes], np.int32)
+    sets = [one for op, one in zip(LANES, found.sets, strict=True) if op in lanes]
+    which = np.repeat(np.arange(len(sets), dtype=np.int32), [len(one) for one in sets])
+    spans = np.concatenate(sets)
     none = np.full(len(spans), -1, np.int32)
     return EventTable(
         track=which + np.int32(first),
         kind=np.zeros(len(spans), np.int8),
-        op=np.array(list(LANES), np.int8)[which],
+        op=np.array(list(lanes), np.int8)[which],
         start_ns=spans[:, 0],
         dur_ns=spans[:, 1] - spans[:, 0],
         name=names[which],

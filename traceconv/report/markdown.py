@@ -11,6 +11,7 @@ from traceconv.core.clock import stamp_text
 from traceconv.core.markup import visible
 from traceconv.core.patterns import lazy_regex
 from traceconv.report import figures as say
+from traceconv.report.page_charts import INPUT_WAIT, classes
 
 Section = Mapping[str, Any]
 
@@ -92,10 +93,9 @@ def _code(text: str) -> str:
 
 
 def _overlap(section: Section) -> Iterator[str]:
-    keys = ("known_ns", "pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
-    head = ("rank", "steps", "known", "computing", "computing and communicating",
-            "communication not overlapped", "memory copies (GPUs)", "idle",
-            "of it waiting for input")  # fmt: skip
+    shown = classes(section["rows"])
+    keys = ("known_ns", *(key for key, _, _ in shown))
+    head = ("rank", "steps", "known", *(words for _, _, words in shown), INPUT_WAIT)
     yield from table(
         head,
         [

@@ -21,6 +21,9 @@ CLASSES = (
 )
 """The classes that add up to what is known of a step: key, colour, words."""
 
+_UNCLASSIFIED = ("unclassified_ns", "k-unclassified", "tasks of unknown types")
+"""A further class, of the ranks that have such tasks."""
+
 INPUT_WAIT = "of it waiting for input"
 """Heading of the part of the idle time that waits for input."""
 
@@ -51,18 +54,25 @@ def overlap(section: Section) -> Markup:
     rows = section["rows"]
     shown = _condensed(rows)
     longest = max(row["known_ns"] for row in rows) or 1
+    shown_classes = classes(rows)
     drawn = [
         Bar(
             row.get("name") or f"rank {row['rank']}",
             [
                 (kind, row[key] / longest, f"{words}: {say.exact(row[key])} ({_of(row, key)})")
-                for key, kind, words in CLASSES
+                for key, kind, words in shown_classes
             ],
             say.time(row["known_ns"]),
         )
         for row in shown
     ]
-    return join([legend(*((kind, words) for _, kind, words in CLASSES)), bars(drawn)])
+    return join([legend(*((kind, words) for _, kind, words in shown_classes)), bars(drawn)])
+
+
+def classes(rows: Sequence[Section]) -> Sequence[tuple[str, str, str]]:
+    """:data:`CLASSES`, with that of unclassified tasks where there are some."""
+    some = any(_UNCLASSIFIED[0] in row for row in rows)
+    return (*CLASSES[:-1], _UNCLASSIFIED, CLASSES[-1]) if some else CLASSES
 
 
 def _of(row: Section, key: str) -> str:
@@ -76,21 +86,22 @@ def _condensed(rows: Sequence[Section]) -> Sequence[Section]:
     order = sorted(rows, key=lambda row: -(row["pure_compute_ns"] + row["overlapped_ns"]))
     end = RANKS_DRAWN // 4
     rest = order[end:-end]
-    keys = [key for key, _, _ in CLASSES] + ["known_ns"]
+    keys = [key for key, _, _ in classes(rows)] + ["known_ns"]
     mean = {key: sum(row[key] for row in rest) // len(rest) for key in keys}
     return [*order[:end], {"name": f"{len(rest)} others (mean)", **mean}, *order[-end:]]
 
 
 def overlap_table(section: Section) -> Markup:
     """The same as figures."""
-    head = ("rank", "steps", "known", *(words for _, _, words in CLASSES), INPUT_WAIT)
+    shown = classes(section["rows"])
+    head = ("rank", "steps", "known", *(words for _, _, words in shown), INPUT_WAIT)
     rows = [
         (row["rank"], row["steps"], say.exact(row["known_ns"]),
-         *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in CLASSES),
+         *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in shown),
          say.waiting(row))
         for row in section["rows"]
     ]  # fmt: skip
-    return table(head, rows, right=range(1, 9))
+    return table(head, rows, right=range(1, len(head)))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Any = ()) -> Markup:

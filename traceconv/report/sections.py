@@ -68,6 +68,8 @@ _CLASSES = {
     "idle_ns": "Idle(ns)",
     "known_ns": "Known(ns)",
 }
+_UNCLASSIFIED = "Unclassified(ns)"
+"""A column of the table that is there where such tasks are."""
 
 
 def sections(
@@ -119,6 +121,8 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
         count, each = int(mine.sum()), devices.get(rank, 1)
         n = count * each
         sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
+        if _UNCLASSIFIED in rows:
+            sums["unclassified_ns"] = int(np.maximum(rows[_UNCLASSIFIED][mine], 0).sum())
         # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
         sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
         means: dict[str, int | None] = {k: (2 * ns + n) // (2 * n) for k, ns in sums.items()}

@@ -13,11 +13,12 @@ from traceconv.report.figures import ranks, time
 Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
-_COPIES = "memory copies"
+_COPIES, _UNCLASSIFIED = "memory copies", "tasks of unknown types"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),
     (_COPIES, ("copy_ns",)),
+    (_UNCLASSIFIED, ("unclassified_ns",)),
     ("waiting for input", ("input_wait_ns",)),
     ("idle", ("idle_ns",)),
 )
@@ -41,11 +42,14 @@ def sentences(
 
 
 def _shares(overlap: Told) -> dict[str, float]:
-    """Of what is known, over all ranks: from 0 to 1; copies only where they are a share."""
+    """Of what is known, over all ranks: from 0 to 1; copies and tasks of unknown types only where
+    they are a share."""
     rows = overlap.get("rows", ())
     known = sum(row["known_ns"] for row in rows)
     waits = [row["input_wait_ns"] for row in rows if row["input_wait_ns"] is not None]
-    sums = {words: sum(row[key] or 0 for row in rows for key in keys) for words, keys in _SHARES}
+    sums = {
+        words: sum(row.get(key) or 0 for row in rows for key in keys) for words, keys in _SHARES
+    }
     sums["idle"] -= sum(waits)
     if not waits:
         del sums["waiting for input"]
@@ -53,7 +57,11 @@ def _shares(overlap: Told) -> dict[str, float]:
         sums["waiting for input, at least"] = sums.pop("waiting for input")
         sums["idle, at most"] = sums.pop("idle")
     shares = {words: ns / known if known else 0.0 for words, ns in sums.items()}
-    return {words: share for words, share in shares.items() if share or words != _COPIES}
+    return {
+        words: share
+        for words, share in shares.items()
+        if share or words not in (_COPIES, _UNCLASSIFIED)
+    }
 
 
 def _mean_step(steps: Told) -> tuple[float, int]:

@@ -337,7 +337,7 @@ def test_annotations_and_waiting_are_no_device_work(tmp_path):
     write(tmp_path / "a.json", events, {"distributedInfo": {"rank": 0}})
     [trace] = traceconv.open(str(tmp_path)).traces("detail")
     assert trace.overlap.free_rule == "device"
-    assert trace.overlap.sums_ns == (30_000, 0, 0, 10_000, 10_000, 10_000, 50_000)
+    assert trace.overlap.sums_ns == (30_000, 0, 0, 10_000, 10_000, 10_000, 0, 50_000)
 
 
 def test_counters_of_devices_do_not_split_the_analysis(tmp_path):

@@ -6,6 +6,7 @@ takes them, and of the classes of the overlap analysis (:mod:`traceconv.passes.o
 * ``compute``: the computing class, by kernel, operator, shapes and module;
 * ``communication``: what of the collectives nothing hides, by kind, group and size;
 * ``copy``: copies and fills while nothing else runs;
+* ``unclassified``: tasks of unknown types while nothing else runs;
 * ``wait``: a gap in which the device does nothing, by the work that ends it, and by its cause:
   ``input`` where the rank waits for input (:mod:`traceconv.passes.input_wait`), ``host`` where the
   call that launches this work begins after the gap does, or where launches are known and no further
@@ -209,6 +210,7 @@ def _attribute(
         (device.kernels, device.computing, sources.compute),
         (device.calls, device.exposed, sources.communication),
         (device.copies, copying, sources.copy),
+        (device.unclassified_tasks, device.unclassified, sources.unclassified),
     )
     every, ids = [], []
     for rows, time, label in classes:
@@ -224,6 +226,7 @@ def _attribute(
         every.append(rows[owner])
         ids.append(columns["name"][owner])
     busy = merged(merged(device.computing, device.exposed), copying)
+    busy = merged(busy, device.unclassified)
     idle = subtraction(device.known, busy)
     gaps = _Gaps.of(idle, spans)
     work = _Work.of(sources, np.concatenate(every), Texts.concat(ids))

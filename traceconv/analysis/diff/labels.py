@@ -32,6 +32,7 @@ class Sort(StrEnum):
     COMPUTE = "compute"
     COMMUNICATION = "communication"
     COPY = "copy"
+    UNCLASSIFIED = "unclassified"
     WAIT = "wait"
     UNRECORDED = "unrecorded"
 
@@ -167,6 +168,10 @@ class Sources(msgspec.Struct, frozen=True):
     def copy(self, rows: NDArray[np.intp]) -> Label:
         """Copies and fills by name."""
         return labels(Sort.COPY, self.names(rows))
+
+    def unclassified(self, rows: NDArray[np.intp]) -> Label:
+        """Tasks of unknown types by name."""
+        return labels(Sort.UNCLASSIFIED, self.names(rows))
 
 
 def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -200,7 +200,7 @@ def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     within, waits = union(spans[:, 0], spans[:, 1]), input_spans(trace)
     found = []
     for one in device_times(trace):
-        busy = merged(one.computing, one.exposed)
+        busy = merged(merged(one.computing, one.exposed), one.unclassified)
         if not is_ascend(trace):
             busy = merged(busy, one.copying)
         idle = subtraction(intersection(one.known, within), busy)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables import calls as _call_tables
@@ -190,7 +192,7 @@ def grouped_tables(
             by_place.setdefault(place, []).append((rank, facts))
         parts = []
         for place, members in sorted(by_place.items(), key=lambda one: _unknown_last(one[0])):
-            table, columns = _built(table, members, partial)
+            table, columns = _built(_EVERY[name], members, partial)
             if len(members) > 1:
                 together = columns[RANK] == ABSENT
                 columns = {key: column[together] for key, column in columns.items()}
@@ -223,16 +225,28 @@ def _at(place: Sequence[int], axes: Sequence[str], ranks: int, columns: Columns)
 
 def _joined(table: Table, axes: Sequence[str], parts: Sequence[Columns]) -> Result:
     """The rows of all groups, below each other."""
-    own = tuple(column for column in table.columns if column.key != RANK)
+    own = tuple(
+        column
+        for column in _EVERY[table.name].columns or table.columns
+        if column.key != RANK and (not parts or any(column.key in part for part in parts))
+    )
     table = replace(table, columns=(*coordinate_columns(axes), *own))
     columns: Columns = {
-        column.key: np.concatenate([part[column.key] for part in parts])
+        column.key: np.concatenate([_column(column, part) for part in parts])
         for column in table.columns
         if parts
     }
     units = {column.key: column.unit for column in table.columns} if parts else {}
     rows = len(next(iter(columns.values()), ()))
     return Result(table, DataTable(table.name, columns, units), rows)
+
+
+def _column(column: Column, part: Columns) -> NDArray[Any]:
+    """A column of some rows; unknown where their table has none."""
+    if column.key in part:
+        return part[column.key]
+    n = len(next(iter(part.values())))
+    return np.full(n, np.nan) if column.kind == "float" else np.full(n, ABSENT, np.int64)
 
 
 def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
@@ -258,6 +272,8 @@ def _built(table: Table, ranked: Ranked, partial: Sequence[int]) -> tuple[Table,
     if {rank for rank, _ in ranked} & set(partial) and "Ratio(%)" in built:
         unknown_shares = np.isin(built[RANK], [*partial, ABSENT])
         built = {**built, "Ratio(%)": np.where(unknown_shares, np.nan, built["Ratio(%)"])}
+    if built:  # columns of classes that do not occur are left out
+        table = replace(table, columns=tuple(c for c in table.columns if c.key in built))
     return table, {column.key: built[column.key] for column in table.columns} if built else {}
 
 

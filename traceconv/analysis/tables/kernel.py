@@ -33,7 +33,11 @@ from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
-_KINDS = {OpClass.COMPUTE: "compute", OpClass.COMM: "communication"}
+_KINDS = {
+    OpClass.COMPUTE: "compute",
+    OpClass.COMM: "communication",
+    OpClass.UNCLASSIFIED: "unclassified",
+}
 _KERNEL = Keys(("Kernel", "Kind"))
 _COPY = Keys(("Copy",), ("Bytes",))
 _DEVICE = lazy_regex(r"(?:NPU|GPU|TPU|CPU) (\d{1,18})")
@@ -105,6 +109,7 @@ _LANES = {
     OpClass.NOT_OVERLAPPED: "exposed",
     OpClass.COPYING: "copies",
     OpClass.COPY_NOT_OVERLAPPED: "copies alone",
+    OpClass.UNCLASSIFIED_ALONE: "unclassified",
 }
 _VENDOR = ("computing_ns", "communication_ns", "copying_ns", "free_ns", "known_ns")
 
@@ -161,7 +166,11 @@ def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, in
     known = int(length_within(recorded, spans).sum())
     kernels = found["computing"] + found["exposed"]
     # copies of NPUs are idle time, as the vendor counts
-    busy = kernels + (0 if trace.hints.vendor == "ascend" else found["copies alone"])
+    busy = (
+        kernels
+        + found["unclassified"]
+        + (0 if trace.hints.vendor == "ascend" else found["copies alone"])
+    )
     return {
         "Kernel Time(ns)": kernels,
         "Communication Time(ns)": found["communication"],

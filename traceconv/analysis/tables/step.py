@@ -377,7 +377,10 @@ def _overlap(ranked: Ranked) -> Columns:
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts(["" for _ in range(len(groups))])
         rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
-    total, comm, alone, free, copies, copies_alone, known_ns = (rows[key] for key in _LEGENDS)
+    total, comm, alone, free, copies, copies_alone, unclassified, known_ns = (
+        rows[key] for key in _LEGENDS
+    )
+    there = (unclassified > 0).any()
     return {
         **_named(rows, {"Step": "step"}),
         "Total Compute(ns)": total,
@@ -396,6 +399,8 @@ def _overlap(ranked: Ranked) -> Columns:
         "Source": rows["source"],
         "Input Wait(ns)": rows["input_wait_ns"],
         "Input Wait(%)": share(rows["input_wait_ns"], known_ns),
+        **({"Unclassified(ns)": unclassified} if there else {}),
+        **({"Unclassified(%)": share(unclassified, known_ns)} if there else {}),
     }
 
 
@@ -530,11 +535,13 @@ TABLES: Sequence[Table] = (
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
         "which the profiler was collecting, summed over devices. Idle = |Known| - |K or M or C|; "
         "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
-        "is before the first task and after the last one. Utilization = 100 - "
-        "Idle / Known. Input Wait = the part of Idle in which the host, or the device itself, "
-        "waits for input: ranges of data loaders, GetNext, fetches in tables of the device queue; "
-        "it is unknown where no source says so. Percentages are of Known. All are the "
-        "overlap lanes of the trace, clipped to the window; Source says if they are from the "
+        "is before the first task and after the last one. Unclassified, where it occurs, = tasks "
+        "of types that no table of their producer has, while the device does nothing else; it is "
+        "no part of Idle. Utilization = 100 - Idle / Known. Input Wait = the part of Idle in which "
+        "the host, or the device itself, waits for input: ranges of data loaders, GetNext, fetches "
+        "in tables of the device queue; it is unknown where no source says so. Percentages are of "
+        "Known. All are the overlap lanes of the trace, clipped to the window; Source says if they "
+        "are from the "
         "vendor's own table instead: there Input Wait is its Preparing, but no more than Idle; it "
         "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
@@ -550,6 +557,7 @@ TABLES: Sequence[Table] = (
             *Column.percent("Compute", "Exposed Communication", "Idle", "Utilization"),
             *Column.whole("Window"), *Column.text("Source"), *Column.ns("Input Wait"),
             *Column.percent("Input Wait"),
+            *Column.ns("Unclassified"), *Column.percent("Unclassified"),
         ),
         _overlap_facts,
         _overlap,

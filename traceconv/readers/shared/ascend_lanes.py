@@ -95,8 +95,9 @@ OVERLAP_LANES: dict[str, tuple[int, OpClass]] = {
     "Free": (3, OpClass.FREE),
     "Memory Copy": (4, OpClass.COPYING),
     "Memory Copy(Not Overlapped)": (5, OpClass.COPY_NOT_OVERLAPPED),
+    "Unclassified": (6, OpClass.UNCLASSIFIED_ALONE),
 }
-"""The vendor's four overlap lanes, and those of copies of our own files: order on screen and class
+"""The vendor's four overlap lanes, and the further ones of our own files: order on screen and class
 of their slices."""
 
 

@@ -373,6 +373,7 @@ DESCRIPTIONS = {
     "Free": "Recorded time without computing, communication or copies.",
     "Memory Copy": "Unions of copies and fills.",
     "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
+    "Unclassified": "Tasks of unknown types while the device does nothing else.",
     "Findings": "What the rules found, where it shows.",
     "Stragglers": "Ranks that delay the others, and by how much.",
     "Critical path": "The chain of work, over all ranks, that bounds each step.",
