@@ -36,13 +36,13 @@ _HOMES = {
     "Captures": "api.open",
     "Inspection": "api.inspect",
     "Alignment": "api.align",
-    "Comparison": "api.stragglers",
+    "StragglerReport": "api.stragglers",
     "CriticalPath": "api.critical_path",
     "Diagnosis": "api.diagnose",
-    "Difference": "api.diff",
+    "DiffReport": "api.diff",
     "Statistics": "analysis.tables.catalog",
     "Report": "merging.run_report",
-    "Verdict": "validation",
+    "ValidationReport": "validation",
     "Selection": "run.settings",
     "MergeOptions": "run.settings",
     "SizeLimit": "writers.size_limit",
@@ -83,11 +83,10 @@ __all__ = [
     "Capture",
     "Captures",
     "ClockError",
-    "Comparison",
     "ComparisonError",
     "CriticalPath",
     "Diagnosis",
-    "Difference",
+    "DiffReport",
     "EmptyResultError",
     "EngineError",
     "InputError",
@@ -115,12 +114,13 @@ __all__ = [
     "SizeLimitError",
     "SourceError",
     "Statistics",
+    "StragglerReport",
     "StrictError",
     "Trace",
     "TraceBuilder",
     "TraceconvError",
     "UnknownFormatError",
-    "Verdict",
+    "ValidationReport",
     "__version__",
     "align",
     "convert",
@@ -144,14 +144,14 @@ if TYPE_CHECKING:
     from traceconv.api.convert import MergeArguments, convert
     from traceconv.api.critical_path import CriticalPath, critical_path
     from traceconv.api.diagnose import Diagnosis, diagnose
-    from traceconv.api.diff import Difference, diff
+    from traceconv.api.diff import DiffReport, diff
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
     from traceconv.api.query import query
     from traceconv.api.reading import RankArguments
     from traceconv.api.stats import stats
-    from traceconv.api.stragglers import Comparison, stragglers
+    from traceconv.api.stragglers import StragglerReport, stragglers
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder
     from traceconv.core.codes import Severity
@@ -183,7 +183,7 @@ if TYPE_CHECKING:
     from traceconv.core.side_tables import SideTable
     from traceconv.merging.run_report import Report
     from traceconv.run.settings import MergeOptions, Selection
-    from traceconv.validation import Verdict, validate
+    from traceconv.validation import ValidationReport, validate
     from traceconv.writers.size_limit import SizeLimit
 
 

@@ -23,8 +23,8 @@ from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.bounds import bounded
+from traceconv.analysis.critical_path.path_tables import SHOWN, TABLES, results
 from traceconv.analysis.critical_path.records import PARTS
-from traceconv.analysis.critical_path.tables import SHOWN, TABLES, results
 from traceconv.analysis.critical_path.walk import UNCHECKED, walk
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.cli import run as command

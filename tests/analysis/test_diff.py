@@ -15,7 +15,7 @@ from traceconv.analysis.diff.comparison import compare, whole_means
 from traceconv.analysis.diff.items import step_items
 from traceconv.analysis.diff.matching import match, plain
 from traceconv.analysis.diff.runs import Run
-from traceconv.analysis.diff.verdict import Series, half_widths, resolution, verdicts
+from traceconv.analysis.diff.significance import Series, half_widths, resolution, verdicts
 from traceconv.cli import outcome
 from traceconv.core.errors import ComparisonError, OptionError
 
@@ -187,7 +187,7 @@ def test_ranks_that_only_one_run_has_are_named(tmp_path):
     """Of a job of which another rank was captured, too: those that both have are compared."""
     one = Run.of("one", {rank: items_of(write(tmp_path / f"{rank}", Plan(seed=rank)))
                          for rank in (0, 1)}, 8)  # fmt: skip
-    found = traceconv.Difference(compare(one, one.only(ranks=[1])))
+    found = traceconv.DiffReport(compare(one, one.only(ranks=[1])))
     assert found.ranks["Rank Before"].tolist() == [1]
     assert "Not compared: rank 0 of one." in found.text()
 
@@ -227,7 +227,7 @@ def test_a_rank_that_was_not_critical_before(tmp_path):
     both = [
         Run.of("job", {rank: items_of(path) for rank, path in ranks.items()}, 2) for ranks in runs
     ]
-    found = adding_up(traceconv.Difference(compare(*both)))
+    found = adding_up(traceconv.DiffReport(compare(*both)))
     assert found.comparison.critical == (0, 1)
     row = found.items["Sort"].tolist().index("critical rank")
     ranks = found.ranks

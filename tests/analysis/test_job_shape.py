@@ -9,7 +9,7 @@ from job_simulator import Job, run, trace
 from layouts import Layout
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OwnWork
 from traceconv.analysis.summarize import SummaryRequest, summarize

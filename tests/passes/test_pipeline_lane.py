@@ -9,7 +9,7 @@ from job_simulator import run as simulated
 
 import traceconv
 from traceconv.analysis.critical_path.records import BACKWARD, BUBBLE, FORWARD, UNTOLD
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.job_shape import NO_SHAPE

@@ -16,7 +16,7 @@ from paths import CHROMIUM, NEEDS_CHROMIUM
 from report_job import curve, document, matrix, operators, page, small, texts
 from synthetic_job import Job
 
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.cli import cli
 from traceconv.core.errors import Issues

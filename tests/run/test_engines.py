@@ -22,7 +22,7 @@ from traceconv.core.errors import (
     OptionError,
 )
 from traceconv.find.registry import writer_for
-from traceconv.merging import merge
+from traceconv.merging import merge_ranks
 from traceconv.run import engines
 from traceconv.run.engines import Run
 from traceconv.run.executor import Executor
@@ -119,9 +119,9 @@ def test_bytes_do_not_depend_on_the_engine(run, tmp_path):
     folder.mkdir()
     executor, options = Executor(run, folder, parallel=True), MergeOptions("detail")
     found = traceconv.open(str(captures)).found
-    ranks = merge.read_ranks(found, options, executor, RunOptions(), Issues())
-    target = merge.Target(str(other), writer_for(str(other)))
-    merge.finish(ranks, options, target, executor, silent)
+    ranks = merge_ranks.read_ranks(found, options, executor, RunOptions(), Issues())
+    target = merge_ranks.Target(str(other), writer_for(str(other)))
+    merge_ranks.finish(ranks, options, target, executor, silent)
     assert one.read_bytes() == other.read_bytes()
 
 

@@ -54,7 +54,7 @@ from traceconv.core.errors import (
 from traceconv.validation import (
     RULES,
     Severity,
-    Verdict,
+    ValidationReport,
     decode,
     decode_perfetto,
     validate,
@@ -203,7 +203,7 @@ FILES: dict[str, bytes] = {
 }
 
 
-def verdict_on(tmp_path: Path, content: bytes | list[dict[str, Any]]) -> Verdict:
+def verdict_on(tmp_path: Path, content: bytes | list[dict[str, Any]]) -> ValidationReport:
     return validate(written(tmp_path, content))
 
 
@@ -215,7 +215,7 @@ def rule_of(case: str) -> str:
     return case.partition(":")[0]
 
 
-def rules_of(verdict: Verdict) -> set[str]:
+def rules_of(verdict: ValidationReport) -> set[str]:
     return {finding.rule for finding in verdict.findings}
 
 

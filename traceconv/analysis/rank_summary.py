@@ -94,7 +94,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         world_size: ranks of the job, -1 if unknown.
         host:     name of its host, "" if unknown.
         placement: what its capture states of its place in the job; the coordinates of all ranks are
-            made of it by :func:`traceconv.analysis.job_shape.job_shape`.
+            made of it by :func:`traceconv.analysis.inferred_shape.job_shape`.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
-from traceconv.analysis.critical_path import tables, walk
+from traceconv.analysis.critical_path import path_tables, walk
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables.definition import Result, data_of
 from traceconv.api import options
@@ -55,7 +55,7 @@ class CriticalPath:
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
-            **tables.document(self.path),
+            **path_tables.document(self.path),
             **table_text.document(self.results),
             "clocks": self.plan.as_dict(),
             "issues": [issue.as_dict() for issue in self.issues],
@@ -71,7 +71,7 @@ class CriticalPath:
             whose = ", ".join(map(self.path.shape.called, ranks[:4]))
             unchecked.setdefault(whose + " ..." * (len(ranks) > 4), []).append(number)
         return [
-            tables.line(self.path),
+            path_tables.line(self.path),
             *(f"without {_steps(n)}: {why}" for why, n in left_out.items()),
             *(f"{_steps(n)}: a part is outside of what the clock of {whose} was checked by: one "
               "that was set would not show there" for whose, n in unchecked.items()),
@@ -131,7 +131,7 @@ def critical_path(
         SelectionError: a step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    names = tables.chosen(options.words(by, "by") or ())
+    names = path_tables.chosen(options.words(by, "by") or ())
     reading = asked(given)
     kept, most = options.numbers(steps, "steps"), options.count(top, "top")
     how, error = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
@@ -158,7 +158,7 @@ def critical_path(
             left_out={step: why for step, why in path.left_out.items() if step[0] in kept},
             unchecked={step: r for step, r in path.unchecked.items() if step[0] in kept},
         )
-    return CriticalPath(path, tables.results(path, names, most), plan, every.issues)
+    return CriticalPath(path, path_tables.results(path, names, most), plan, every.issues)
 
 
 def _steps(numbers: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.diff.comparison import TOLERANCE, Comparison, Rows, compare
+from traceconv.analysis.diff.comparison import TOLERANCE, ComparedRows, RunComparison, compare
 from traceconv.analysis.diff.gates import Gate, GateResult, Outcome, judged
 from traceconv.analysis.diff.runs import RankPair, Run
 from traceconv.analysis.tables.definition import texts
@@ -30,7 +30,7 @@ from traceconv.find import registry
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
-from traceconv.merging.merge import Target
+from traceconv.merging.merge_ranks import Target
 from traceconv.report import diff_document, diff_page, diff_text
 from traceconv.run import run_items
 from traceconv.writers import output
@@ -38,7 +38,7 @@ from traceconv.writers.output import Written
 
 
 @dataclass(frozen=True)
-class Difference:
+class DiffReport:
     """Two runs side by side.
 
     Attributes:
@@ -48,7 +48,7 @@ class Difference:
         written:    the trace of both, if one was requested.
     """
 
-    comparison: Comparison
+    comparison: RunComparison
     gates: tuple[GateResult, ...] = ()
     issues: Issues = field(default_factory=Issues)
     written: Sequence[Written] = ()
@@ -105,7 +105,7 @@ class Difference:
         }
         half = np.array([one.half_ns for one in ranks])
         verdicts = [one.verdict for one in ranks]
-        return _table("ranks", Rows(keys, steps[:, 0], steps[:, 1], half, verdicts))
+        return _table("ranks", ComparedRows(keys, steps[:, 0], steps[:, 1], half, verdicts))
 
     @property
     def rank_items(self) -> DataTable:
@@ -174,7 +174,7 @@ class Difference:
 
 def _table(
     name: str,
-    rows: Rows | None,
+    rows: ComparedRows | None,
     more: Mapping[str, NDArray[Any]] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> DataTable:
@@ -222,7 +222,7 @@ def diff(
     writer: str | None = None,
     force: bool = False,
     **given: Unpack[RankArguments],
-) -> Difference:
+) -> DiffReport:
     """What differs between two runs: every nanosecond of a step belongs to an item, and the changes
     of the items add up to the change of the step, on every rank.
 
@@ -283,7 +283,7 @@ def diff(
         raise ComparisonError(found.reasons, force_compare or not found.pairs)
     results = judged(found, gates)
     if target is None:
-        return Difference(found, results, issues)
+        return DiffReport(found, results, issues)
     from traceconv.merging import side_by_side
 
     sources = side_by_side.Sources(
@@ -291,7 +291,7 @@ def diff(
         reading.asked.comm_patterns,
     )  # fmt: skip
     report = side_by_side.write(found, sources, target, reading.asked.run)
-    return Difference(found, results, issues, report.written)
+    return DiffReport(found, results, issues, report.written)
 
 
 def _target(out: options.AnyPath | None, writer: str | None, force: bool) -> Target | None:

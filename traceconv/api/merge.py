@@ -14,7 +14,7 @@ from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import registry
 from traceconv.io.storage import redact_url
-from traceconv.merging.merge import Target, finish, read_ranks
+from traceconv.merging.merge_ranks import Target, finish, read_ranks
 from traceconv.merging.run_report import Report
 from traceconv.passes import compose
 from traceconv.run.executor import Executor, started

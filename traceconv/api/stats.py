@@ -9,7 +9,7 @@ from typing import Unpack
 import numpy as np
 
 from traceconv.alignment import plan as clocks
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics

@@ -21,7 +21,7 @@ from traceconv.run.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StragglerReport:
     """Which ranks and links are slow.
 
     Attributes:
@@ -74,7 +74,7 @@ def stragglers(
     selection: Selection | None = None,
     step_marker: str | None = None,
     **given: Unpack[RankArguments],
-) -> Comparison:
+) -> StragglerReport:
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 
     Args:
@@ -107,4 +107,4 @@ def stragglers(
     every.issues.extend(plan.issues)
     verdict = stragglers_of.judge(summaries, plan, groups, least / 100)
     slow = tuple(links.slow(summaries))
-    return Comparison(verdict, slow, plan, every.issues, links.too_few(summaries))
+    return StragglerReport(verdict, slow, plan, every.issues, links.too_few(summaries))

@@ -11,7 +11,7 @@ from traceconv.core.errors import RankError
 from traceconv.core.model import Trace, arranged
 from traceconv.find import registry
 from traceconv.io.storage import redact_url
-from traceconv.merging.merge import Ranks, Target, finish
+from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
 from traceconv.passes.lanes import lanes
 from traceconv.run.executor import Executor, started

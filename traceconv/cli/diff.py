@@ -11,7 +11,7 @@ from traceconv.cli import completion, files, options, say
 from traceconv.core.errors import OutputPathError
 
 if TYPE_CHECKING:
-    from traceconv import Difference
+    from traceconv import DiffReport
 
 FORMATS = ("text", "json", "md", "csv", "html")
 REGRESSION, UNSURE = 10, 11
@@ -153,7 +153,7 @@ def _refuse(path: str | None, force: bool) -> None:
 
 
 def _print(
-    found: Difference, form: str | None, page: str | None, top: int | None, passed: bool
+    found: DiffReport, form: str | None, page: str | None, top: int | None, passed: bool
 ) -> None:
     """The result on stdout or in its file; one line where all gates pass and no form is asked."""
     if page:
@@ -164,7 +164,7 @@ def _print(
         say.data(_rendered(found, form or "text", top).rstrip("\n"))
 
 
-def _rendered(found: Difference, form: str, top: int | None) -> str:
+def _rendered(found: DiffReport, form: str, top: int | None) -> str:
     if form == "json":
         return found.json_text()
     if form == "csv":

@@ -11,7 +11,7 @@ from traceconv.cli import completion, options, say
 from traceconv.core.errors import InputError
 
 if TYPE_CHECKING:
-    from traceconv.validation import Finding, Verdict
+    from traceconv.validation import Finding, ValidationReport
 
 SCHEMA_VERSION = 2
 
@@ -40,7 +40,7 @@ def validate(paths: Sequence[str], deep: bool, as_json: bool, quiet: bool, verbo
     """
     from traceconv import validate
 
-    verdicts: list[Verdict] = []
+    verdicts: list[ValidationReport] = []
     refused: list[tuple[str, str]] = []
     for path in paths:
         try:
@@ -71,7 +71,7 @@ def validate(paths: Sequence[str], deep: bool, as_json: bool, quiet: bool, verbo
         raise InputError("\nerror: ".join(faults))
 
 
-def _show(verdict: Verdict, verbose: bool) -> None:
+def _show(verdict: ValidationReport, verbose: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items())
     say.data(f"{verdict.path}: {verdict.format}, {counts}")
     if verdict.importer is not None:

@@ -8,7 +8,7 @@ the group. A coordinate is *recorded* (files of the capture state it), *inferred
 what the ranks communicate) or *unknown*; it is never guessed from how jobs are usually laid out.
 
 :func:`recorded_shape` makes the table of a job from what captures state (:class:`Placement`);
-:func:`traceconv.analysis.job_shape.job_shape` makes it from summaries and adds what can be
+:func:`traceconv.analysis.inferred_shape.job_shape` makes it from summaries and adds what can be
 inferred. Whatever compares, selects, groups or names ranks by coordinates reads :class:`JobShape`.
 """
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
-from traceconv.merging.merge import Target, refuse_losses
+from traceconv.merging.merge_ranks import Target, refuse_losses
 from traceconv.merging.patch import Copier, Unusual
 from traceconv.merging.run_report import Report
 from traceconv.run.emptiness import nothing_read

@@ -13,7 +13,7 @@ from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
 from traceconv.analysis.critical_path.records import PHASE_NAMES, UNTOLD
 from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT

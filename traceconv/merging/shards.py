@@ -28,7 +28,7 @@ from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
-from traceconv.merging.merge import Ranks, reading
+from traceconv.merging.merge_ranks import Ranks, reading
 from traceconv.merging.run_report import Report
 from traceconv.run import rank_file
 from traceconv.run.executor import Executor

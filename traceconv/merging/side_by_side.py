@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.collective_records import collective_records
-from traceconv.analysis.diff.comparison import Comparison, Items
+from traceconv.analysis.diff.comparison import Items, RunComparison
 from traceconv.analysis.diff.items import placed
 from traceconv.analysis.diff.labels import KEY, Sort
 from traceconv.analysis.diff.runs import Run
-from traceconv.analysis.diff.verdict import Verdict
+from traceconv.analysis.diff.significance import DifferenceVerdict
 from traceconv.analysis.rank_summary import NO_COLLECTIVES
 from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues
 from traceconv.core.intervals import holding
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no_windows
 from traceconv.io.streams import Progress
-from traceconv.merging.merge import Ranks, Target, finish
+from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
 from traceconv.passes import compose
 from traceconv.passes.lanes import lanes
@@ -179,7 +179,7 @@ def marks_of(items: Items) -> tuple[dict[Key, str], dict[Key, str]]:
     """What to say of the items that changed, before and after: verdict, difference, and how."""
     found: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
     for row in range(len(items)):
-        proven = items.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER)
+        proven = items.verdicts[row] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
         other = bool(items.changed[row]) and items.keys["sort"][row] != Sort.WAIT
         if not (proven or other):
             continue
@@ -210,7 +210,7 @@ class Sources:
     comm_patterns: Sequence[str]
 
 
-def write(comparison: Comparison, sources: Sources, target: Target, run: RunOptions) -> Report:
+def write(comparison: RunComparison, sources: Sources, target: Target, run: RunOptions) -> Report:
     """Write both runs as one trace.
 
     Raises:

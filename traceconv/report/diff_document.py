@@ -12,16 +12,16 @@ import numpy as np
 from traceconv.analysis.diff.comparison import (
     CRITICAL,
     PAUSE,
-    Comparison,
+    ComparedRows,
     Items,
-    Rows,
+    RunComparison,
     operator_of,
 )
 from traceconv.analysis.diff.gates import GateResult, Outcome
 from traceconv.analysis.diff.labels import END, KEY, Cause, Sort
 from traceconv.analysis.diff.matching import plain
 from traceconv.analysis.diff.runs import Run
-from traceconv.analysis.diff.verdict import ERROR, Verdict
+from traceconv.analysis.diff.significance import ERROR, DifferenceVerdict
 from traceconv.core.version import __version__
 from traceconv.report.figures import digits, ranks, time
 
@@ -47,7 +47,7 @@ CLASS_WORDS = {
 """What people read of the parts of a step."""
 
 
-def document(comparison: Comparison, gates: Sequence[GateResult] = ()) -> dict[str, Any]:
+def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dict[str, Any]:
     """The document; see ``schemas/json/diff.schema.json``. Times are ns per step."""
     items = comparison.items
     return {
@@ -104,7 +104,7 @@ def _figures(before: int, after: int, half: float, verdict: str) -> dict[str, An
     }
 
 
-def _rows(rows: Rows) -> list[dict[str, Any]]:
+def _rows(rows: ComparedRows) -> list[dict[str, Any]]:
     """Keys and figures of every row."""
     columns = {name: column.tolist() for name, column in rows.keys.items()}
     figures = zip(rows.before_ns.tolist(), rows.after_ns.tolist(), rows.half_ns.tolist(),
@@ -115,7 +115,7 @@ def _rows(rows: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def _operators(comparison: Comparison) -> list[dict[str, Any]]:
+def _operators(comparison: RunComparison) -> list[dict[str, Any]]:
     """Operators, the largest change first."""
     rows, member = comparison.operators, comparison.member
     if rows is None or member is None or comparison.items is None:
@@ -138,7 +138,7 @@ def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list
     return found
 
 
-def _critical(comparison: Comparison) -> tuple[str, str]:
+def _critical(comparison: RunComparison) -> tuple[str, str]:
     """How texts name the ranks that are critical, before and after."""
     runs = zip((comparison.before, comparison.after), comparison.critical, strict=True)
     before, after = (run.shape.called(rank) for run, rank in runs)
@@ -166,7 +166,7 @@ def label(sort: str, name: str, kind: str, critical: tuple[str, str]) -> str:
     return short
 
 
-def _items(comparison: Comparison, items: Items) -> list[dict[str, Any]]:
+def _items(comparison: RunComparison, items: Items) -> list[dict[str, Any]]:
     found = _rows(items)
     member = comparison.member
     for i, row in enumerate(found):
@@ -221,7 +221,7 @@ def _hidden(items: Items, side: int, row: int) -> str:
     return f"{100 * max(busy - float(ns), 0) / busy:.0f} %" if busy else "nothing"
 
 
-def _rank(comparison: Comparison, row: int) -> dict[str, Any]:
+def _rank(comparison: RunComparison, row: int) -> dict[str, Any]:
     """A rank, with the figures of its items that it has: [row of items, before, after]."""
     one = comparison.ranks[row]
     before, after = one.items_ns
@@ -247,7 +247,7 @@ def _gate(one: GateResult) -> dict[str, Any]:
 # -- words --------------------------------------------------------------------------------
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: RunComparison) -> str:
     """What is to be said of two runs, in one line."""
     if comparison.reasons:
         return f"not comparable: {'; '.join(comparison.reasons)}"
@@ -267,7 +267,7 @@ def headline(comparison: Comparison) -> str:
     known = math.isfinite(half) and not comparison.same
     sure = f" ({_sure(before, after - before, half)})" if known else ""
     verdict = rows.verdicts[0]
-    if verdict == Verdict.UNSURE:
+    if verdict == DifferenceVerdict.UNSURE:
         few = min(one.steps for one in comparison.series or ())
         why = "one step says nothing of the others" if few < 2 else "steps differ too much"
         why = why if marked else "no steps are marked"
@@ -275,14 +275,17 @@ def headline(comparison: Comparison) -> str:
     return f"{verdict}: {text}{sure}"
 
 
-def proven(comparison: Comparison) -> list[str]:
+def proven(comparison: RunComparison) -> list[str]:
     """What got slower or faster for sure, in words: the largest changes of operators."""
     rows = comparison.operators
     if rows is None:
         return []
     found: list[str] = []
     for row in np.argsort(-np.abs(rows.delta_ns), kind="stable").tolist():
-        if rows.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER) and len(found) < _NAMED:
+        if (
+            rows.verdicts[row] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
+            and len(found) < _NAMED
+        ):
             key = {name: str(column[row]) for name, column in rows.keys.items()}
             name = label(key["sort"], key["name"], key["type"], _critical(comparison))
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
@@ -328,7 +331,7 @@ def gate_line(one: Mapping[str, Any]) -> str:
     return f"{one['gate']} {one['outcome']}: {figures}"
 
 
-def remarks(comparison: Comparison) -> list[str]:
+def remarks(comparison: RunComparison) -> list[str]:
     """What a reader has to know besides."""
     found = ["Both are the same recording."] if comparison.same else []
     runs = (comparison.before, comparison.after)

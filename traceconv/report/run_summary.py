@@ -16,9 +16,9 @@ import numpy as np
 from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.critical_path import tables as path_tables
+from traceconv.analysis.critical_path import path_tables as path_tables
 from traceconv.analysis.critical_path import walk
-from traceconv.analysis.job_shape import job_shape, stated_shape
+from traceconv.analysis.inferred_shape import job_shape, stated_shape
 from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules

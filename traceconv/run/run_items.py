@@ -9,7 +9,7 @@ import orjson
 
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.stored import restored
-from traceconv.analysis.job_shape import stated_shape
+from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.core.errors import Issues, MalformedInputError

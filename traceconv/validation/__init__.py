@@ -28,7 +28,7 @@ __all__ = [
     "Decoded",
     "Finding",
     "Severity",
-    "Verdict",
+    "ValidationReport",
     "decode",
     "decode_perfetto",
     "validate",
@@ -42,7 +42,7 @@ _DECODERS: dict[str, _Decode] = {"perfetto": perfetto.decode, "chrome_json": chr
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationReport:
     """What became of a check.
 
     Attributes:
@@ -84,7 +84,9 @@ def _silent(done: int, total: int, label: str) -> None:
     pass
 
 
-def validate(path: str | Path, progress: Progress = _silent, deep: bool = False) -> Verdict:
+def validate(
+    path: str | Path, progress: Progress = _silent, deep: bool = False
+) -> ValidationReport:
     """Judge a trace: plain, compressed, or an archive of several.
 
     Args:
@@ -106,11 +108,11 @@ def validate(path: str | Path, progress: Progress = _silent, deep: bool = False)
         tally.add(refused.rule, refused.where)
         counts = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
         counts["bytes"] = stored_bytes(str(path))
-        return Verdict(
+        return ValidationReport(
             redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
         )
     counts = decoded.counts() | {"bytes": stored_bytes(str(path))}
-    verdict = Verdict(opened.path, decoded.format, (), counts)
+    verdict = ValidationReport(opened.path, decoded.format, (), counts)
     if deep:
         from traceconv.validation.processor import compared
 

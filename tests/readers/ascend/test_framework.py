@@ -13,7 +13,7 @@ from traceconv.core.model import Capture, Kind
 from traceconv.io.sources import sources
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import read_clock
-from traceconv.readers.ascend.raw.content import read_framework
+from traceconv.readers.ascend.raw.device_records import read_framework
 from traceconv.readers.ascend.raw.framework_rows import read_table
 
 T = 10_000_000

@@ -3,8 +3,8 @@
 import pytest
 
 from traceconv.core.model import EVERY_GRAPH, Layer, OpClass
-from traceconv.readers.ascend.mindspore.content import DisplayClassifier
 from traceconv.readers.ascend.mindspore.host import host_info_lane
+from traceconv.readers.ascend.mindspore.profiler_folder import DisplayClassifier
 from traceconv.readers.shared.ascend_lanes import Classifier
 from traceconv.readers.shared.trace_events.timeline import Lane, Names, Skipped
 

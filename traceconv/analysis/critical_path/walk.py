@@ -39,7 +39,7 @@ from traceconv.analysis.critical_path.records import (
     UNMATCHED,
     PathRecords,
 )
-from traceconv.analysis.job_shape import stated_shape
+from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape

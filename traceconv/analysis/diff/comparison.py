@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from traceconv.analysis.diff.labels import KEY, Cause, Sort
 from traceconv.analysis.diff.matching import Pairs, match, plain
 from traceconv.analysis.diff.runs import RankPair, Run, empty, obstacles
-from traceconv.analysis.diff.verdict import (
+from traceconv.analysis.diff.significance import (
+    DifferenceVerdict,
     Series,
-    Verdict,
     half_widths,
     resolution,
     verdicts,
@@ -51,7 +51,7 @@ SORTS = (*(str(sort) for sort in Sort), CRITICAL)
 
 
 @dataclass(frozen=True)
-class Rows:
+class ComparedRows:
     """Things that are compared, a row each. Times are ns per step.
 
     Attributes:
@@ -77,9 +77,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Items(Rows):
-    """Items in both runs: rows of :class:`Rows` with :data:`~.items.KEY` as keys: those after, else
-    before.
+class Items(ComparedRows):
+    """Items in both runs, with :data:`~.items.KEY` as keys: those after, else before.
 
     Attributes:
         was:     the same columns before, where an item differs in one of them, else "".
@@ -134,7 +133,7 @@ PAUSE = "pause"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Two runs side by side.
 
     Attributes:
@@ -161,9 +160,9 @@ class Comparison:
     tolerance: float = TOLERANCE
     critical: RankPair = (-1, -1)
     items: Items | None = None
-    operators: Rows | None = None
+    operators: ComparedRows | None = None
     member: I64 | None = None
-    classes: Rows | None = None
+    classes: ComparedRows | None = None
     ranks: tuple[RankChange, ...] = ()
     series: tuple[Series, Series] | None = None
     same: bool = False
@@ -181,7 +180,7 @@ def compare(
     pairs: Sequence[RankPair] | None = None,
     tolerance: float = TOLERANCE,
     forced: bool = False,
-) -> Comparison:
+) -> RunComparison:
     """Two runs side by side.
 
     Args:
@@ -195,13 +194,13 @@ def compare(
     wanted = [(rank, rank) for rank in before.ranks] if pairs is None else list(pairs)
     ranked = [(a, b) for a, b in wanted if a in before.ranks and b in after.ranks]
     if nothing := empty(before, after, ranked):
-        return Comparison(before, after, reasons=tuple(nothing), tolerance=tolerance)
+        return RunComparison(before, after, reasons=tuple(nothing), tolerance=tolerance)
     found = _Comparing(
         before.only([a for a, _ in ranked]), after.only([b for _, b in ranked]), ranked, tolerance
     )
     reasons = obstacles(before, after, ranked, pairs is not None)
     if reasons and not forced:
-        return Comparison(before, after, tuple(ranked), tuple(reasons), tolerance)
+        return RunComparison(before, after, tuple(ranked), tuple(reasons), tolerance)
     left = [
         tuple(
             rank for rank in (*run.ranks, *run.empty) if rank not in {one[side] for one in ranked}
@@ -260,7 +259,7 @@ class _Comparing:
             return np.zeros(len(before.values))
         return half_widths(before, after, kind, group, among)
 
-    def finish(self, reasons: tuple[str, ...]) -> Comparison:
+    def finish(self, reasons: tuple[str, ...]) -> RunComparison:
         """Everything, without verdicts if there are reasons against them."""
         sort = self._keys()[0]["sort"]
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
@@ -269,7 +268,7 @@ class _Comparing:
         ns = self._job_ns()
         items = self._items(series, ns, group, reasons)
         member, operators = self._operators(items, series, group, reasons)
-        return Comparison(
+        return RunComparison(
             self.before,
             self.after,
             tuple(self.pairs),
@@ -389,23 +388,25 @@ class _Comparing:
     def _judged(
         self, keys: Mapping[str, NDArray[Any]], ns: I64, half: F64, reasons: Sequence[str],
         small: bool = True,
-    ) -> Rows:  # fmt: skip
+    ) -> ComparedRows:  # fmt: skip
         """Rows with verdicts; without, where there are reasons against them."""
         if reasons:
-            return Rows(keys, ns[0], ns[1], np.full(len(half), np.inf), [""] * len(half))
+            return ComparedRows(keys, ns[0], ns[1], np.full(len(half), np.inf), [""] * len(half))
         tolerance = self.tolerance / 100 * ns.max(axis=0)
         step = float(self.before.ranks[self.critical].steps["ns"].mean())
         found = verdicts(
             (ns[1] - ns[0]).astype(np.float64), half, tolerance, _SMALL / 100 * step * small
         )
-        return Rows(keys, ns[0], ns[1], half, [str(one) for one in found])
+        return ComparedRows(keys, ns[0], ns[1], half, [str(one) for one in found])
 
-    def _changed(self, rows: Rows, counts: F64, busy: F64) -> list[tuple[str, ...]]:
+    def _changed(self, rows: ComparedRows, counts: F64, busy: F64) -> list[tuple[str, ...]]:
         """Count, duration and overlap, of items that are in both runs."""
         both = (self.matched.before >= 0) & (self.matched.after >= 0)
         both = np.append(both, np.zeros(int(self.other), bool))
         count = both & ((counts[1, :, 1] > counts[0, :, 2]) | (counts[1, :, 2] < counts[0, :, 1]))
-        proven = both & np.isin(rows.verdicts, (str(Verdict.SLOWER), str(Verdict.FASTER)))
+        proven = both & np.isin(
+            rows.verdicts, (str(DifferenceVerdict.SLOWER), str(DifferenceVerdict.FASTER))
+        )
         each = np.divide(busy[:, :, 0], counts[:, :, 0], out=np.zeros(counts.shape[:2]),
                          where=counts[:, :, 0] > 0)  # fmt: skip
         longer = np.abs(each[1] - each[0]) > self.tolerance / 100 * each.max(axis=0)
@@ -419,7 +420,7 @@ class _Comparing:
     def _operators(
         self, items: Items, series: tuple[Series, Series], group: NDArray[np.intp],
         reasons: Sequence[str],
-    ) -> tuple[I64, Rows]:  # fmt: skip
+    ) -> tuple[I64, ComparedRows]:  # fmt: skip
         """What items are of, and these summed up."""
         labels = [operator_of(*one) for one in zip(*(items.keys[k] for k in KEY[:3]), strict=True)]
         columns = [items.keys["sort"], *(texts(list(c)) for c in zip(*labels, strict=True))]
@@ -434,7 +435,9 @@ class _Comparing:
         half = self.half(whole[0], whole[1], "operator", group[first])
         return member, self._judged(keys, ns, half, reasons)
 
-    def _classes(self, items: Items, series: tuple[Series, Series], reasons: Sequence[str]) -> Rows:
+    def _classes(
+        self, items: Items, series: tuple[Series, Series], reasons: Sequence[str]
+    ) -> ComparedRows:
         masks = class_masks(items)
         ns = np.array([[int(one[mask].sum()) for mask in masks.values()]
                        for one in (items.before_ns, items.after_ns)])  # fmt: skip
@@ -455,7 +458,7 @@ class _Comparing:
         rows = replace(rows, verdicts=[*own.verdicts, *rows.verdicts[1:]])
         return self._with_pause(rows, reasons)
 
-    def _with_pause(self, rows: Rows, reasons: Sequence[str]) -> Rows:
+    def _with_pause(self, rows: ComparedRows, reasons: Sequence[str]) -> ComparedRows:
         """And the idle time between steps, where it is known of both."""
         known = []
         for side in (0, 1):
@@ -469,7 +472,7 @@ class _Comparing:
         own = self._judged(
             {"name": texts([PAUSE])}, ns, self.half(series[0], series[1], "step"), reasons
         )
-        return Rows(
+        return ComparedRows(
             {"name": np.append(rows.keys["name"], PAUSE)},
             np.append(rows.before_ns, own.before_ns),
             np.append(rows.after_ns, own.after_ns),

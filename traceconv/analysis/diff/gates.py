@@ -15,13 +15,13 @@ from traceconv.analysis.diff.comparison import (
     CLASSES,
     CRITICAL,
     PAUSE,
-    Comparison,
     Items,
+    RunComparison,
     class_masks,
 )
 from traceconv.analysis.diff.labels import Sort
 from traceconv.analysis.diff.matching import plain
-from traceconv.analysis.diff.verdict import half_widths
+from traceconv.analysis.diff.significance import half_widths
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.core.patterns import lazy_regex
@@ -104,7 +104,7 @@ class GateResult:
         return self.after_ns - self.before_ns
 
 
-def judged(comparison: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+def judged(comparison: RunComparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
     """The gates of a comparison; all intervals hold together.
 
     Raises:
@@ -113,7 +113,7 @@ def judged(comparison: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, .
     return tuple(_judged(comparison, gate, len(gates)) for gate in gates)
 
 
-def _judged(comparison: Comparison, gate: Gate, among: int) -> GateResult:
+def _judged(comparison: RunComparison, gate: Gate, among: int) -> GateResult:
     items, series = comparison.items, comparison.series
     if items is None or series is None or comparison.classes is None:
         return GateResult(gate, 0, 0, np.inf, Outcome.UNSURE)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from traceconv.analysis.job_shape import stated_shape
+from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds

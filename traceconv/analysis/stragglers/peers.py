@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, UNKNOWN, CollectiveRecords
-from traceconv.analysis.job_shape import recorded_stages
+from traceconv.analysis.inferred_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
 from traceconv.core.columns import F64, I32, I64

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
-from traceconv.analysis.job_shape import stated_shape
+from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.links import SlowGroup, slow_groups

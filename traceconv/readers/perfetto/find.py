@@ -19,7 +19,7 @@ from traceconv.protobuf.message_columns import CUT, Columns, columns, frames
 from traceconv.protobuf.perfetto_schema import Clock, ClockSnapshot, TracePacket
 from traceconv.readers.perfetto import own_files
 from traceconv.readers.perfetto.clock_snapshots import BOOTTIME
-from traceconv.readers.perfetto.content import Part
+from traceconv.readers.perfetto.foreign_file import Part
 from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort

@@ -40,8 +40,8 @@ from traceconv.protobuf.perfetto_schema import (
     OwnRank,
     TracePacket,
 )
-from traceconv.readers.perfetto.content import resolved
 from traceconv.readers.perfetto.events import take_events
+from traceconv.readers.perfetto.foreign_file import resolved
 from traceconv.readers.perfetto.marks import Events, Flows, Marks
 from traceconv.readers.perfetto.others import Unread
 from traceconv.readers.perfetto.own_files import Own, add_issues, document, windows_of

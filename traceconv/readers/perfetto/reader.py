@@ -64,9 +64,9 @@ class PerfettoReader:
 
             own.read(capture, build, capture.detail)
         else:
-            from traceconv.readers.perfetto import content
+            from traceconv.readers.perfetto import foreign_file
 
-            content.read(capture, build)
+            foreign_file.read(capture, build)
 
     def passed_on(
         self, source: Source, name: str, shift_ns: int, issues: Issues

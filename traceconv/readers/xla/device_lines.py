@@ -18,7 +18,7 @@ from traceconv.readers.xla.planes import Kind, LineKind, line_kind
 from traceconv.readers.xla.space import Plane
 
 if TYPE_CHECKING:
-    from traceconv.readers.xla.content import Reading
+    from traceconv.readers.xla.device_plane import Reading
 
 COLLECTIVES = "XLA Collectives"
 """Heads the lanes of collectives that are operations of XLA."""

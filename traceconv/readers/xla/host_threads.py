@@ -20,7 +20,7 @@ from traceconv.readers.xla.planes import Kind, owner
 from traceconv.readers.xla.space import Plane
 
 if TYPE_CHECKING:
-    from traceconv.readers.xla.content import Reading
+    from traceconv.readers.xla.device_plane import Reading
 
 _MEMORY = ("MemoryAllocation", "MemoryDeallocation")
 _MEASURES = ("bytes_allocated", "bytes_reserved", "peak_bytes_in_use")

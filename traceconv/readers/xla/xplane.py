@@ -154,7 +154,7 @@ class XplaneReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one device into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.xla.content import read_device
+        from traceconv.readers.xla.device_plane import read_device
 
         read_device(capture, build)
 

@@ -279,7 +279,7 @@ class AscendDatabaseReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.db.content import read_databases
+        from traceconv.readers.ascend.db.database_tables import read_databases
 
         read_databases(capture, build)
         add_side_tables(capture, build)

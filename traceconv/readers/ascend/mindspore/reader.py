@@ -65,7 +65,7 @@ class MindsporeReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.mindspore.content import read_folder
+        from traceconv.readers.ascend.mindspore.profiler_folder import read_folder
 
         read_folder(capture, build)
 

@@ -33,7 +33,7 @@ from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_columns, table
 
 if TYPE_CHECKING:
-    from traceconv.readers.ascend.mindspore.content import Shown
+    from traceconv.readers.ascend.mindspore.profiler_folder import Shown
 
 # -- hccl_raw_<rank>.csv: what the collectives of each step cost, and over which links ----------
 #

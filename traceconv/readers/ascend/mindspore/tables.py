@@ -80,7 +80,7 @@ from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
-from traceconv.readers.ascend.mindspore.content import QUEUE_COLUMNS
+from traceconv.readers.ascend.mindspore.profiler_folder import QUEUE_COLUMNS
 from traceconv.readers.ascend.mindspore.text_tables import (
     MAX_BYTES,
     Rows,

@@ -243,13 +243,13 @@ class Window(msgspec.Struct, frozen=True):
 
     def read(self, build: TraceBuilder, source: Source) -> None:
         """Put everything into ``build``."""
-        from traceconv.readers.ascend.raw.content import read_raw
+        from traceconv.readers.ascend.raw.device_records import read_raw
 
         read_raw(build, source, self.raw, self.clock.fresh(), self.chip, "")
 
     def read_beside(self, build: TraceBuilder, source: Source, clock: Anchor | None) -> None:
         """The same beside events of another clock: without a common one, both begin together."""
-        from traceconv.readers.ascend.raw.content import read_raw
+        from traceconv.readers.ascend.raw.device_records import read_raw
 
         own, span = self.clock.fresh(), build.span()
         apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE

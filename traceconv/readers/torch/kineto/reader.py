@@ -73,7 +73,7 @@ class KinetoReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.torch.kineto.content import File
+        from traceconv.readers.torch.kineto.trace_file import File
 
         build.hints.free_rule = "device"
 

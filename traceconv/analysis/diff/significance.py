@@ -48,7 +48,7 @@ _TREND = 1.5  # standard errors from which on a trend is one
 _ROWS = 512  # drawn at a time
 
 
-class Verdict(StrEnum):
+class DifferenceVerdict(StrEnum):
     """What is proven of a difference."""
 
     SLOWER = "slower"
@@ -317,7 +317,7 @@ def resolution(values: I64) -> int:
 
 def verdicts(
     delta_ns: F64, half_ns: F64, tolerance_ns: F64, small_ns: float = 0.0
-) -> list[Verdict]:
+) -> list[DifferenceVerdict]:
     """What is proven of every difference: *slower* or *faster* if it is above the tolerance and its
     interval does not reach to 0; *no change* if all of the interval is within the tolerance; else
     nothing.
@@ -330,7 +330,7 @@ def verdicts(
     found = np.select(
         [(low > 0) & (delta_ns > tolerance_ns), (high < 0) & (delta_ns < -tolerance_ns),
          (low >= -least) & (high <= least)],
-        [str(Verdict.SLOWER), str(Verdict.FASTER), str(Verdict.SAME)],
-        str(Verdict.UNSURE),
+        [str(DifferenceVerdict.SLOWER), str(DifferenceVerdict.FASTER), str(DifferenceVerdict.SAME)],
+        str(DifferenceVerdict.UNSURE),
     )  # fmt: skip
-    return [Verdict(one) for one in found.tolist()]
+    return [DifferenceVerdict(one) for one in found.tolist()]
