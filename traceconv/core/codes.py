@@ -1,4 +1,4 @@
-"""The table of issue codes: what can be lost or in doubt, how bad that is, and what to do."""
+"""The table of issue codes: their severity and advice."""
 
 from __future__ import annotations
 
@@ -28,137 +28,154 @@ CODES: dict[str, Code] = {
     # reading: containers
     "truncated": Code(
         _L,
-        "The file ends in the middle of a record; everything before it was read. "
-        "Was the profiler killed, or the copy cut short?",
+        "The file ends in the middle of a record; everything before it was read. Check "
+        "whether the profiler was killed or the copy was cut short.",
     ),
     "unclosed-array": Code(
         _D,
-        "The list of events is not closed, as some writers leave it; if it was to be, the profiler "
-        "was stopped before it had written everything.",
+        "The list of events is not closed. Some writers never close it; otherwise the "
+        "profiler was stopped before it had written everything.",
     ),
     "unended-line": Code(
         _D,
-        "The last line of a table does not end; if the file was cut there, so was its last value.",
+        "The last line of a table has no line end. If the file was cut there, its last value "
+        "is cut, too.",
     ),
     "malformed-record": Code(
-        _L, "A record cannot be parsed and was skipped; look at the place given."
+        _L,
+        "A record cannot be parsed and was skipped; look at the place given.",
     ),
     "line-unmatched": Code(
         _D,
-        "Lines of a text log that its pattern does not match, such as tracebacks, are left out.",
+        "Lines of a text log that the pattern does not match, such as tracebacks, were left out.",
     ),
     "repaired-record": Code(
         _D,
-        "Records that were not valid JSON (the writer escapes nothing) were repaired and kept; "
-        "look at the names.",
+        "Records that were not valid JSON (the writer escapes nothing) were repaired and "
+        "kept; check the names.",
     ),
     "skipped-bytes": Code(
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
     "perfetto-packet-unread": Code(
         _I,
-        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
-        "are no events of a rank; the places give their kinds. In an archive (.tar) those that "
-        "viewers show are beside the ranks (perfetto-packet-beside).",
+        "Packets of other data sources than TrackEvent and GPU events (ftrace, CPU samples, "
+        "memory ...) are not part of a rank; the places give their types. In an archive "
+        "(.tar), those that viewers show are kept as a separate trace "
+        "(perfetto-packet-beside).",
     ),
     "perfetto-field-unread": Code(
         _I,
-        "Events have further fields that no arguments are made of: those of a browser or a system "
-        "(tasks, calls between processes ...); the places give their numbers in TrackEvent.",
+        "Events have further fields that do not become arguments, such as those of a browser "
+        "or an operating system; the places give their numbers in TrackEvent.",
     ),
     "perfetto-packet-beside": Code(
         _I,
-        "Packets of other data sources that are in the archive, as a trace beside the ranks; "
-        "the places give their kinds.",
+        "Packets of other data sources are in the archive as a separate trace next to the "
+        "ranks; the places give their types.",
     ),
     "state-lost": Code(
         _L,
-        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
-        "not there, were skipped: the beginning of the recording is missing, or the profiler "
-        "dropped packets.",
+        "Packets that refer to an earlier packet of their sequence were skipped because that "
+        "packet is missing: the beginning of the recording is lost, or the profiler dropped "
+        "packets.",
     ),
     "interned-unknown": Code(
         _D,
-        "Names and texts that are referred to by number were never sent: such events have no name, "
-        "such arguments are left out.",
+        "Some names and texts are referred to by number but were never sent. Such events have "
+        "no name, and such arguments are left out.",
     ),
     "details-lost": Code(
-        _D, "Rows are lost: graphs, steps and rare arguments of those beside them are, too."
+        _D,
+        "Rows of the table packet are lost, and with them the graphs, steps and rare "
+        "arguments of their events.",
     ),
     "track-without-rank": Code(
         _L,
-        "A file of several ranks has further tracks - of a process that uses no device, say, or of "
-        "no process: what is on them is of no rank, and was skipped.",
+        "A file of several ranks has tracks that belong to no rank, for example those of a "
+        "process that uses no device. Their events were skipped.",
     ),
     "track-unknown": Code(
         _L,
-        "Events on tracks that viewers do not show - they are inside a track that is not "
-        "described, or values of what is no counter - were skipped.",
+        "Events were skipped because viewers do not show their tracks: a parent track is not "
+        "described, or the track is not a counter.",
     ),
     "track-conflict": Code(
-        _D, "A track is described several times, differently; the first description counts."
+        _D,
+        "A track is described several times with different content; the first description is used.",
     ),
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
     "empty-file": Code(_I, "The file has no events."),
     "unread-file": Code(
         _D,
-        "A file that may hold a profile was not read: it is closed, packed or damaged, or cannot "
-        "be opened. Name it alone to hear what it is, and what to do.",
+        "A file that may hold a profile was not read: access is denied, or it is packed or "
+        "damaged. Pass this file on its own to see what it is and what to do.",
     ),
     "superseded-export": Code(
-        _I, "There is a newer export of the same data beside an older one; only the newest is read."
+        _I,
+        "A newer export of the same data exists; only the newest is read.",
     ),
     "export-unused": Code(
         _I,
-        "Another export of the same run (a database beside text, or text beside a database) was "
-        "left out. Pass `reader` to choose another one.",
+        "Another export of the same run (a database and text files, for example) was left "
+        "out. Pass `reader` to choose it.",
     ),
     "repeated-content": Code(
-        _I, "The same events are in several files, or groups of a file; each was taken once."
+        _I,
+        "Several files, or parts of a file, hold the same events; each event was taken once.",
     ),
     "part-missing": Code(
         _L,
-        "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
-        "or was read from files with less detail. Was the copy complete?",
+        "A file of a numbered series is missing although later ones exist. Its content is "
+        "lost, or was read from files with less detail. Check that the copy is complete.",
     ),
-    "own-output": Code(_I, "Written by traceconv, and left out; to read it, name the file itself."),
-    "unused-file": Code(_I, "The file is known, and has nothing the trace needs."),
+    "own-output": Code(
+        _I,
+        "The file was written by traceconv and left out. To read it, pass the file itself.",
+    ),
+    "unused-file": Code(
+        _I,
+        "The file is known and holds nothing the trace needs.",
+    ),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
     "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
     "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
     "far-stamp": Code(
         _D,
-        "Events are so far from all others that they stretch the timeline; they are kept. If their "
-        "time stamps are wrong, leave them out with a `time` window.",
+        "Events are far from all others and make the timeline long; they are kept. If their "
+        "timestamps are wrong, leave them out with a `time` window.",
     ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(
-        _I, "The files could not be merged by copying bytes; they were read and written again."
+        _I,
+        "The files could not be merged by copying bytes; they were read and written again.",
     ),
     "copy-faulty": Code(
         _D,
-        "The files were copied by their bytes, and viewers drop or misplace some of that: see "
-        "`traceconv validate`. `traceconv convert` and a .pftrace repair what can be repaired.",
+        "The files were merged by copying bytes, and viewers drop or misplace some of their "
+        "events: see `traceconv validate`. `traceconv convert` or a .pftrace output repairs "
+        "what can be repaired.",
     ),
     "copy-unchecked": Code(
         _I,
-        "The files were copied by their bytes; for their size they were not checked: "
-        "`traceconv validate` says whether viewers show all of them.",
+        "The files were merged by copying bytes and are too large to be checked on the way; "
+        "`traceconv validate` checks whether viewers show all events.",
     ),
     "name-unknown": Code(
-        _D, "The file that names numbers lacks some of them; the numbers are used as names."
+        _D,
+        "The file that maps numbers to names lacks some of them; the numbers are used as names.",
     ),
     "time-rounded": Code(
         _D,
-        "Time stamps in the file are coarser than 1 ns (written through floating point); "
-        "they are kept as written.",
+        "Timestamps in the file are coarser than 1 ns (written through floating point); they "
+        "are kept as written.",
     ),
     "slice-trimmed": Code(
         _D,
-        "Slices that seemed to outlast the one around them, or to reach into the next, by no more "
-        "than the resolution of their time stamps were cut to fit.",
+        "Slices that ended after the slice around them, or overlapped the next one, by no "
+        "more than the resolution of their timestamps were cut to fit.",
     ),
     "duration-rounded": Code(
         _I, "Durations finer than 1 ns were rounded half up to the nanosecond."
@@ -167,204 +184,237 @@ CODES: dict[str, Code] = {
         _I, "Time stamps finer than 1 ns were rounded half up to the nanosecond."
     ),
     "unfinished-slice": Code(
-        _D, "A slice that was never ended is closed at the last stamp of its lane."
+        _D,
+        "A slice that never ends is closed at the last timestamp of its track.",
     ),
     "end-unknown": Code(
         _D,
-        "The source says that these have ended, but not when: they are marks where they began, and "
-        "in no sum.",
+        "The source says that these events ended, but not when. They are shown as instants at "
+        "their start and excluded from totals.",
     ),
-    "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
+    "end-without-begin": Code(
+        _L,
+        "The end of a slice has no begin and was skipped.",
+    ),
     "flow-without-end": Code(
         _I,
-        "The source has only one end of these arrows: the other was outside the recorded window, "
-        "or its layer was not recorded. There is nothing to draw.",
+        "The source has only one end of these flows: the other end was outside the recorded "
+        "window, or its layer was not recorded.",
     ),
     "flow-unbound": Code(
         _L,
-        "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
-        "lane has none at that time.",
+        "Launch flows cannot be drawn because their slices were not found: a slice was "
+        "skipped, or its track has none at that time.",
     ),
     "flow-across-ranks": Code(
         _I,
-        "Arrows between rows of two ranks, such as two devices of one process or two processes in "
-        "one file: no arrow leads from one rank to another.",
+        "Flows between two ranks, such as two devices of one process or two processes in one "
+        "file, are not drawn.",
     ),
     "launch-backwards": Code(
         _I,
-        "Work on a device begins before the call that launched it: the two clocks differ by at "
-        "least the amount given; do not compare times of host and device more finely than that.",
+        "Work on a device begins before the call that launched it: the clocks of host and "
+        "device differ by at least the amount given. Do not compare host and device times "
+        "more finely than that.",
     ),
     "launch-unknown": Code(
         _D,
-        "Nothing tells when the programs were launched that these operations are part of, and so "
-        "of which step they are: nothing is said of what steps do on the device.",
+        "The capture does not say when the programs of these operations were launched, so "
+        "their steps are unknown. Figures of steps leave their device work out.",
     ),
-    "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
+    "decoration-skipped": Code(
+        _I,
+        "Records that only decorate the profiler's own viewer were left out.",
+    ),
     "launch-mark": Code(
         _I,
-        "Both ends of every launch are also marked apart (ac2g); the arrows were drawn from the "
-        "correlation numbers of calls and tasks, which give the same arrows exactly.",
+        "Both ends of every launch are recorded a second time (ac2g); the flows were made "
+        "from the correlation numbers of calls and tasks, which give the same flows exactly.",
     ),
-    "metadata-unused": Code(_I, "Metadata records that carry nothing the trace needs."),
+    "metadata-unused": Code(
+        _I,
+        "Metadata records hold nothing the trace needs.",
+    ),
     "kind-not-read": Code(
         _I,
-        "Records of kinds that this reader does not convert (CPU samples, scheduling, the "
+        "Records of types that this reader does not convert (CPU samples, scheduling, the "
         "profiler's own overhead ...) are not in the output.",
     ),
     "unknown-kind": Code(
-        _D, "Events of an unknown kind are kept among the others; correct the kind."
+        _D,
+        'Events of an unknown kind are kept under layer "other"; correct the kind.',
     ),
     "time-estimated": Code(
         _D,
-        "The start or end of an event is not in the file; its length or the nearest time set it.",
+        "The start or end of an event is not in the file; it was derived from its duration or "
+        "the nearest timestamp.",
     ),
     "profiler-error": Code(
         _D,
-        "The profiler reports errors of its own, quoted in the places: what they are about may be "
-        "missing from the capture, or wrong.",
+        "The profiler reports errors, quoted in the places. The data they refer to may be "
+        "missing or wrong.",
     ),
     "profiler-warning": Code(
-        _I, "The profiler reports warnings about its own work, quoted in the places."
+        _I,
+        "The profiler reports warnings about its own work, quoted in the places.",
     ),
     "source-dropped": Code(
-        _D, "The profiler reports that it had no room for these events and did not write them."
+        _D,
+        "The profiler reports that it dropped these events for lack of space.",
     ),
     "counter-unplaced": Code(
         _I,
         "The first value of a counter that reports the time before its samples is not shown: "
-        "nothing says when that time began.",
+        "the start of that time is unknown.",
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "counter-zero": Code(
         _I,
-        "Samples of counters that are zero throughout a rank are not drawn in the detail; the mode "
-        "source and conversions keep them.",
+        "Counters that are zero throughout a rank are not drawn in the detail view; mode "
+        "`source` and conversions keep them.",
     ),
     "counter-clipped": Code(
         _D,
-        "A counter that is computed back from the end of a recording would fall below zero and is "
-        "kept at zero: the log and the state at its end do not agree.",
+        "A counter computed backwards from the end of a recording would fall below zero and "
+        "is kept at zero: the log and the state at its end do not agree.",
     ),
     "row-unmatched": Code(
         _D,
-        "Rows of a table beside the timeline describe operators that are not in the timeline.",
+        "Rows of a table describe operators that are not in the timeline.",
     ),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
         _I,
-        "No file names the rank of the only capture; it is taken as 0. `rank_from` names it.",
+        "No file names the rank of the only capture; rank 0 is assumed. Pass `rank_from` to "
+        "name it.",
     ),
     "process-assumed": Code(
         _D,
-        "Rows of a report that name no process were taken as those of its only process, or of the "
+        "Rows of a report that name no process were assigned to its only process, or to the "
         "only one that uses their device.",
     ),
     "process-unknown": Code(
         _L,
-        "Rows of a report name no process, and it has several: they are not in the output. Export "
-        "the report again with a newer nsys.",
+        "Rows of a report name no process, and the report has several: they are not in the "
+        "output. Export the report again with a newer nsys.",
     ),
     "rank-order": Code(
         _D,
-        "Nothing names the ranks of these hosts or processes: they were numbered in the order of "
-        "the hosts' names, or of the process ids. Merge a file at a time, or name hosts so that "
-        "their order is that of the job.",
+        "The files name no ranks. Hosts or processes were numbered in the order of their "
+        "names or process ids. Merge one file at a time, or name hosts in the order of the "
+        "job.",
     ),
     "host-rows-first": Code(
         _I,
-        "One process drives several devices, and each of them is a rank: rows of the host that are "
-        "about none of them are with the first.",
+        "One process drives several devices, and each device is a rank. Host rows that "
+        "concern no single device are shown with the first rank.",
     ),
     "record-without-rank": Code(
-        _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
+        _D,
+        "Records that name no rank, in a file whose other records do, were assigned to rank 0.",
     ),
     "rank-conflict": Code(
-        _D, "Files of one capture name different ranks; the most trusted one is used."
+        _D,
+        "Files of one capture name different ranks; the most trusted one is used.",
     ),
-    "rank-missing": Code(_D, "Ranks that were expected are not there."),
+    "rank-missing": Code(
+        _D,
+        "Expected ranks are missing.",
+    ),
     "rank-failed": Code(
-        _L, "A rank could not be read and is not in the output; the place gives the reason."
+        _L,
+        "A rank could not be read and is not in the output; the place gives the reason.",
     ),
     "window-failed": Code(
         _L,
-        "One of several captures of a rank could not be read; its others are in the output.",
+        "One of several captures of a rank could not be read; the others are in the output.",
     ),
-    "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
+    "window-skipped": Code(
+        _I,
+        "Collection windows of a rank that were not selected were left out.",
+    ),
     # clocks
     "unaligned": Code(
         _D,
-        "No shared clock is known for these ranks: compare no times across them. They are kept as "
-        "stamped or, if that is far from the others, moved to start with them.",
+        "These ranks share no known clock: do not compare times across them. They keep their "
+        "timestamps or, if those are far from the others, start with them.",
     ),
     "clock-unchecked": Code(
         _I,
-        "Clocks were aligned by collectives, and in this part of the capture, before the first of "
-        "them or after the last, nothing shows that none was set: the stated error holds if none "
-        "was.",
+        "Clocks were aligned by collectives. Before the first collective and after the last, "
+        "a clock change would go unnoticed, so the stated error holds only without one.",
     ),
     "clock-unknown": Code(
         _L,
-        "Packets whose time is that of a clock which nothing relates to the clock of the trace "
-        "were skipped.",
+        "Packets were skipped because nothing relates their clock to the clock of the trace.",
     ),
     "snapshot-unused": Code(
-        _D, "A reading of several clocks that contradicts itself, or an earlier one, is not used."
+        _D,
+        "A clock snapshot contradicts itself or an earlier one and is not used.",
     ),
     "clock-assumed": Code(
         _D,
-        "No file of a capture says what its clock is, or that of a part of it; it was taken to be "
-        "as the place says, else as that of its neighbours.",
+        "The files do not name the clock of a capture or of a part of it. The place says what "
+        "was assumed; otherwise the clock of its neighbours was taken.",
     ),
     # steps and overlap
-    "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
+    "no-steps": Code(
+        _I,
+        "The capture has no steps; its whole range counts as one step.",
+    ),
     "steps-from-host": Code(
         _I,
-        "Steps were taken from ranges of the host: the framework's own marks (ProfilerStep#n), "
-        "iterations of a server of language models, or what the step marker names.",
+        "Steps were taken from host ranges: the framework's own steps (ProfilerStep#n), "
+        "iterations of an inference server, or the ranges that the step marker matches.",
     ),
     "steps-by-time": Code(
         _I,
-        "Names of the ranges that are steps have no number; they were numbered by time, from 0. "
-        "Steps of one number are the same on all ranks if all began to record in the same one.",
+        "The names of the step ranges have no number; the steps were numbered by time, from "
+        "0. Equal numbers on several ranks are the same step only if all ranks began to "
+        "record in the same step.",
     ),
     "steps-replaced": Code(
-        _I, "Rows of the source's own step trace gave way to the ranges the step marker names."
+        _I,
+        "The ranges that the step marker matches replace the source's own steps.",
     ),
     "step-marker-unmatched": Code(
-        _D, "The step marker names no range of the host; steps are those of the source."
+        _D,
+        "The step marker matches no host range; the source's own steps are used.",
     ),
     "step-marker-number": Code(
         _D,
-        "A range that the step marker finds has no number where its first group is, or one too "
-        "large; it is no step.",
+        "A range that the step marker matches has no number in the first group, or one that "
+        "is too large; it is not a step.",
     ),
     "steps-from-operators": Code(
         _I,
-        "Steps were taken from a table of operators, which names the step of each: a step lasts "
-        "from the first to the last of its operators.",
+        "Steps were taken from a table of operators that names the step of each: a step lasts "
+        "from its first to its last operator.",
     ),
     "steps-uncovered": Code(
         _I,
-        "Device work was recorded for some of the steps only; figures of the others are unknown.",
+        "Device work was recorded for some of the steps only; figures of the other steps are "
+        "unknown.",
     ),
     "borders-derived": Code(
         _I,
-        "The profiler marked no borders of forward and backward; they are those of the operators "
-        "that it recorded beside the timeline, or that `PROFILING_FP_START` and `PROFILING_BP_END` "
-        "name.",
+        "The profiler recorded no boundaries of forward and backward. They were taken from "
+        "the operators that it recorded in another file, or that `PROFILING_FP_START` and "
+        "`PROFILING_BP_END` name.",
     ),
     "borders-missing": Code(
         _I,
-        "Iterations without borders of forward and backward, in which the operators that are to be "
-        "these borders do not run, or not one after the other.",
+        "Iterations have no boundaries of forward and backward, because the operators that "
+        "mark them do not run, or run in another order.",
     ),
     "overlap-recomputed": Code(
-        _I, "The profiler's own overlap lane was replaced by the one computed here."
+        _I,
+        "The profiler's own overlap track was replaced by the one computed here.",
     ),
     "overlap-differs": Code(
-        _D, "The computed overlap differs from the profiler's own lane; both figures are given."
+        _D,
+        "The computed overlap differs from the profiler's own track; both figures are given.",
     ),
     "unclassified-tasks": Code(
         _D,
@@ -377,29 +427,42 @@ CODES: dict[str, Code] = {
     ),
     "operators-missing": Code(
         _D,
-        "The table of operators lacks some: idle time, shares and lengths of steps are those of "
-        "the profiler's table of steps, else unknown; counts and sums are of the rows there are.",
+        "The table of operators is incomplete: idle time, shares and step durations are those "
+        "of the profiler's step table, or unknown; counts and totals cover the rows that "
+        "exist.",
     ),
     "computing-unknown": Code(
-        _I, "Collectives were recorded and computing was not: overlap and idle time are unknown."
+        _I,
+        "Collectives were recorded and computing was not: overlap and idle time are unknown.",
     ),
     # output
     "size-limit": Code(
         _L,
-        "Left out to keep the size limit; see the dropped table. "
-        'Raise `limit`, or pass `over_limit="split"` to keep everything.',
+        "Rows were left out to keep the size limit; see the table of dropped rows. Raise "
+        '`limit`, or pass `over_limit="split"` to keep everything.',
     ),
     "size-coalesced": Code(
-        _L, "Runs of small slices were joined to one slice with their count and busy time."
+        _L,
+        "Runs of small slices were joined to one slice with their count and busy time.",
     ),
-    "flow-split": Code(_L, "A launch arrow whose ends are in two output parts cannot be drawn."),
-    "args-dropped": Code(_I, "Arguments that were not selected (`args`) are not written."),
+    "flow-split": Code(
+        _L,
+        "A launch flow whose ends are in two output parts cannot be drawn.",
+    ),
+    "args-dropped": Code(
+        _I,
+        "Arguments that were not selected (`args`) were not written.",
+    ),
     "value-clipped": Code(_I, "A number too large for the output was written as text."),
     "viewer-rounds": Code(
         _D,
-        "Times so far from the earliest event are exact in the file, but viewers of Chrome JSON "
-        "read them as doubles and round them; write a .pftrace, or select a `time` window.",
+        "Times this far from the earliest event are exact in the file, but viewers of Chrome "
+        "JSON read them as doubles and round them. Write a .pftrace, or select a `time` "
+        "window.",
     ),
-    "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
+    "nested-deep": Code(
+        _D,
+        "Slices nested deeper than viewers draw were moved to another track.",
+    ),
 }
 """Every issue code. A plugin brings its own through :meth:`Issues.register`."""
