@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import queue
 import re
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -59,9 +61,9 @@ def started(monkeypatch):
 
 def led_to(address):
     """The link of the viewer that a short one of this machine leads to."""
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", address)
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
-    connection.request("GET", "/")
+    connection.request("GET", urlsplit(address).path)
     answer = connection.getresponse()
     connection.close()
     assert answer.status == 302
@@ -101,7 +103,7 @@ def test_the_file_is_given_once_and_the_command_ends(started, trace):
     link, code = started("open", str(trace), "--no-browser", "-q")
     page, told = given_in(link)
     assert page == PAGE + "/"
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w.%-]+", told["url"])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/[\w.%-]+", told["url"])
     status, headers, body = fetched(told["url"], Origin=PAGE)
     assert (status, body) == (200, trace.read_bytes())
     assert headers["Access-Control-Allow-Origin"] == PAGE
@@ -206,17 +208,48 @@ def test_only_one_path_is_known(offer, path):
     assert not offer.taken
 
 
-def test_the_root_leads_on_and_nowhere_else(offer):
-    """To the viewer, for people who follow a short link; it is no taking of the file."""
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("{entry}", {}, 302),
+        ("{entry}", {"Sec-Fetch-Site": "none"}, 302),
+        ("{entry}", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("{entry}", {"Origin": "https://evil.example"}, 403),
+        ("{entry}", {"Host": "evil.example:{port}"}, 403),
+        ("/", {}, 404),
+        ("/x", {}, 404),
+        ("{entry}x", {}, 404),
+        ("/AAAAAAAAAAAAAAAAAAAAAA/", {}, 404),
+    ],
+)
+def test_the_entry_page_redirects_who_knows_it(offer, path, headers, status):
+    """A person who opens the link reaches the viewer; following it does not take the file."""
     offer.target = PAGE + "/#!/?url=x"
-    answers = []
-    for path, host in (("/", "127.0.0.1"), ("/x", "127.0.0.1"), ("/", "evil.example")):
-        connection = http.client.HTTPConnection(loopback.HOST, offer.server_port, timeout=10)
-        connection.request("GET", path, headers={"Host": f"{host}:{offer.server_port}"})
-        answer = connection.getresponse()
-        answers.append((answer.status, answer.headers["Location"]))
-        connection.close()
-    assert answers == [(302, offer.target), (404, None), (403, None)]
+    headers = {key: value.format(port=offer.server_port) for key, value in headers.items()}
+    connection = http.client.HTTPConnection(loopback.HOST, offer.server_port, timeout=10)
+    connection.request("GET", path.format(entry=offer.entry), headers=headers)
+    answer = connection.getresponse()
+    location = offer.target if status == 302 else None
+    assert (answer.status, answer.headers["Location"]) == (status, location)
+    connection.close()
+    assert not offer.taken
+
+
+def test_every_offer_has_an_address_of_its_own(trace):
+    """A link of an earlier run leads nowhere."""
+    with loopback.offered(trace, PAGE, 0) as one, loopback.offered(trace, PAGE, 0) as other:
+        assert one.entry != other.entry
+
+
+def test_other_users_of_this_machine_get_nothing(offer, monkeypatch):
+    """Not even with the link: the system says whose the connection is."""
+    if not Path("/proc/net/tcp").exists():
+        pytest.skip("the system does not say whose a connection is")
+    with socket.create_connection(offer.server_address, 10) as mine:
+        assert loopback.peer_user(mine.getsockname()[1], offer.server_port) == os.getuid()
+    monkeypatch.setattr(loopback, "peer_user", lambda *_: os.getuid() + 1)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        fetched(offer.address, Origin=PAGE)
     assert not offer.taken
 
 
@@ -227,8 +260,8 @@ def test_the_root_leads_on_and_nowhere_else(offer):
         ({"Origin": "null"}, 403),
         ({"Host": "evil.example:9001"}, 403),
         ({"Host": "evil.example"}, 403),
+        ({}, 403),
         ({"Origin": PAGE}, 200),
-        ({}, 200),
     ],
 )
 def test_other_sites_get_nothing(offer, headers, status):
@@ -266,10 +299,11 @@ def test_half_a_file_is_not_taken(tmp_path):
         thread.start()
         with socket.create_connection(offer.server_address, 10) as gone:
             gone.sendall(
-                f"GET /big.json HTTP/1.1\r\nHost: 127.0.0.1:{offer.server_port}\r\n\r\n".encode()
+                f"GET {offer.path} HTTP/1.1\r\nHost: 127.0.0.1:{offer.server_port}\r\n"
+                f"Origin: {PAGE}\r\n\r\n".encode()
             )
             assert gone.recv(100)
-        assert len(fetched(offer.address)[2]) == 32 << 20
+        assert len(fetched(offer.address, Origin=PAGE)[2]) == 32 << 20
         thread.join(10)
         assert not thread.is_alive()
         wait_for(lambda: not offer.files)
@@ -288,7 +322,7 @@ def test_half_a_file_is_not_taken(tmp_path):
         (["open", "x", "--ui", "file:///etc"], 2, "no address like https://"),
         (["open", "x", "--ui", "https://a:b@c"], 2, "password"),
         (["open", "x", "--wait", "5"], 2, "not a time with its unit"),
-        (["open", "x", "--wait", "10ms", "--no-browser"], 3, "nobody asked for the trace"),
+        (["open", "x", "--wait", "10ms", "--no-browser"], 3, "did not ask for the trace"),
         (["merge", SAMPLE, "--open", "-o", "-"], 2, "-o -"),
         (["merge", SAMPLE, "--open", "-o", "x.txt"], 2, "-o x.txt"),
         (["merge", SAMPLE, "--open", "-n"], 2, "--dry-run"),
@@ -351,13 +385,13 @@ def test_a_report_is_served_beside_its_trace(trace):
     with loopback.offered(trace, PAGE, 0, b"<p>report") as offer:
         thread = threading.Thread(target=offer.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        status, headers, body = fetched(offer.report_address + "?trace=x")
+        status, headers, body = fetched(offer.entry_address + "?trace=x")
         assert (status, body) == (200, b"<p>report")
         assert headers["Content-Type"] == "text/html; charset=utf-8"
         assert not offer.taken
         assert fetched(offer.address, Origin=PAGE)[2] == trace.read_bytes()
-        assert fetched(offer.report_address + "x")[0] == 404
-        assert fetched(offer.report_address, Origin="https://evil.example")[0] == 403
+        assert fetched(offer.entry_address + "x")[0] == 404
+        assert fetched(offer.entry_address, Origin="https://evil.example")[0] == 403
         offer.shutdown()
         thread.join(10)
 

@@ -202,10 +202,10 @@ def show(
     with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT, page) as offer:
         if report:
             given = {"trace": offer.address, "viewer": viewer}
-            target = f"{offer.report_address}?{urlencode(given, safe=':/', quote_via=quote)}"
+            target = f"{offer.entry_address}?{urlencode(given, safe=':/', quote_via=quote)}"
         else:
             offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
-            target = offer.report_address
+            target = offer.entry_address
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()

@@ -1,14 +1,21 @@
-"""One file for one page: given on the loopback interface until somebody has all of it.
+"""One file for one web page, served on the loopback interface until the page has all of it.
 
-The server knows one path, and one that leads to the viewer or has a report about the file. It
-answers the page that it is for and nobody who comes by another name of this machine (a name of a
-foreign site that was made to point here), and reads the file it opened, whatever happens to its
-name.
+The server knows two addresses, both below a random path that only the link names: the file, and an
+entry page for people, which redirects to the viewer or is a report about the file. Everybody else
+gets nothing:
+
+* other programs and other users do not know the path, and a connection from another user of this
+  machine is refused where the system says whose it is (Linux);
+* other sites are refused by ``Origin`` and ``Sec-Fetch-Site``, which browsers set and pages cannot;
+* a foreign name that points to this machine is refused by ``Host``.
+
+The file is read through the descriptor that was opened, whatever happens to its name.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -22,22 +29,21 @@ from urllib.parse import quote
 from traceconv.core.errors import OutputError, SourceError
 
 HOST = "127.0.0.1"
-REPORT = "/"
-"""Where the report is, or the way to the viewer; a file has a name."""
 
 _CHUNK = 1 << 20
+_CONNECTIONS = Path("/proc/net/tcp")
 
 
 @contextmanager
 def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator[Offer]:
-    """``path``, to be had by pages of ``origin``.
+    """Offer ``path`` to pages of ``origin``.
 
     Args:
-        port: of this machine; 0 for any that is free.
-        report: a page about it, for people to look at.
+        port: of this machine; 0 for any free port.
+        report: an HTML page about the file, shown as the entry page.
 
     Raises:
-        SourceError: it is no file that can be read.
+        SourceError: ``path`` is not a readable file.
         OutputError: the port is taken.
     """
     file = _opened(path)
@@ -49,13 +55,13 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
 
 
 class Offer(ThreadingHTTPServer):
-    """Gives one file to one origin, until it was taken.
+    """Serves one file to one origin until it was taken.
 
     Attributes:
-        taken: whether somebody got all of it.
-        target: where the root leads to if there is no report; "" for nowhere.
-        files: open on it, one for each connection, so that none outlives its own.
-        sending: connections on which it is on its way.
+        taken: whether the viewer's page received the whole file.
+        target: where the entry page redirects to if there is no report; "" for nowhere.
+        files: a descriptor per connection, so that none outlives its connection.
+        sending: connections that are receiving the file.
     """
 
     daemon_threads = True
@@ -63,7 +69,8 @@ class Offer(ThreadingHTTPServer):
 
     def __init__(self, file: int, name: str, origin: str, port: int, report: bytes) -> None:
         self.file, self.origin, self.report = file, origin, report
-        self.path = "/" + quote(name, safe="")
+        self.entry = f"/{secrets.token_urlsafe(16)}/"
+        self.path = self.entry + quote(name, safe="")
         self.size = os.fstat(file).st_size
         self.taken, self.target = False, ""
         self.files: dict[Any, int] = {}
@@ -72,22 +79,22 @@ class Offer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Of the file."""
+        """URL of the file."""
         return f"http://{HOST}:{self.server_address[1]}{self.path}"
 
     @property
-    def report_address(self) -> str:
-        """Of the report, or of what leads to the target."""
-        return f"http://{HOST}:{self.server_address[1]}{REPORT}"
+    def entry_address(self) -> str:
+        """URL of the entry page."""
+        return f"http://{HOST}:{self.server_address[1]}{self.entry}"
 
     def until_taken(self, wait_ns: int) -> None:
-        """Answer until the file was taken.
+        """Answer requests until the file was taken.
 
         Args:
-            wait_ns: how long nobody may ask for it.
+            wait_ns: how long to wait without a request for it.
 
         Raises:
-            OutputError: nobody did.
+            OutputError: no page asked for it in this time.
         """
         self.timeout = 0.2
         last = time.monotonic_ns()
@@ -98,23 +105,50 @@ class Offer(ThreadingHTTPServer):
                 last = now
             elif now - last > wait_ns and not self.taken:
                 raise OutputError(
-                    f"nobody asked for the trace within {wait_ns / 1e9:g} s; give the viewer "
-                    "more time, or drag the file into it"
+                    f"the viewer did not ask for the trace within {wait_ns / 1e9:g} s; "
+                    "raise --wait, or drag the file into the viewer"
                 )
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether the connection is of this user, or the system does not say whose it is."""
+        return peer_user(client_address[1], self.server_address[1]) in (None, 0, _user())
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.files[request] = os.dup(self.file)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection, whatever became of it."""
+        """Release what a connection holds, however it ended."""
         self.sending.discard(request)
         if (file := self.files.pop(request, None)) is not None:
             os.close(file)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who went away while being answered is no error of ours."""
+        """A client that goes away during an answer is not an error."""
+
+
+def peer_user(client: int, server: int) -> int | None:
+    """The user id of the other end of a loopback connection, None if the system does not say.
+
+    Args:
+        client, server: the two port numbers.
+    """
+    try:
+        lines = _CONNECTIONS.read_text("ascii").splitlines()[1:]
+    except (OSError, ValueError):
+        return None
+    # "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid ..."
+    for line in lines:
+        fields = line.split()
+        ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
+        if ports == [client, server]:
+            return int(fields[7])
+    return None
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -128,20 +162,25 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._refused():
             return
-        if self._is_report():
-            self._head(HTTPStatus.OK, len(self.server.report))
-            self.wfile.write(self.server.report)
-        elif self._leads_on():
-            self._head(HTTPStatus.FOUND, 0)
-        elif self._head(HTTPStatus.OK, self.server.size):
+        if self._is_file():
+            self._head(HTTPStatus.OK, self.server.size)
             self.server.sending.add(self.request)
             self._send(self.server.files[self.request])
+        elif self.server.report:
+            self._head(HTTPStatus.OK, len(self.server.report))
+            self.wfile.write(self.server.report)
+        else:
+            self._head(HTTPStatus.FOUND, 0)
 
     def do_HEAD(self) -> None:
-        if not self._refused():
-            size = len(self.server.report) if self._is_report() else self.server.size
-            leads_on = self._leads_on()
-            self._head(HTTPStatus.FOUND if leads_on else HTTPStatus.OK, 0 if leads_on else size)
+        if self._refused():
+            return
+        if self._is_file():
+            self._head(HTTPStatus.OK, self.server.size)
+        elif self.server.report:
+            self._head(HTTPStatus.OK, len(self.server.report))
+        else:
+            self._head(HTTPStatus.FOUND, 0)
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a public page fetches from this machine."""
@@ -149,41 +188,48 @@ class _Answer(BaseHTTPRequestHandler):
             self._head(HTTPStatus.NO_CONTENT, 0)
 
     def _refused(self) -> bool:
-        """Whether it is another file, another site, or a name that somebody made point here."""
-        origin = self.headers.get("Origin", self.server.origin)
-        hosts = {f"{host}:{self.server.server_address[1]}" for host in (HOST, "localhost")}
-        if origin != self.server.origin or self.headers.get("Host") not in hosts:
-            self._head(HTTPStatus.FORBIDDEN, 0)
-        elif self.path != self.server.path and not (self._is_report() or self._leads_on()):
-            self._head(HTTPStatus.NOT_FOUND, 0)
+        """Whether the request was answered with an error."""
+        port = self.server.server_address[1]
+        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+            status = HTTPStatus.FORBIDDEN
+        elif self._is_file():  # a page fetches it, and says where the page is from
+            status = HTTPStatus.OK if origin == self.server.origin else HTTPStatus.FORBIDDEN
+        elif self._is_entry():  # a person opens it
+            opened = origin is None and site in ("none", "same-origin")
+            status = HTTPStatus.OK if opened else HTTPStatus.FORBIDDEN
         else:
-            return False
-        return True
+            status = HTTPStatus.NOT_FOUND
+        if status is not HTTPStatus.OK:
+            self._head(status, 0)
+        return status is not HTTPStatus.OK
 
-    def _is_report(self) -> bool:
-        """What follows a question mark is for the script of the page."""
-        return bool(self.server.report) and self.path.partition("?")[0] == REPORT
+    def _is_file(self) -> bool:
+        return secrets.compare_digest(self.path.encode(), self.server.path.encode())
 
-    def _leads_on(self) -> bool:
-        """Short, where the link of the viewer has thousands of characters."""
-        return bool(self.server.target) and self.path == REPORT
+    def _is_entry(self) -> bool:
+        """The report's script reads what follows a question mark."""
+        path = self.path.partition("?")[0] if self.server.report else self.path
+        known = bool(self.server.report or self.server.target)
+        return known and secrets.compare_digest(path.encode(), self.server.entry.encode())
 
-    def _head(self, status: HTTPStatus, length: int) -> bool:
+    def _head(self, status: HTTPStatus, length: int) -> None:
         self.send_response(status)
         self.send_header("Access-Control-Allow-Origin", self.server.origin)
         self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.send_header("Vary", "Origin")
         self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
         if status is HTTPStatus.FOUND:
             self.send_header("Location", self.server.target)
         if status is not HTTPStatus.NO_CONTENT:
-            kind = "text/html; charset=utf-8" if self._is_report() else "application/octet-stream"
+            page = not self._is_file()
+            kind = "text/html; charset=utf-8" if page else "application/octet-stream"
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(length))
         self.end_headers()
-        return True
 
     def _send(self, file: int) -> None:
         place = 0
@@ -197,7 +243,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.taken = True
 
     def log_message(self, *_: object) -> None:
-        """Nothing is said of requests."""
+        """Requests are not logged."""
 
 
 def _opened(path: Path) -> int:
@@ -210,8 +256,10 @@ def _opened(path: Path) -> int:
         return file
     os.close(file)
     if stat.S_ISDIR(kind.st_mode):
-        raise SourceError(f"{path}: a folder, no trace")
-    raise SourceError(f"{path}: empty" if stat.S_ISREG(kind.st_mode) else f"{path}: no file")
+        raise SourceError(f"{path} is a folder, not a trace")
+    if stat.S_ISREG(kind.st_mode):
+        raise SourceError(f"{path}: empty")
+    raise SourceError(f"{path} is not a regular file")
 
 
 def _listening(file: int, name: str, origin: str, port: int, report: bytes) -> Offer:
@@ -219,6 +267,6 @@ def _listening(file: int, name: str, origin: str, port: int, report: bytes) -> O
         return Offer(file, name, origin, port, report)
     except OSError as e:
         raise OutputError(
-            f"port {port} of this machine cannot be used ({e.strerror}), and the viewer asks no "
-            "other: is another `traceconv open`, or trace_processor, running?"
+            f"port {port} of this machine cannot be used ({e.strerror}), and the viewer accepts no "
+            "other port; end the other `traceconv open` or trace_processor first"
         ) from e
