@@ -18,7 +18,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
 from traceconv.readers.torch.kineto.header import members_of
-from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, load
+from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, label, load
 
 _OBJECT = lazy_regex(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
@@ -158,7 +158,7 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
         lost = [key for key, text_ in members.items() if text_ is None]
         build.skip("malformed-record", f"entry {number}: {', '.join(lost)}"[:80], len(lost))
         entries.append({k: msgspec.Raw(v) for k, v in members.items() if v is not None})
-    return _Dump(entries, str(stated.get("version", "")), str(stated.get("nccl_version", "")))
+    return _Dump(entries, *(label(stated.get(key, "")) for key in ("version", "nccl_version")))
 
 
 def _entries_in(values: Sequence[object]) -> Iterator[dict[object, object]]:

@@ -19,7 +19,7 @@ from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Kind, Layer, OpClass
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.lines import Slices
-from traceconv.readers.torch.plain_pickle import Cut, Refused, load
+from traceconv.readers.torch.plain_pickle import Cut, Refused, label, load
 
 MOST_BYTES = 2 << 30
 LARGEST_BLOCKS = 100
@@ -173,7 +173,7 @@ class _Snapshot:
         return _Log(
             np.array([times[i] for i in timed], np.int64) * 1000,
             np.array([max(_number(one.get("size")), 0) for one in kept], np.int64),
-            [str(one.get("action")) for one in kept],
+            [label(one.get("action")) for one in kept],
             kept,
         )
 
@@ -196,7 +196,7 @@ class _Snapshot:
 
     def _args(self, record: Mapping[Any, Any]) -> bytes:
         members = [
-            quoted(str(key)) + b":" + (quoted(v) if isinstance(v, str) else b"%d" % v)
+            quoted(str(key)) + b":" + (quoted(label(v)) if isinstance(v, str) else b"%d" % v)
             for key, v in islice(record.items(), 40)
             if key not in _NOT_ARGUMENTS and (isinstance(v, str) or type(v) is int)
         ]
@@ -277,12 +277,12 @@ class _Snapshot:
         marks = [one for one in listed if isinstance(one, dict)]
         build.skip("malformed-record", "external_annotations", len(listed) - len(marks))
         for one in sorted(marks, key=lambda m: _number(m.get("time_us"))):
-            device, name = max(_number(one.get("device")), 0), str(one.get("name"))
+            device, name = max(_number(one.get("device")), 0), label(one.get("name"))
             time = _number(one.get("time_us"))
             if not 0 < time < (1 << 62) // 1000:
                 build.seen("slice")
                 build.skip("bad-time", "external_annotations", 1, "slice")
-            elif str(one.get("stage")).upper() == "START":
+            elif label(one.get("stage")).upper() == "START":
                 open_.setdefault((device, name), []).append(time * 1000)
             elif begun := open_.get((device, name)):
                 self._range(device, name, begun.pop(), time * 1000)
@@ -301,9 +301,9 @@ class _Snapshot:
 
 
 def _frame(frame: Mapping[Any, Any]) -> str:
-    file = str(frame.get("filename", "")).rpartition("/")[2]
+    file = label(frame.get("filename", "")).rpartition("/")[2]
     line = _number(frame.get("line"))
-    return f"{frame.get('name', '')} ({file}{f':{line}' if line >= 0 else ''})"[:200]
+    return f"{label(frame.get('name', ''))} ({file}{f':{line}' if line >= 0 else ''})"[:200]
 
 
 def _size_text(size: int) -> str:
