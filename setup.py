@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 PARTS = {
     "_scan": ["scan"],
     "_encode": ["encode", "json", "strings"],
-    "_memory": ["memory", "reuse"],
+    "_memory": ["memory"],
     "_patch": ["patch"],
     "_wire": ["wire"],
     "_lanes": ["lanes"],

@@ -254,9 +254,5 @@ def main() -> NoReturn:
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
     completed = completion.answer(cli)
-    if completed is None:
-        from traceconv.io.memory import process_is_ours
-
-        process_is_ours()
     ended.append(run(sys.argv[1:]) if completed is None else completed)
     sys.exit(ended[0])

@@ -1,12 +1,10 @@
-"""Where large arrays lie, whatever part of the work made them: on disk, as far as a limit on memory
-asks for it, else in memory that earlier ones left.
+"""A limit on memory: while one is set, large arrays are allocated in files on disk.
 
 Passes are functions over whole columns, and the columns of a large rank may exceed the memory of
 the machine. Instead of a second implementation in every reader, pass and writer, large arrays are
 allocated in unnamed files while a limit is set (``native/memory.c``, an allocator for numpy), and
 their pages are written out whenever the process nears the limit. Results cannot differ: the code
-is the same. Without a limit, in processes that do nothing but our work, they are made of what
-earlier ones left (``native/reuse.c``).
+is the same.
 """
 
 from __future__ import annotations
@@ -27,31 +25,9 @@ LOWEST = 192 << 20
 LEAST_FREE = 8 << 20
 """Less freed memory is kept: pages that are needed again have to be cleared."""
 
-APART = 1 << 20
-"""Blocks of so many bytes go back to the system when they are freed, so that they leave no holes
-between those that live on. Smaller ones would be cleared for every use, for 5 % more time."""
-
-REUSED_FROM = 512 << 10
-"""Arrays of so many bytes are made of what earlier ones left: whole columns of all but small ranks,
-hundreds of them one after the other."""
-
-REUSED = 32 << 20
-"""So much of what such arrays leave is kept for the next ones."""
-
 _limit: int | None = None
-_ours = False
 _mapped: WeakSet[ReadMapping] = WeakSet()
 """Files that are mapped, for a limit that is set later."""
-
-
-def process_is_ours() -> None:
-    """Say that this process reads profiles and does nothing else, so that it may be tuned for that
-    as a whole: the command line, and workers.
-
-    Freed columns leave holes between those that live on; these take a tenth of all memory.
-    """
-    global _ours
-    _ours = True
 
 
 @contextmanager
@@ -66,15 +42,7 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
     """
     global _limit
     if limit_bytes is None:
-        tuned = allocator() if _ours else None
-        if tuned:
-            tuned.apart(APART, LEAST_FREE)
-            tuned.reuse(REUSED_FROM, REUSED)
-        try:
-            yield
-        finally:
-            if tuned:
-                tuned.stop()
+        yield
         return
     native, folder = _allocator(), temporary_folder()
     if limit_bytes < LOWEST:

@@ -39,8 +39,7 @@ __all__ = [
 
 
 class Allocator(Protocol):
-    """The part ``memory.c``: large arrays in files, while a limit on memory is set, else in what
-    earlier ones left."""
+    """The part ``memory.c``: large arrays in files, while a limit on memory is set."""
 
     def start(self, folder: str, limit: int, /) -> bool:
         """Allocate in files of ``folder``; False if they would stay in memory."""
@@ -56,16 +55,6 @@ class Allocator(Protocol):
 
     def trim(self, least: int, /) -> None:
         """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
-        ...
-
-    def apart(self, least: int, kept: int, /) -> None:
-        """From now on keep blocks of ``least`` bytes and more apart: freed, they go back to the
-        system. Of smaller ones ``kept`` freed bytes stay."""
-        ...
-
-    def reuse(self, least: int, kept: int, /) -> None:
-        """Make arrays of ``least`` bytes and more, until :meth:`stop`, of what earlier ones left,
-        of which ``kept`` bytes wait."""
         ...
 
     def watch(self, mapped: mmap, /) -> None:

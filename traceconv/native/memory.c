@@ -35,7 +35,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "reuse.h"
 
 #define LARGE ((size_t)32 << 10)
 #define LOOK 32 /* share of the limit after which one looks oneself: the thread may come too late */
@@ -372,7 +371,6 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
     if (!before)
         return NULL;
     Py_DECREF(before);
-    reuse_from(SIZE_MAX, 0);
     if (ticking) {
         __atomic_store_n(&ticking, 0, __ATOMIC_RELAXED);
         Py_BEGIN_ALLOW_THREADS
@@ -383,35 +381,6 @@ static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(noth
         pthread_mutex_unlock(&lock);
     }
     return PyLong_FromSize_t(purges);
-}
-
-PyDoc_STRVAR(reuse_doc, "reuse(least, kept)\n--\n\nMake arrays of `least` bytes and more, of this thread"
-    " and until stop(), of what earlier\nones left, of which `kept` bytes wait.");
-
-static PyObject *memory_reuse(PyObject *Py_UNUSED(self), PyObject *args)
-{
-    Py_ssize_t least, kept;
-    if (!PyArg_ParseTuple(args, "nn", &least, &kept))
-        return NULL;
-    reuse_from((size_t)least, (size_t)kept);
-    if (!allocate_by(&reusing))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-PyDoc_STRVAR(apart_doc, "apart(least, kept)\n--\n\nFrom now on keep blocks of `least` bytes and more"
-    " apart:\nfreed, they go back to the system. Of smaller ones, `kept` freed bytes stay.");
-
-static PyObject *memory_apart(PyObject *Py_UNUSED(self), PyObject *args)
-{
-    int least, kept;
-    if (!PyArg_ParseTuple(args, "ii", &least, &kept))
-        return NULL;
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, least);
-    mallopt(M_TRIM_THRESHOLD, kept); /* fixing the one above fixes this, too: at 128 kB */
-#endif
-    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(resident_doc, "resident()\n--\n\nBytes of the process that are in memory.");
@@ -488,8 +457,6 @@ static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
 
 static PyMethodDef methods[] = {
     {"trim", memory_trim, METH_O, trim_doc},
-    {"apart", memory_apart, METH_VARARGS, apart_doc},
-    {"reuse", memory_reuse, METH_VARARGS, reuse_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},

@@ -10,7 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 from types import TracebackType
 
-from traceconv.io.memory import limited, process_is_ours
+from traceconv.io.memory import limited
 from traceconv.io.threads import using
 from traceconv.run.engines import attempt
 
@@ -38,7 +38,6 @@ def main(descriptor: int, threads: int = 1, memory: int | None = None) -> None:
     """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes, with so
     many ``threads``.
     """
-    process_is_ours()
     line = Connection(descriptor)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     sys.excepthook = lambda *error: _report_fault(line, *error)
