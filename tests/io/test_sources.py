@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -176,3 +178,33 @@ def test_bytes_read_are_reported(tmp_path):
     source.progress = seen.append
     source.read("x.gz")
     assert sum(seen) >= len(packed)
+
+
+OPENED_MEANWHILE = """
+import fcntl, subprocess, sys
+from pathlib import Path
+from traceconv.io.streams import mapped
+
+path, real = Path(sys.argv[1]), fcntl.fcntl
+write = "import os, sys; os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)"
+
+def opened_meanwhile(*given):
+    done = real(*given)
+    if given[1:] == (fcntl.F_SETLEASE, fcntl.F_RDLCK):
+        subprocess.run([sys.executable, "-c", write, path], capture_output=True)
+    return done
+
+fcntl.fcntl = opened_meanwhile
+with path.open("rb") as raw:
+    print(len(mapped(raw, path)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has leases on files")
+def test_a_file_opened_for_writing_as_it_is_mapped(tmp_path):
+    """The system tells the holder of a lease by a signal; it does not end the process."""
+    path = tmp_path / "trace.json"
+    path.write_text("x" * 100)
+    command = [sys.executable, "-c", OPENED_MEANWHILE, str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "100\n")

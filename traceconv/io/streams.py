@@ -6,6 +6,7 @@ import importlib
 import io
 import mmap
 import os
+import signal
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
@@ -342,6 +343,9 @@ def _is_written(raw: IO[bytes]) -> bool:
     try:
         import fcntl
 
+        # who opens it for writing meanwhile has the holder of the lease sent a signal: by default
+        # one that ends the process
+        fcntl.fcntl(raw, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # refused while there are writers
         fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except BlockingIOError:
