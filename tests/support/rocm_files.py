@@ -477,6 +477,63 @@ def old_kernels(run):
     return _csv([KERNEL[i] for i in left], [[row[i] for i in left] for row in rows])
 
 
+def rocprof_v1(run):
+    """A table of rocprof, whose counters are columns; a dispatch without one."""
+    headings = [
+        "Index", "KernelName", "gpu-id", "queue-id", "queue-index", "pid", "tid", "grd", "wgr",
+        "lds", "scr", "arch_vgpr", "accum_vgpr", "sgpr", "wave_size", "sig", "obj", "SQ_WAVES",
+        "DispatchNs", "BeginNs", "EndNs", "CompleteNs",
+    ]  # fmt: skip
+    counts = {dispatch: value for dispatch, _, value in run.counts}
+    rows = [
+        [ident, KERNELS[kernel], run.agents.index(agent), queue, i, run.pid, run.pid, 4096, 64,
+         128, 0, 32, 0, 16, 64, "0x0", "0x7f0000000000", counts.get(ident, "None"), start - 500,
+         start, end, end + 200]
+        for i, (ident, _, kernel, start, end, agent, _, queue) in enumerate(run.kernels)
+    ]  # fmt: skip
+    return _csv(headings, rows)
+
+
+def rocprof_v2(*runs):
+    """A table of rocprofv2 with the kernels of several processes."""
+    headings = [
+        "Dispatch_ID", "GPU_ID", "Queue_ID", "PID", "TID", "Grid_Size", "Workgroup_Size",
+        "LDS_Per_Workgroup", "Scratch_Per_Workitem", "Arch_VGPR", "Accum_VGPR", "SGPR", "Wave_Size",
+        "Kernel_Name", "Start_Timestamp", "End_Timestamp", "Correlation_ID",
+    ]  # fmt: skip
+    rows = [
+        [ident, agent, queue, run.pid, run.pid, 4096, 64, 128, 0, 32, 0, 16, 64, KERNELS[kernel],
+         start, end, call]
+        for run in runs
+        for ident, call, kernel, start, end, agent, _, queue in run.kernels
+    ]  # fmt: skip
+    return _csv(headings, rows)
+
+
+def sampled_within(run):
+    """A database of schema 3.0.3: counters sampled within a kernel, and tables of later writers."""
+    suffix, guid = "_" + run.guid.replace("-", "_"), run.guid
+    columns = ("sample_id", "xcc", "shader_engine", "instance")
+    made = [f'ALTER TABLE "rocpd_pmc_event{suffix}" ADD COLUMN {one} INTEGER;' for one in columns]
+    start = run.kernels[1][3]
+    made += [
+        f'CREATE TABLE "rocpd_gpu_pc_sample{suffix}" (id INTEGER, guid TEXT, timestamp BIGINT);',
+        f"INSERT INTO \"rocpd_gpu_pc_sample{suffix}\" VALUES (1, '{guid}', {start});",
+        f'INSERT INTO "rocpd_track{suffix}" (id, guid, nid, pid) '
+        f"VALUES (90, '{guid}', 1, {run.pid});",
+    ]
+    for i in range(4):
+        made += [
+            f'INSERT INTO "rocpd_sample{suffix}" (id, guid, track_id, timestamp) '
+            f"VALUES ({900 + i}, '{guid}', 90, {start + 100 * i});",
+            f'INSERT INTO "rocpd_pmc_event{suffix}" '
+            "(guid, event_id, pmc_id, value, sample_id, xcc, shader_engine, instance) SELECT "
+            f"'{guid}', event_id, 9, {100.5 * i}, {900 + i}, 0, {i % 2}, 0 "
+            f'FROM "rocpd_kernel_dispatch{suffix}" WHERE start = {start};',
+        ]
+    return schema_3(run) + "\n".join(made) + "\n"
+
+
 def tool_json(run):
     """One process as JSON."""
     kinds = [
@@ -680,6 +737,9 @@ def golden():
             {"rocprofiler-sdk-tool": [tool_json(first)]}, indent=0
         ).encode(),
         "rocprof/old_table/input/rank3/kernel_trace.csv": old_kernels(first),
+        "rocprof/rocprof_v1/input/results.csv": rocprof_v1(first),
+        "rocprof/rocprof_v2/input/results.csv": rocprof_v2(first, second),
+        "rocprof/sampled_within/input/501_results.db.sql": sampled_within(first).encode(),
         "rocprof/cut_off/input/501_kernel_trace.csv": _csv(KERNEL, kernel_rows(first))[:1500],
         "rocprof/cut_json/input/501_results.json": json.dumps(
             {"rocprofiler-sdk-tool": [tool_json(first)]}

@@ -19,6 +19,7 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.sources import Source
+from traceconv.readers.rocm.headings import old_table
 from traceconv.readers.shared.lines import rank_in_path
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.sqlite.files import is_sqlite
@@ -140,6 +141,8 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
         elif is_sqlite(source.head(name, 16)):
             if _is_rocpd(source, name):
                 of(name, results[1] if results else base).databases.append(name)
+        elif base.endswith((".csv", ".csv.gz")) and old_table(source.head(name, 4096)):
+            of(name, base).tables.append(name)
         elif base.endswith((".json", ".json.gz")) and _TOOL.match(source.head(name, 256)):
             of(name, results[1] if results else base).json.append(name)
     whole = {k: v for k, v in found.items() if v.databases or v.json or v.tables}
@@ -274,6 +277,6 @@ def read_process(capture: Capture, build: TraceBuilder) -> None:
 
         read_json(capture.source, capture.files[0], form.number, build)
     else:
-        from traceconv.readers.rocm.tables import read_tables
+        from traceconv.readers.rocm.tables import Tables
 
-        read_tables(capture.source, capture.files, form.guid, form.agents, build)
+        Tables(capture.source, form.guid, form.agents, build).read(capture.files)

@@ -16,22 +16,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct
+from traceconv.core.ordering import distinct, factored_rows
 from traceconv.readers.shared.arguments import lookup, picked
+from traceconv.readers.shared.layouts import RowLayout, TableRows, database_rows
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 METADATA = "rocpd_metadata"
-_PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
+PLACE = {
+    "pid": "pid", "thread": "tid", "device": "agent_id", "queue": "queue_id", "stream": "stream_id",
+}  # fmt: skip
+"""Where rows are: numbers of rows of the tables that describe it, by what they are called here."""
 GPU = "GPU"
 """The kind of a device that is one."""
 
@@ -124,46 +126,6 @@ def _rank(environment: Any) -> tuple[int | None, str, int]:
     return None, "", -1 if size is None else size
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where rows are: numbers of rows of the tables that describe it, -1 where there is none."""
-
-    pid: I64
-    tid: I64
-    agent_id: I64
-    queue_id: I64
-    stream_id: I64
-
-    def take(self, rows: NDArray[Any]) -> Place:
-        """The rows of a mask or an index array."""
-        return Place(*(getattr(self, name)[rows] for name in _PLACE))
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of events.
-
-    Attributes:
-        columns:    as requested.
-        track_name: number of the name of their track, -1 if there is none.
-        times:      ns, -1 where there is none.
-    """
-
-    columns: dict[str, Column]
-    place: Place
-    track_name: I64
-    times: tuple[I64, ...]
-
-    def take(self, rows: NDArray[Any]) -> Rows:
-        """The rows of a mask or an index array."""
-        return Rows(
-            {name: column[rows] for name, column in self.columns.items()},
-            self.place.take(rows),
-            self.track_name[rows],
-            tuple(time[rows] for time in self.times),
-        )
-
-
 @dataclass
 class Tables:
     """The tables of one suffix."""
@@ -198,36 +160,33 @@ class Tables:
 
     @cached_property
     def _tracks(self) -> dict[str, Column]:
-        return self.columns("track", {"id": -1, **dict.fromkeys(_PLACE, -1), "name_id": -1})
+        return self.columns("track", {"id": -1, **dict.fromkeys(PLACE.values(), -1), "name_id": -1})
 
     @cached_property
     def _times(self) -> dict[str, Column]:
         return self.columns("timestamp", {"id": -1, "value": -1})
 
-    def read(self, table: str, requested: Mapping[str, Any], *times: str) -> Rows:
-        """Rows of events, in one query: of a damaged table, another one may give fewer.
+    def read(self, layout: RowLayout) -> TableRows:
+        """Rows of events, with their places and times from wherever these are.
 
-        Args:
-            times: "start" and "end", or "timestamp".
+        One query reads all columns: of a damaged table, another one may give fewer rows.
         """
-        asked = {**dict.fromkeys((*_PLACE, "track_id"), -1), **requested}
-        asked |= {name: -1 for time in times for name in (time, f"{time}_id")}
-        got = self.columns(table, asked)
-        track = lookup(self._tracks["id"], got["track_id"])
-        place = Place(
-            *(
-                np.where(got[name] >= 0, got[name], picked(self._tracks[name], track))
-                for name in _PLACE
-            )
-        )
-        stamps = [
-            got[time]
-            if self.has(table, time)
-            else picked(self._times["value"], lookup(self._times["id"], got[f"{time}_id"]))
-            for time in times
-        ]
-        columns = {name: got[name] for name in requested}
-        return Rows(columns, place, picked(self._tracks["name_id"], track), tuple(stamps))
+        table = layout.table
+        asked = {**layout.columns, **PLACE, "track": "track_id"}
+        asked |= {f"{key} id": f"{key}_id" for key in ("start", "end", "timestamp")}
+        wide = structs.replace(layout, table=self.name(table), columns=asked)
+        rows = database_rows(self.database, wide)
+        rows.where = f"table rocpd_{table}"
+        track = lookup(self._tracks["id"], rows["track"])
+        for key, column in PLACE.items():
+            of_track = picked(self._tracks[column], track)
+            rows.columns[key] = np.where(rows[key] >= 0, rows[key], of_track)
+        rows.columns["track name"] = picked(self._tracks["name_id"], track)
+        for key, column in (("start", layout.start), ("end", layout.end)):
+            if column and not self.has(table, column):
+                at = lookup(self._times["id"], rows[f"{column} id"])
+                rows.columns[key] = picked(self._times["value"], at)
+        return rows
 
     @cached_property
     def agents(self) -> dict[int, tuple[str, int]]:
@@ -242,11 +201,9 @@ class Tables:
 
     def devices_by_process(self) -> dict[Any, set[int]]:
         """The GPUs that ran kernels, by the row of the process."""
-        place = self.read("kernel_dispatch", {}).place
+        rows = self.read(RowLayout(table="kernel_dispatch", end="end"))
         found: dict[Any, set[int]] = {}
-        if len(place.pid):
-            pairs = np.unique(np.stack((place.pid, place.agent_id)), axis=1)
-            for pid, agent in pairs.T.tolist():
-                if agent in self.agents:
-                    found.setdefault(pid, set()).add(self.agents[agent][1])
+        for pid, agent in factored_rows(rows["pid"], rows["device"])[0]:
+            if agent in self.agents:
+                found.setdefault(pid, set()).add(self.agents[agent][1])
         return found

@@ -1,7 +1,8 @@
 """ROCm profilers: databases (rocpd), JSON and CSV tables of rocprofv3 and rocprof-sys.
 
 Written by: ``rocprofv3`` and ``rocpd`` of ROCm 6.2 to 7 (schemas 3 and 4 of their databases),
-            ``rocprof-sys``; seen: rocprofv3's JSON of a training rank, the rest by its schema.
+            ``rocprof-sys``, ``rocprof`` and ``rocprofv2`` (tables of kernels); seen: rocprofv3's
+            JSON of a training rank, the rest by its schema.
 Files:      ``<pid>_results.db``, ``rocpd.db``, databases of several processes (merged, or a folder
             ``*.rpdb``); ``<pid>_results.json``; ``<pid>_*_trace.csv``, ``out_*.csv``. What is side
             by side of one process is read once, from the first of these that is there.
@@ -33,8 +34,8 @@ class RocprofReader:
     """Reads what rocprofv3 and rocprof-sys write."""
 
     name = "rocprof"
-    title = "ROCm: rocprofv3, rocpd, rocprof-sys"
-    files = "*_results.db, rocpd.db, *_results.json, *_trace.csv"
+    title = "ROCm: rocprofv3, rocpd, rocprof-sys, rocprof"
+    files = "*_results.db, rocpd.db, *_results.json, *_trace.csv, tables of rocprof"
     order = 310
     unverified = "rocprofv3 JSON of calls, copies, allocations and counters"
 

@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import distinct, factored
-from traceconv.readers.rocm.process import ROCTX, Process, Spans, registered
-from traceconv.readers.shared.arguments import lookup, number, picked, tracks
-from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.sqlite.database import Column, Database
+from traceconv.core.model import I64, Layer, OpClass
+from traceconv.core.ordering import distinct
+from traceconv.readers.rocm.process import CALLS, KERNELS, MARKERS, QUEUES, Category, Process
+from traceconv.readers.shared.arguments import lookup, picked
+from traceconv.readers.shared.layouts import (
+    KERNEL,
+    Classes,
+    Members,
+    RowLayout,
+    Shown,
+    TableRows,
+    add_arrows,
+    add_rows,
+    add_samples,
+    database_rows,
+)
+from traceconv.readers.shared.numbers import values
+from traceconv.readers.shared.sqlite.database import Database
+
+API = structs.replace(
+    CALLS,
+    table="rocpd_api",
+    end="end",
+    columns={
+        "id": "id", "pid": "pid", "thread": "tid", "name": "apiName_id", "arguments": "args_id",
+    },
+    args=("id",),
+)  # fmt: skip
+OPERATIONS = structs.replace(
+    KERNELS,
+    table="rocpd_op",
+    end="end",
+    columns={
+        "id": "id", "device": "gpuId", "queue": "queueId", "name": "description_id",
+        "type": "opType_id",
+    },
+    lane=QUEUES,
+    op=Classes("type", {}),
+    args=("queue", "call"),
+)  # fmt: skip
+MONITORS = RowLayout(
+    table="rocpd_monitor",
+    first_ns=1,
+    columns={
+        "device": "deviceId", "kind": "deviceType", "monitor": "monitorType", "stated": "value",
+    },
+    texts=frozenset({"kind", "monitor", "stated"}),
+    title="Monitors",
+    lane=Shown("monitor", absent="monitor"),
+    group=Shown("place"),
+)  # fmt: skip
+_SHAPE = ("gridX", "gridY", "gridZ", "workgroupX", "workgroupY", "workgroupZ")
 
 _MARKER = "UserMarker"
 _OVERHEAD = ("hcc_activity_callback",)
 _WRITER = "Table::writeRows"
-_SHAPE = ("gridX", "gridY", "gridZ", "workgroupX", "workgroupY", "workgroupZ")
+_CALL, _MARK, _OWN = range(3)
+_CATEGORIES = {
+    _CALL: Category(Layer.RUNTIME, "HIP"),
+    _MARK: MARKERS,
+    _OWN: Category(Layer.OTHER, "Profiler", op=OpClass.OTHER),
+}
 
 
 class Reading:
@@ -29,14 +82,18 @@ class Reading:
 
     def __init__(self, build: TraceBuilder, database: Database, pid: int, first: bool) -> None:
         self._build, self._database, self._pid, self._first = build, database, pid, first
-        self._process = Process(build, lambda gpu: f"GPU {gpu}", lambda tid: f"Thread {tid}")
 
     def read(self) -> None:
         """Put everything into the trace."""
-        calls, rows = self._calls()
-        self._operations(calls, rows)
+        every = database_rows(self._database, API)
+        mine = every["pid"] == self._pid
+        if self._first:
+            mine |= every["pid"] < 0
+        calls = every.take(mine)
+        self._operations(calls, self._calls(calls), every["id"])
         if self._first:
             self._monitors()
+            self._book_rest()
 
     def _texts(self, ids: I64) -> dict[int, str]:
         wanted = distinct(ids[ids >= 0])
@@ -44,69 +101,24 @@ class Reading:
         more = self._database.texts("rocpd_ustring", "id", "string", wanted)
         return {**more, **found}
 
-    def _named(self, ids: I64, texts: dict[int, str], otherwise: str) -> I32:
-        codes, back = factored(ids)
-        table = [self._build.string(texts.get(i) or otherwise) for i in codes.tolist()]
-        return np.array(table, np.int32)[back] if table else np.empty(0, np.int32)
+    def _calls(self, rows: TableRows) -> I64:
+        """Add the calls; their rows in the trace."""
+        names = self._texts(rows["name"])
+        sort = {
+            i: _OWN if text in _OVERHEAD or text.endswith(_WRITER) else _CALL
+            for i, text in names.items()
+        } | {i: _MARK for i, text in names.items() if text == _MARKER}
+        codes = rows["name"]
+        rows.columns["category"] = np.array([sort.get(c, _CALL) for c in codes.tolist()], np.int64)
+        said = np.where(rows["category"] == _MARK, rows["arguments"], -1)
+        told = {i: text for i, text in self._texts(said).items() if text}
+        rows.columns["name"] = np.where(np.isin(said, [*told]), said, codes)
+        rows.names["name"] = {**names, **told}
+        process = Process(self._build)
+        return process.calls(API, rows, _CATEGORIES, self._sizes(rows["id"]))
 
-    # -- calls -------------------------------------------------------------------------------
-
-    def _calls(self) -> tuple[dict[str, Column], I64]:
-        """Add the calls; their columns, and their rows in the trace."""
-        requested = {
-            "id": -1, "pid": -1, "tid": -1, "start": -1, "end": -1, "apiName_id": -1, "args_id": -1,
-        }  # fmt: skip
-        every = self._database.columns("rocpd_api", requested)
-        mine = every["pid"] == self._pid
-        if self._first:
-            mine |= every["pid"] < 0
-        calls = {name: column[mine] for name, column in every.items()}
-        build = self._build
-        texts = self._texts(calls["apiName_id"])
-        names = self._named(calls["apiName_id"], texts, "(no name)")
-        ids = {text: i for i, text in texts.items()}
-        marked = calls["apiName_id"] == ids.get(_MARKER, -2)
-        said = self._texts(calls["args_id"][marked])
-        names[marked] = self._named(calls["args_id"][marked], said, _MARKER)
-        own = np.isin(
-            calls["apiName_id"],
-            [i for i, text in texts.items() if text in _OVERHEAD or text.endswith(_WRITER)],
-        )
-        spans = Spans(calls["start"], calls["end"], "table rocpd_api")
-        at = np.flatnonzero(spans.usable(build))
-        shape = self._launches(calls["id"])
-
-        def track(tid: int, marker: int, profiler: int) -> int:
-            if profiler:
-                return build.track(Layer.OTHER, f"Thread {tid}", "", "Profiler")
-            if marker:
-                return build.track(Layer.HOST, f"Thread {tid}", "", ROCTX)
-            return build.track(Layer.RUNTIME, f"Thread {tid}", "", "HIP")
-
-        codes, back = factored(names)
-        steps = np.array([step_number(build.strings[i]) for i in codes.tolist()], np.int32)
-        sort = (calls["tid"][at], marked[at].astype(np.int64), own[at].astype(np.int64))
-        first = build.extend(
-            track=tracks(sort, track),
-            start_ns=calls["start"][at],
-            dur_ns=calls["end"][at] - calls["start"][at],
-            name=names[at],
-            op=np.where(own[at], OpClass.OTHER, OpClass.HOST).astype(np.int8),
-            step=np.where(marked, steps[back] if len(codes) else -1, -1).astype(np.int32)[at],
-            args=registered(
-                build,
-                {"id": (calls["id"][at], number)},
-                [shape.get(i, b"") for i in calls["id"][at].tolist()],
-            ),
-        )
-        if marked.any():
-            build.hints.range_lanes = [ROCTX]
-        rows = np.full(len(names), -1, np.int64)
-        rows[at] = np.arange(first, first + len(at))
-        return calls, rows
-
-    def _launches(self, ids: I64) -> dict[int, bytes]:
-        """What is known of launches by the number of the call, each with a comma before it."""
+    def _sizes(self, calls: I64) -> Members:
+        """What is known of launches and copies, by the number of the call."""
         found: dict[int, bytes] = {}
         rows = self._database.columns(
             "rocpd_kernelapi", {"api_ptr_id": -1, **dict.fromkeys(_SHAPE, -1)}
@@ -118,106 +130,70 @@ class Reading:
         for call, size in zip(copies["api_ptr_id"].tolist(), copies["size"].tolist(), strict=True):
             if size >= 0:
                 found[call] = b',"bytes":%d' % size
-        wanted = set(ids.tolist())
-        return {call: text for call, text in found.items() if call in wanted}
+        return lambda at: [found.get(call, b"") for call in calls[at].tolist()]
 
-    # -- operations --------------------------------------------------------------------------
-
-    def _operations(self, calls: dict[str, Column], rows: I64) -> None:
-        requested = {
-            "id": -1, "gpuId": -1, "queueId": -1, "start": -1, "end": -1, "description_id": -1,
-            "opType_id": -1,
-        }  # fmt: skip
-        every = self._database.columns("rocpd_op", requested)
+    def _operations(self, calls: TableRows, added: I64, every_call: I64) -> None:
+        """Add what devices did, and the arrows to it."""
+        rows = database_rows(self._database, OPERATIONS)
         arrows = self._database.columns("rocpd_api_ops", {"api_id": -1, "op_id": -1})
-        call = picked(arrows["api_id"], lookup(arrows["op_id"], every["id"]))
+        call = picked(arrows["api_id"], lookup(arrows["op_id"], rows["id"]))
         mine = np.isin(call, calls["id"])
         if self._first:
-            listed = self._database.columns("rocpd_api", {"id": -1})["id"]
-            mine |= ~np.isin(call, listed)
-        ops = {name: column[mine] for name, column in every.items()}
-        call = call[mine]
-        kinds = self._texts(ops["opType_id"])
-        texts = self._texts(ops["description_id"])
-        named = np.where(
-            np.isin(ops["description_id"], [i for i, text in texts.items() if text]),
-            ops["description_id"],
-            ops["opType_id"],
+            mine |= ~np.isin(call, every_call)
+        rows, call = rows.take(mine), call[mine]
+        rows.columns["call"] = call
+        kinds, texts = self._texts(rows["type"]), self._texts(rows["name"])
+        described = np.isin(rows["name"], [i for i, text in texts.items() if text])
+        rows.columns["name"] = np.where(described, rows["name"], rows["type"])
+        rows.names["name"] = {**kinds, **texts}
+        placed = add_rows(
+            self._build,
+            structs.replace(OPERATIONS, op=Classes("type", _classes(kinds))),
+            rows,
+            self._sizes(call),
         )
-        names = self._named(named, {**kinds, **texts}, "(no name)")
-        shape = self._launches(call)
-        sort = np.array([_sort(kinds.get(i, "")) for i in ops["opType_id"].tolist()], np.int64)
-        placed = np.full(len(call), -1, np.int64)
-        for op in (None, OpClass.COPY, OpClass.WAIT):
-            at = np.flatnonzero(sort == (-1 if op is None else int(op)))
-            placed[at] = self._placed(at, ops, names, call, shape, op)
-        here = np.isin(arrows["op_id"], ops["id"])
-        source = picked(rows, lookup(calls["id"], arrows["api_id"][here]))
-        target = picked(placed, lookup(ops["id"], arrows["op_id"][here]))
-        self._process.pairs(source, target)
-
-    def _placed(
-        self,
-        at: NDArray[np.intp],
-        ops: dict[str, Column],
-        names: I32,
-        call: I64,
-        shape: dict[int, bytes],
-        op: OpClass | None,
-    ) -> I64:
-        def args(chosen: NDArray[np.intp]) -> I32:
-            rows = at[chosen]
-            more = [shape.get(i, b"") for i in call[rows].tolist()]
-            queue = {"queue": (ops["queueId"][rows], number), "call": (call[rows], number)}
-            return registered(self._build, queue, more)
-
-        return self._process.work(
-            Spans(ops["start"][at], ops["end"][at], "table rocpd_op"),
-            names[at],
-            ops["gpuId"][at],
-            ops["queueId"][at],
-            np.full(len(at), -1),
-            args,
-            op=op,
-            lanes="Queue",
+        here = np.isin(arrows["op_id"], rows["id"])
+        add_arrows(
+            self._build,
+            picked(added, lookup(calls["id"], arrows["api_id"][here])),
+            picked(placed, lookup(rows["id"], arrows["op_id"][here])),
         )
-
-    # -- monitors ----------------------------------------------------------------------------
 
     def _monitors(self) -> None:
         """Samples of clocks, power and the like."""
-        database, build = self._database, self._build
-        rows = database.columns("rocpd_monitor", {"id": -1, "start": -1, "deviceId": -1})
-        if not len(rows["id"]):
-            return
-        named = {
-            c: database.texts("rocpd_monitor", "id", c)
-            for c in ("deviceType", "monitorType", "value")
-        }
-        ids = rows["id"].tolist()
-        kinds = [named["deviceType"].get(i, "") for i in ids]
-        what = [named["monitorType"].get(i, "monitor") for i in ids]
-        found = [
-            build.track(
-                Layer.COUNTER, name, f"{kind.upper()} {device}".strip(), "Monitors", unit=""
-            )
-            for name, kind, device in zip(what, kinds, rows["deviceId"].tolist(), strict=True)
+        rows = database_rows(self._database, MONITORS)
+        numbers = rows["device"].tolist()
+        places = [
+            (kind.upper(), number) for kind, number in zip(rows.texts("kind"), numbers, strict=True)
         ]
-        values = np.array([_value(named["value"].get(i, "")) for i in ids], np.float64)
-        self._process.samples(
-            np.array(found, np.int32), rows["start"], values, "table rocpd_monitor"
-        )
+        rows.coded("place", [f"{kind} {number}".strip() for kind, number in places])
+        rows.identity["place"] = {
+            code: {"device_kind": kind, "device": number}
+            for code, (kind, number) in zip(rows["place"].tolist(), places, strict=True)
+        }
+        rows.columns["value"] = values(rows.texts("stated"))
+        add_samples(self._build, MONITORS, rows)
+
+    def _book_rest(self) -> None:
+        """Count the rows of every other table, by what is in the file."""
+        for name in self._database.tables:
+            if name not in _READ and not name.startswith("sqlite_"):
+                self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
 
 
-def _sort(kind: str) -> int:
-    """What operations of a kind are; -1 for kernels, which are told by their names."""
-    if kind.startswith(("Copy", "Fill")):
-        return int(OpClass.COPY)
-    return int(OpClass.WAIT) if kind.startswith(("Barrier", "Marker")) else -1
+_READ = {
+    *(one.table for one in (API, OPERATIONS, MONITORS)), "rocpd_api_ops", "rocpd_string",
+    "rocpd_ustring", "rocpd_kernelapi", "rocpd_copyapi", "rocpd_metadata",
+}  # fmt: skip
+"""Tables that are read, or that only describe rows of others."""
 
 
-def _value(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+def _classes(kinds: Mapping[int, str]) -> dict[int, OpClass | None]:
+    """What operations do, by the number of their type; kernels are told by their names."""
+    found: dict[int, OpClass | None] = {-1: KERNEL}
+    for number, kind in kinds.items():
+        if kind.startswith(("Copy", "Fill")):
+            found[number] = OpClass.COPY
+        else:
+            found[number] = OpClass.WAIT if kind.startswith(("Barrier", "Marker")) else KERNEL
+    return found
