@@ -1,4 +1,4 @@
-"""The notebook in ``examples``; the plugin beside it is tested with the command that began it."""
+"""The notebook and the sample job in ``examples``; the plugin is tested with ``new-reader``."""
 
 import json
 import re
@@ -43,3 +43,14 @@ def test_the_notebook_runs(root, tmp_path, monkeypatch):
     assert (names["steps"]["Total Compute(ns)"] > 1_000_000).all()
     assert len(names["axes"].patches) == 18
     assert traceconv.validate(tmp_path / "long.pftrace").ok
+
+
+def test_bundled_job_is_what_its_generator_writes(tmp_path):
+    """``examples/make_job.py`` makes the same events as those that are bundled."""
+    import gzip
+    import runpy
+
+    runpy.run_path(str(ROOT / "examples" / "make_job.py"))["main"](str(tmp_path))
+    bundled = ROOT / "examples" / "job"
+    made = {p.name: gzip.decompress(p.read_bytes()) for p in tmp_path.iterdir()}
+    assert {p.name: gzip.decompress(p.read_bytes()) for p in bundled.iterdir()} == made
