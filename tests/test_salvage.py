@@ -11,7 +11,7 @@ import traceconv
 from traceconv.cli import run
 from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.model import Capture, Layer
-from traceconv.io.sources import RecordedSource
+from traceconv.core.source import RecordedSource
 from traceconv.passes.timestamp_outliers import FAR_NS, timestamp_outliers
 
 NS_OF_A_YEAR = 31_536_000_000_000_000

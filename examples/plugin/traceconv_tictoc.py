@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from traceconv import Capture, Issues, Layer, Severity, Trace, TraceBuilder
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.writers import Capacity, Costs, Document
 
 TORN = "tictoc-torn-line"

@@ -17,7 +17,7 @@ from traceconv.analysis.diff.stored import restored, stored
 from traceconv.analysis.utilisation import measured
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass
-from traceconv.io.sources import RecordedSource
+from traceconv.core.source import RecordedSource
 from traceconv.passes import compose
 from traceconv.run.stages import passed
 

@@ -37,7 +37,7 @@ def _words(column):
 
 
 def _resolved(table, **options):
-    return {name: _words(c) for name, c in frames.resolved(table, **options).items()}
+    return {name: _words(c) for name, c in table.worded(**options).items()}
 
 
 EVENTS = {
@@ -85,8 +85,8 @@ def test_parts_of_a_table_know_their_names(trace):
     assert _resolved(part)["name"] == ["MatMul", "MatMul"]
     kept = trace.keep("device", trace.rows_of("device"))
     assert _resolved(kept.events)["track"] == ["Stream 3", "Stream 3"]
-    with pytest.raises(ValueError, match="of no trace"):
-        frames.resolved(EventTable.empty())
+    with pytest.raises(ValueError, match="belongs to no trace"):
+        EventTable.empty().worded()
 
 
 def test_a_trace_that_changes_its_tracks_gives_the_tables_its_own(trace):

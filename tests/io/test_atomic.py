@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from traceconv.core.errors import OutputError
-from traceconv.io import atomic, temporary
+from traceconv.io import atomic
 from traceconv.io.atomic import opened, replacing, replacing_folder, write_file
 from traceconv.io.sources import sources
+from traceconv.scratch import temporary
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):

@@ -13,7 +13,7 @@ from paths import ROOT
 
 import traceconv
 from traceconv import native
-from traceconv.io.memory import ReadMapping
+from traceconv.scratch.memory import ReadMapping
 
 PARTS = {path.name.partition(".")[0]: path for path in Path(native.__file__).parent.glob("_*.so")}
 

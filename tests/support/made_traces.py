@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fuzz import mutate
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace
-from traceconv.io.sources import RecordedSource
+from traceconv.core.source import RecordedSource
 
 BASE = 1_740_816_000_000_000_000
 NAMES = ("MatMul", "allreduce", "aten::add", "a\nb", "ünï", "")

@@ -10,7 +10,7 @@ from traceconv.alignment import plan as align
 from traceconv.analysis.rank_summary import Excerpts
 from traceconv.analysis.summarize import summarize
 from traceconv.core.errors import Issues
-from traceconv.io.sources import RecordedSource
+from traceconv.core.source import RecordedSource
 from traceconv.merging.run_report import Report
 from traceconv.passes import compose
 from traceconv.report import html, run_summary

@@ -7,11 +7,11 @@ from io import BytesIO
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Track
-from traceconv.io.sources import Source
+from traceconv.io.stored import StoredSource
 from traceconv.readers.shared.trace_events.timeline import Lane, Placed, read_events
 
 
-class Memory(Source):
+class Memory(StoredSource):
     """One file that is nowhere on disk, so it is read as a stream."""
 
     def __init__(self, data, name="trace.json"):

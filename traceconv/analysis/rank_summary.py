@@ -26,7 +26,7 @@ from traceconv.core.job_shape import Placement
 from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
-from traceconv.io.temporary import ADVICE
+from traceconv.scratch.temporary import ADVICE
 
 VERSION = 9
 """Of the encoded form; other versions are refused."""

@@ -39,9 +39,9 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
-from traceconv.io.memory import ReadMapping, give_back
-from traceconv.io.sources import RecordedSource
-from traceconv.io.temporary import temporary_file
+from traceconv.core.source import RecordedSource
+from traceconv.scratch.memory import ReadMapping, give_back
+from traceconv.scratch.temporary import temporary_file
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

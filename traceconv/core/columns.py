@@ -22,6 +22,9 @@ from weakref import ref
 import msgspec
 import numpy as np
 
+from traceconv.core import frames
+from traceconv.core.frames import ABSENT, Words
+from traceconv.core.kinds import Kind, OpClass
 from traceconv.core.ordering import distinct, in_lanes, order_in_time
 
 if TYPE_CHECKING:
@@ -177,6 +180,25 @@ class Args(msgspec.Struct, frozen=True):
         parsed = json.loads(raw) if raw else {}
         return parsed if isinstance(parsed, dict) else {"args": parsed}
 
+    def column(self, ids: I32, parsed: bool = False) -> NDArray[Any] | Words:
+        """The arguments of rows: their JSON texts, or a dict for each row.
+
+        Args:
+            ids:    int32 per row; -1 = absent.
+            parsed: a dict per row; text that is no JSON object is kept as it is under "args".
+        """
+        texts = Words.of(ids, lambda i: self.raw(i).decode("utf-8", "replace"), repeated=False)
+        if not parsed:
+            return texts
+        found = np.empty(len(ids), object)
+        for row, text in enumerate(texts.texts().tolist()):
+            try:
+                one = json.loads(text) if text else {}
+            except (ValueError, RecursionError):
+                one = text
+            found[row] = one if isinstance(one, dict) else {"args": one}
+        return found
+
     def extended(self, values: Sequence[bytes]) -> tuple[Args, int]:
         """These and ``values`` (JSON objects); the id of the first new one."""
         length = np.array([len(v) for v in values], np.int32)
@@ -277,9 +299,7 @@ class Table:
             PluginError: pandas is not installed.
             ValueError: the table is of no trace, or ``args`` is something else.
         """
-        from traceconv.core import frames
-
-        return frames.to_pandas(frames.resolved(self, args), complete=("start_ns", "dur_ns"))
+        return frames.to_pandas(self.worded(args), complete=("start_ns", "dur_ns"))
 
     def to_arrow(self, args: Literal["json", "none"] = "json") -> Any:
         """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`; what is missing is null.
@@ -288,9 +308,7 @@ class Table:
             PluginError: pyarrow is not installed.
             ValueError: as there.
         """
-        from traceconv.core import frames
-
-        return frames.to_arrow(frames.resolved(self, args))
+        return frames.to_arrow(self.worded(args))
 
     def to_polars(self, args: Literal["json", "none"] = "json") -> Any:
         """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`; what is missing is null.
@@ -299,18 +317,55 @@ class Table:
             PluginError: polars is not installed.
             ValueError: as there.
         """
-        from traceconv.core import frames
+        return frames.to_polars(self.worded(args))
 
-        return frames.to_polars(frames.resolved(self, args))
+    def worded(self, args: str = "json") -> dict[str, NDArray[Any] | Words]:
+        """The columns with words in place of the numbers that stand for them.
+
+        ``track`` becomes ``layer``, ``group`` and ``track`` (of counters also ``unit``), ``name``
+        the text, ``kind`` "slice" or "instant", ``op`` the class of operation ("compute", "comm",
+        ...), -1 of ``graph`` and ``step`` is absent.
+
+        Args:
+            args: arguments as "json" (text), "dict" (one per row) or "none" (no column).
+
+        Raises:
+            ValueError: the table belongs to no trace, or ``args`` is something else.
+        """
+        if args not in ("json", "dict", "none"):
+            raise ValueError(f"args is {args!r}; it can be json, dict, none")
+        if self.names is None:
+            raise ValueError("this table belongs to no trace, so names are unknown: use columns()")
+        tracks, strings = self.names.tracks, self.names.strings
+        found: dict[str, NDArray[Any] | Words] = {}
+        for column, values in self.columns().items():
+            if column == "track":
+                found["layer"] = Words.of(values, lambda i: str(tracks[i].layer))
+                found["group"] = Words.of(values, lambda i: str(tracks[i].group))
+                found["track"] = Words.of(values, lambda i: str(tracks[i].name))
+            elif column == "name":
+                found["name"] = Words.of(values, strings.__getitem__)
+            elif column == "kind":
+                found["kind"] = Words.of(values, lambda i: Kind(i).name.lower())
+            elif column == "op":
+                found["op"] = Words.of(values, lambda i: OpClass(i).name.lower())
+            elif column in ("graph", "step"):
+                found[column] = np.where(values < 0, ABSENT, values.astype(np.int64))
+            elif column != "args":
+                found[column] = values
+            elif args != "none":
+                found["args"] = self.names.args.column(values, parsed=args == "dict")
+        return found
 
     def __len__(self) -> int:
         return len(getattr(self, next(iter(self.COLUMNS))))
 
     def _repr_html_(self) -> str:
         """The first rows, for notebooks."""
-        from traceconv.core import frames
-
-        return frames.html_of(self)
+        first = self.take(slice(0, frames.HTML_ROWS))
+        columns = first.worded() if first.names else first.columns()
+        shown = {n: c.texts() if isinstance(c, Words) else c for n, c in columns.items()}
+        return frames.html(f"{type(self).__name__}, {len(self)} rows in all", shown)
 
 
 class EventTable(Table):
@@ -507,6 +562,12 @@ class CounterTable(Table):
     track: I32
     start_ns: I64
     value: F64
+
+    def worded(self, args: str = "json") -> dict[str, NDArray[Any] | Words]:
+        found = super().worded(args)
+        tracks = self.names.tracks if self.names is not None else ()
+        found["unit"] = Words.of(self.track, lambda i: tracks[i].unit or "")
+        return found
 
 
 class FlowTable(Table):

@@ -1,24 +1,27 @@
 """Columns as data frames of other libraries, and as HTML: what people look at in notebooks.
 
-Imported by the methods that ask for it. pandas, pyarrow and polars are optional.
+pandas, pyarrow and polars are optional, and imported when they are asked for.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceconv.core.columns import I32, Args, CounterTable, Names, Table
 from traceconv.core.errors import MissingExtraError
 from traceconv.core.markup import table_html
-from traceconv.core.model import Kind, OpClass
-from traceconv.core.side_tables import ABSENT, Columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ABSENT = -(2**63)
+"""An empty or ``N/A`` cell of an integer or time column: such columns may contain -1 and less."""
+
+Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 HTML_ROWS = 20
 """Most rows of a table in a notebook."""
@@ -34,7 +37,7 @@ class Words:
         repeated: whether it is worth keeping them apart (categories, dictionaries).
     """
 
-    codes: I32
+    codes: NDArray[np.int32]
     values: Sequence[str]
     repeated: bool = True
 
@@ -60,7 +63,7 @@ class Words:
         return every[self.codes]
 
 
-Frame = Mapping[str, NDArray[Any] | Words]
+Frame: TypeAlias = "Mapping[str, NDArray[Any] | Words]"
 """Columns by name. int64 with ``ABSENT``, and float64 with NaN, have absent cells."""
 
 
@@ -151,102 +154,12 @@ def _extra(module: str, extra: str = "") -> Any:
         ) from e
 
 
-# -- tables of a trace ------------------------------------------------------------------------
-
-
-ARGS = ("json", "dict", "none")
-"""What becomes of arguments: JSON text, a dict per row (pandas only), or no column."""
-
-
-def resolved(table: Table, args: str = "json") -> dict[str, NDArray[Any] | Words]:
-    """The columns of a table of a trace with everything that is a number for a word as that word.
-
-    ``track`` becomes ``layer``, ``group`` and ``track`` (of counters also ``unit``), ``name`` the
-    text, ``kind`` "slice" or "instant", ``op`` the class of operation ("compute", "comm", ...),
-    -1 of ``graph`` and ``step`` is absent, ``args`` is one of :data:`ARGS`.
-
-    Raises:
-        ValueError: the table belongs to no trace, or ``args`` is something else.
-    """
-    if args not in ARGS:
-        raise ValueError(f"args is {args!r}; it can be {', '.join(ARGS)}")
-    if table.names is None:
-        raise ValueError(
-            "this table is of no trace, so names and tracks are unknown: use columns()"
-        )
-    found: dict[str, NDArray[Any] | Words] = {}
-    for name, values in table.columns().items():
-        found |= _resolved(name, values, table.names, args)
-    if isinstance(table, CounterTable):
-        tracks = table.names.tracks
-        found["unit"] = Words.of(table.track, lambda i: tracks[i].unit or "")
-    return found
-
-
-def _resolved(
-    column: str, values: NDArray[Any], names: Names, args: str
-) -> dict[str, NDArray[Any] | Words]:
-    if column == "track":
-        return _tracks(values, names)
-    if column == "name":
-        return {"name": Words.of(values, names.strings.__getitem__)}
-    if column == "kind":
-        return {"kind": Words.of(values, lambda i: Kind(i).name.lower())}
-    if column == "op":
-        return {"op": Words.of(values, lambda i: OpClass(i).name.lower())}
-    if column in ("graph", "step"):
-        return {column: np.where(values < 0, ABSENT, values.astype(np.int64))}
-    if column == "args":
-        return _arguments(values, names.args, args)
-    return {column: values}
-
-
-def _tracks(values: I32, names: Names) -> dict[str, NDArray[Any] | Words]:
-    tracks = names.tracks
-    return {
-        "layer": Words.of(values, lambda i: str(tracks[i].layer)),
-        "group": Words.of(values, lambda i: str(tracks[i].group)),
-        "track": Words.of(values, lambda i: str(tracks[i].name)),
-    }
-
-
-def _arguments(ids: I32, values: Args, form: str) -> dict[str, NDArray[Any] | Words]:
-    if form == "none":
-        return {}
-    texts = Words.of(ids, lambda i: values.raw(i).decode("utf-8", "replace"), repeated=False)
-    if form == "json":
-        return {"args": texts}
-    column = np.empty(len(ids), object)
-    column[:] = [_parsed(text) for text in texts.texts().tolist()]
-    return {"args": column}
-
-
-def _parsed(text: str | None) -> dict[str, Any]:
-    """An object of its own per row; arguments that are no JSON object are kept as they are."""
-    try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        found = text
-    return found if isinstance(found, dict) else {"args": found}
-
-
-# -- HTML ---------------------------------------------------------------------------------------
-
-
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
     """The first rows as an HTML table, safe whatever the texts are; what is absent is a dash."""
     length = next((len(column) for column in columns.values()), 0)
     shown = [[_cell(v) for v in column[:rows].tolist()] for column in columns.values()]
     more = f", the first {rows}" if length > rows else ""
     return table_html(f"{title}: {length} rows{more}", list(columns), zip(*shown, strict=True))
-
-
-def html_of(table: Table) -> str:
-    """The first rows of a table of a trace, with words where its names are known."""
-    first = table.take(slice(0, HTML_ROWS))
-    columns = resolved(first) if first.names else first.columns()
-    shown = {n: c.texts() if isinstance(c, Words) else c for n, c in columns.items()}
-    return html(f"{type(table).__name__}, {len(table)} rows in all", shown)
 
 
 def _cell(value: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +40,11 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
 from traceconv.core.job_shape import Placement
+from traceconv.core.kinds import Covered, Kind, OpClass, StepSource
 from traceconv.core.ordering import in_lanes
 from traceconv.core.side_tables import SideTable
+from traceconv.core.source import Source
 from traceconv.core.tracks import TITLES, Layer, Track, TrackKind
-from traceconv.io.sources import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,56 +92,6 @@ __all__ = [
 def no_windows() -> I64:
     """The windows of a trace that has none."""
     return np.empty((0, 2), np.int64)
-
-
-class Kind(IntEnum):
-    """Shape of an event row."""
-
-    SLICE = 0
-    INSTANT = 1
-
-
-class OpClass(IntEnum):
-    """What an event row does; the overlap analysis and the step trace are made from it."""
-
-    OTHER = 0
-    COMPUTE = 1  # a device task that carries out an operator
-    COMM = 2  # a whole communication operator; overlap counts these
-    COMM_TASK = 3  # a part of one, on a plane; overlap does not count these
-    COPY = 4
-    WAIT = 5  # events, notifications, synchronisation
-    HOST = 6
-    UNCLASSIFIED = 7  # a device task of a type that no table of its producer has
-    # rows of Layer.STEP
-    ITERATION = 10
-    FP_BP = 11  # forward and backward
-    TAIL = 12  # after backward: "Iteration Refresh"
-    REDUCE = 13
-    INTERVAL = 14  # between iterations: data preparation
-    # rows of Layer.OVERLAP
-    COMPUTING = 20
-    COMMUNICATION = 21
-    NOT_OVERLAPPED = 22
-    FREE = 23
-    COPYING = 24  # memory copies and fills
-    COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
-    UNCLASSIFIED_ALONE = 26  # unclassified tasks, nothing of the above meanwhile
-
-
-class StepSource(IntEnum):
-    """Where the borders of a step come from."""
-
-    RECORDED = 0  # the source has a lane of steps
-    HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
-    WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
-
-
-class Covered(IntEnum):
-    """What is known of the device work of a step."""
-
-    NOT = 0  # nothing: its device work was not recorded
-    TIMELINE = 1  # recorded: figures are computed from device rows
-    VENDOR_TABLE = 2  # the vendor's own table of steps has its figures
 
 
 NO_GRAPH = 4294967295

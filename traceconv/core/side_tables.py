@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceconv.core import frames
 from traceconv.core.errors import Issues
+from traceconv.core.frames import ABSENT, Columns
 from traceconv.core.patterns import lazy_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ABSENT = -(2**63)
-"""An empty or ``N/A`` cell of an integer or time column: such columns may contain -1 and less."""
-
-Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
+__all__ = ["ABSENT", "Columns", "DataTable", "SideTable", "in_ns", "unit_of"]
 
 _TIME = lazy_regex(r"\((s|ms|us|ns)\)")
 _OTHER = lazy_regex(r"\((%|[kKMGT]?B(?:/s)?|[kMG]?Hz)\)")
@@ -71,8 +70,6 @@ class DataTable:
         Raises:
             PluginError: pandas is not installed.
         """
-        from traceconv.core import frames
-
         return frames.to_pandas(self.columns)
 
     def to_arrow(self) -> Any:
@@ -81,8 +78,6 @@ class DataTable:
         Raises:
             PluginError: pyarrow is not installed.
         """
-        from traceconv.core import frames
-
         return frames.to_arrow(self.columns)
 
     def to_polars(self) -> Any:
@@ -91,8 +86,6 @@ class DataTable:
         Raises:
             PluginError: polars is not installed.
         """
-        from traceconv.core import frames
-
         return frames.to_polars(self.columns)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
@@ -116,8 +109,6 @@ class DataTable:
 
     def _repr_html_(self) -> str:
         """The first rows, for notebooks."""
-        from traceconv.core import frames
-
         return frames.html(self.name, self.columns)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -20,8 +21,7 @@ from traceconv.core.columns import natural_order
 from traceconv.core.errors import RankError, SourceError
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture
-from traceconv.io.sources import JoinedSource
-from traceconv.io.streams import pieces
+from traceconv.core.source import HEAD_BYTES, Source, Stream, pieces
 
 SAME_CLOCK_NS = 1_000_000_000
 """Two readings of one monotonic clock against Unix time differ by what the latter was adjusted;
@@ -162,3 +162,35 @@ def _placement(stated: Sequence[Placement]) -> Placement:
     groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
     first = next((one for one in stated if one.sizes or one.coordinates), Placement())
     return Placement(groups, first.sizes, first.coordinates, first.place)
+
+
+class JoinedSource(Source):
+    """Files of several sources under the titles they have there."""
+
+    def __init__(self, label: str, files: Iterable[tuple[Source, str]]) -> None:
+        super().__init__(label)
+        self._files = {source.title(name): (source, name) for source, name in files}
+        self.shared = all(source.shared for source, _ in self._files.values())
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._files))
+
+    def size(self, name: str) -> int:
+        source, inner = self._files[name]
+        return source.size(inner)
+
+    def open(self, name: str) -> Stream:
+        source, inner = self._files[name]
+        source.progress = self.progress
+        return source.open(inner)
+
+    def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
+        source, inner = self._files[name]
+        return source.head(inner, n)
+
+    def path(self, name: str) -> Path | None:
+        source, inner = self._files[name]
+        return source.path(inner)
+
+    def title(self, name: str) -> str:
+        return name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that say who wrote it."""

@@ -40,9 +40,9 @@ from traceconv.core.errors import (
     UnknownFormatError,
 )
 from traceconv.core.model import Capture, Trace
+from traceconv.core.source import Source
 from traceconv.find.capture_ranks import labelled, resolve
 from traceconv.find.unread import explained, left_aside
-from traceconv.io.sources import Source
 from traceconv.readers import REQUIRED as NEEDED
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Costs, Document, Writer

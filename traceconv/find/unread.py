@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from traceconv.core.errors import Issues, MissingExtraError, SourceError, TraceconvError
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 LISTED = 5

@@ -30,9 +30,9 @@ from typing import IO, Any, ClassVar
 
 from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.source import pieces
 from traceconv.io.storage import S3, Storage, is_url, original_url
-from traceconv.io.streams import pieces
-from traceconv.io.temporary import remove_abandoned
+from traceconv.scratch.temporary import remove_abandoned
 
 SUFFIX = ".part"
 """What names of incomplete files and folders end in."""

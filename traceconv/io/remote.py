@@ -18,17 +18,11 @@ from typing import IO, Any
 from urllib.parse import unquote
 
 from traceconv.core.errors import SourceError
-from traceconv.io.sources import (
-    HEAD_BYTES,
-    MAX_FILES,
-    Source,
-    TarSource,
-    ZipSource,
-    safe_name,
-)
+from traceconv.core.source import HEAD_BYTES, Source, pieces
+from traceconv.io.archives import TarSource, ZipSource, safe_name
 from traceconv.io.storage import AHEAD_BLOCKS, BLOCK_BYTES, Storage, cached_storage, redacted
-from traceconv.io.streams import pieces
-from traceconv.io.temporary import named_temporary_file
+from traceconv.io.stored import MAX_FILES, StoredSource
+from traceconv.scratch.temporary import named_temporary_file
 
 MAX_DEPTH = 64
 """Most folders within folders of a web server, which may invent any number of them."""
@@ -141,7 +135,7 @@ def _ranged(storage: Storage, path: str, *bounds: int) -> IO[bytes]:
     return io.BufferedReader(Ranged(storage, path, *bounds), BLOCK_BYTES)
 
 
-class RemoteFile(Source):
+class RemoteFile(StoredSource):
     """One file; its name is the last part of its path."""
 
     lone = True
@@ -167,7 +161,7 @@ class RemoteFile(Source):
         return self.label
 
 
-class RemoteFolder(Source):
+class RemoteFolder(StoredSource):
     """All files below a folder. They are listed once."""
 
     def __init__(self, storage: Storage, path: str, label: str) -> None:
@@ -284,7 +278,7 @@ class RemoteZip(ZipSource):
         return _again, self._again
 
 
-class RemoteTar(Source):
+class RemoteTar(StoredSource):
     """The members of a .tar archive at a URL."""
 
     def __init__(self, storage: Storage, path: str, label: str, size: int) -> None:

@@ -8,168 +8,28 @@ from __future__ import annotations
 
 import errno
 import glob
-import io
 import os
 import stat
 import sys
-import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import IO, Any
 
 from traceconv.core.choices import nearest
-from traceconv.core.errors import MissingExtraError, SourceError
+from traceconv.core.errors import SourceError
+from traceconv.core.source import Source, pieces, printable
+from traceconv.io.archives import TarSource, ZipSource
 from traceconv.io.atomic import is_incomplete
-from traceconv.io.memory import ReadMapping
 from traceconv.io.storage import is_url
-from traceconv.io.streams import (
-    GZIP,
-    RATIO_FREE_BYTES,
-    RATIO_LIMIT,
-    ZSTD,
-    Bounded,
-    Counted,
-    Progress,
-    Stream,
-    damaged_archive,
-    gunzip,
-    mapped,
-    pieces,
-    unzstd,
-)
-from traceconv.io.temporary import named_temporary_file, temporary_file
-
-if TYPE_CHECKING:
-    import tarfile
+from traceconv.io.stored import MAX_FILES, StoredSource
+from traceconv.scratch.temporary import named_temporary_file
 
 _NAMES_NEARBY = 1000
 """Of a folder, names that may have been meant by one that is not there."""
 
-HEAD_BYTES = 65536
-"""Bytes of a file readers may look at to recognise it."""
 
-MAX_FILES = 1_000_000
-"""More files than this below one path are assumed to be a mistake."""
-
-
-def _silent(_: int) -> None:
-    return None
-
-
-class Source(ABC):
-    """Named byte streams below one path. Subclasses say how to list and open them.
-
-    Attributes:
-        label:    the path as the user gave it.
-        progress: called as bytes are read.
-        lone:     whether the path names one file.
-        shared:   whether other processes find the same at this path.
-    """
-
-    lone = False
-    shared = True
-
-    def __init__(self, label: str) -> None:
-        self.label = _shown(label)
-        self.progress: Progress = _silent
-
-    @abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """All files, sorted."""
-
-    @abstractmethod
-    def size(self, name: str) -> int:
-        """Stored size in bytes."""
-
-    @abstractmethod
-    def _open(self, name: str) -> IO[bytes]:
-        """A file as it is stored."""
-
-    def path(self, name: str) -> Path | None:
-        """The file on disk, for libraries that need one (SQLite); None inside archives."""
-        return None
-
-    def title(self, name: str) -> str:
-        """The file as the user would write it."""
-        return f"{self.label}/{name}"
-
-    def open(self, name: str) -> Stream:
-        """Open a file for reading, decompressed.
-
-        Raises:
-            SourceError: it is not there or cannot be read.
-            MissingExtraError: it is compressed, and what unpacks it is not installed.
-        """
-        try:
-            raw = self._open(name)
-            magic = raw.read(len(ZSTD))
-            raw.seek(0)
-        except damaged_archive(
-            OSError, EOFError, KeyError, zlib.error, NotImplementedError, RuntimeError
-        ) as e:
-            why = (isinstance(e, OSError) and e.strerror) or e
-            raise SourceError(f"{self.title(name)}: cannot open: {why}") from e
-        counted = cast(IO[bytes], Counted(raw, self.progress))
-        for sign, content_of in ((GZIP, gunzip), (ZSTD, unzstd)):
-            if magic.startswith(sign):
-                try:
-                    content = content_of(counted, self.size(name), self.title(name))
-                except MissingExtraError:
-                    raw.close()
-                    raise
-                return Stream(content, self.title(name), self.progress)
-        return Stream(counted, self.title(name), self.progress, mapped(raw, self.path(name)))
-
-    def read(self, name: str, limit: int = 256 << 20) -> bytes:
-        """A whole (small) file, decompressed.
-
-        Raises:
-            SourceError: it is larger than ``limit`` bytes, or cannot be read.
-        """
-        with self.open(name) as stream:
-            parts, size = [], 0
-            for part in pieces(stream):
-                parts.append(part)
-                size += len(part)
-                if size > limit:
-                    raise SourceError(f"{self.title(name)}: larger than {limit >> 20} MiB, refused")
-            return b"".join(parts)
-
-    def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
-        """The first ``n`` bytes, decompressed; ``b""`` where they cannot be read.
-
-        For recognising formats: it never raises. Where what unpacks a file is not installed, the
-        bytes are those that are stored.
-        """
-        try:
-            return self.first(name, n)
-        except SourceError:
-            return b""
-        except MissingExtraError:
-            with self._open(name) as raw:
-                return raw.read(n)
-
-    def first(self, name: str, n: int) -> bytes:
-        """The first ``n`` bytes, decompressed, without progress.
-
-        Raises:
-            SourceError, MissingExtraError: as :meth:`open`.
-        """
-        quiet, self.progress = self.progress, _silent
-        try:
-            with self.open(name) as stream:
-                return stream.read(n)
-        finally:
-            self.progress = quiet
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.label!r})"
-
-
-class FileSource(Source):
+class FileSource(StoredSource):
     """One file; its name is the last part of its path."""
 
     lone = True
@@ -182,7 +42,7 @@ class FileSource(Source):
         return type(self), (self._path.absolute(), self.label)
 
     def names(self) -> tuple[str, ...]:
-        return (_shown(self._path.name),)
+        return (printable(self._path.name),)
 
     def size(self, name: str) -> int:
         return _size(self._path, self.label)
@@ -197,7 +57,7 @@ class FileSource(Source):
         return self.label
 
 
-class FolderSource(Source):
+class FolderSource(StoredSource):
     """All files below a folder; links are followed once."""
 
     def __init__(self, path: Path, label: str) -> None:
@@ -212,8 +72,8 @@ class FolderSource(Source):
     def names(self) -> tuple[str, ...]:
         if self._names is None:
             found = list(_walk(self._path, self.label))
-            self._real = {_shown(name): name for name in found if name != _shown(name)}
-            self._names = tuple(sorted(map(_shown, found)))
+            self._real = {printable(name): name for name in found if name != printable(name)}
+            self._names = tuple(sorted(map(printable, found)))
         return self._names
 
     def size(self, name: str) -> int:
@@ -226,169 +86,6 @@ class FolderSource(Source):
         if "\\" in name:  # maybe an escape; a worker has not listed the folder yet
             self.names()
         return self._path / self._real.get(name, name)
-
-
-_ENCRYPTED = 1
-"""The bit of a zip archive's member that needs a password."""
-
-
-class ZipSource(Source):
-    """The members of a .zip archive."""
-
-    def __init__(self, path: Path, label: str) -> None:
-        super().__init__(label)
-        self._path = path.absolute()
-        self._index(path)
-
-    def _index(self, file: Path | IO[bytes]) -> None:
-        import zipfile
-
-        try:
-            self._zip = zipfile.ZipFile(file)
-        except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
-            raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
-        named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
-        self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
-        if self._infos and all(i.flag_bits & _ENCRYPTED for i in self._infos.values()):
-            archive = PurePosixPath(self.label).name
-            raise SourceError(
-                f"{self.label}: a zip archive with a password\n"
-                f"  unpack it, and name the folder: unzip -d FOLDER {archive}"
-            )
-
-    def __reduce__(self) -> Any:
-        return _archive, (ZipSource, self._path, self.label, self._path.stat().st_mtime_ns)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._infos))
-
-    def size(self, name: str) -> int:
-        return self._infos[name].compress_size
-
-    def _open(self, name: str) -> IO[bytes]:
-        info = self._infos[name]
-        limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * info.compress_size)
-        return cast(IO[bytes], Bounded(self._zip.open(info), limit, self.title(name)))
-
-
-class MappedSlice(io.RawIOBase):
-    """Part of a mapped file, as a file of its own: a member of an archive."""
-
-    def __init__(self, content: memoryview) -> None:
-        super().__init__()
-        self._content, self._at = content, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-
-class TarSource(Source):
-    """The members of a .tar archive (compressed ones are unpacked to a temporary file)."""
-
-    def __init__(self, path: Path, label: str) -> None:
-        import tarfile
-
-        super().__init__(label)
-        self._path = path.absolute()
-        try:
-            with path.open("rb") as raw:
-                packed = raw.read(2) == GZIP
-            with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
-                self._content = ReadMapping(file.fileno())
-                with tarfile.open(fileobj=file, mode="r:") as tar:
-                    self._members = self.members(tar, label)
-        except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
-            raise SourceError(f"{label}: not a readable tar archive: {e}") from e
-
-    @staticmethod
-    def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:
-        """First byte and length of members, by name; SourceError if one leads out of it."""
-        return {
-            safe_name(m.name, label): (m.offset_data, m.size)
-            for m in tar.getmembers()
-            if m.isreg() and not m.issparse()
-        }
-
-    def __reduce__(self) -> Any:
-        return _archive, (TarSource, self._path, self.label, self._path.stat().st_mtime_ns)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._members))
-
-    def size(self, name: str) -> int:
-        return self._members[name][1]
-
-    def _open(self, name: str) -> IO[bytes]:
-        start, size = self._members[name]
-        return io.BufferedReader(MappedSlice(memoryview(self._content)[start : start + size]))
-
-
-@lru_cache(maxsize=2)
-def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_ns: int) -> Source:
-    """An archive in another process: its members are listed (or unpacked) once, not per rank."""
-    return kind(path, label)
-
-
-class RecordedSource(Source):
-    """Names and sizes of the files of a source that is out of reach."""
-
-    def __init__(self, label: str, sizes: Mapping[str, int]) -> None:
-        super().__init__(label)
-        self._sizes = dict(sizes)
-
-    def remember(self, sizes: Mapping[str, int]) -> None:
-        """Add names and sizes."""
-        self._sizes.update(sizes)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._sizes))
-
-    def size(self, name: str) -> int:
-        return self._sizes[name]
-
-    def _open(self, name: str) -> IO[bytes]:
-        raise FileNotFoundError(f"{name} is not available: only its events were saved")
-
-
-class JoinedSource(Source):
-    """Files of several sources under the titles they have there."""
-
-    def __init__(self, label: str, files: Iterable[tuple[Source, str]]) -> None:
-        super().__init__(label)
-        self._files = {source.title(name): (source, name) for source, name in files}
-        self.shared = all(source.shared for source, _ in self._files.values())
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._files))
-
-    def size(self, name: str) -> int:
-        source, inner = self._files[name]
-        return source.size(inner)
-
-    def _open(self, name: str) -> IO[bytes]:
-        source, inner = self._files[name]
-        return source._open(inner)
-
-    def path(self, name: str) -> Path | None:
-        source, inner = self._files[name]
-        return source.path(inner)
-
-    def title(self, name: str) -> str:
-        return name
 
 
 def sources(paths: list[str]) -> list[Source]:
@@ -517,24 +214,3 @@ def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
     except OSError as e:
         return e.errno == errno.ELOOP
     return False
-
-
-def _shown(name: str) -> str:
-    """A name as text; bytes in it that are not UTF-8 become escapes."""
-    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
-
-
-def safe_name(name: str, label: str) -> str:
-    """The member's name; SourceError if it leads out of the archive."""
-    pure = PurePosixPath(name.replace("\\", "/"))
-    if pure.is_absolute() or ".." in pure.parts:
-        raise SourceError(f"{label}: member {name!r} points outside the archive; refused")
-    return _shown(str(pure))
-
-
-def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
-    file = temporary_file()
-    with path.open("rb") as raw:
-        file.writelines(pieces(gunzip(raw, path.stat().st_size, label)))
-    file.seek(0)
-    return file

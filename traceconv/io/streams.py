@@ -8,18 +8,15 @@ import mmap
 import os
 import signal
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
-from traceconv.io.memory import ReadMapping
+from traceconv.core.source import COPY_BYTES, Progress
 from traceconv.io.threads import ahead
-
-Progress = Callable[[int], None]
-"""Called with the number of (stored) bytes read since the last call."""
-
+from traceconv.scratch.memory import ReadMapping
 
 RATIO_LIMIT = 300
 """Compressed input may grow by this factor ..."""
@@ -36,9 +33,6 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BATCH = 8
 """So many pieces of a stream are handed from thread to thread at once."""
 
-COPY_BYTES = 1 << 20
-"""What is copied from file to file at a time."""
-
 
 def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """``others``, and what is raised of a damaged archive: what does so is imported here, when an
@@ -49,21 +43,7 @@ def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
     return (*others, zipfile.BadZipFile, tarfile.TarError)
 
 
-class Readable(Protocol):
-    """What can be read in pieces."""
-
-    def read(self, n: int, /) -> bytes:
-        """Up to ``n`` bytes; ``b""`` at the end."""
-        ...
-
-
-def pieces(file: Readable) -> Iterator[bytes]:
-    """The rest of ``file``, :data:`COPY_BYTES` at a time."""
-    while piece := file.read(COPY_BYTES):
-        yield piece
-
-
-class Stream:
+class FileStream:
     """One open file: ``mapped`` is its whole content where it can be mapped, else None.
 
     ``read(n)`` returns up to ``n`` bytes, ``b""`` at the end. Use as a context manager.
@@ -112,7 +92,7 @@ class Stream:
         """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
         self._progress(n)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> FileStream:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from traceconv.core.errors import SourceError
-from traceconv.io.streams import Stream
+from traceconv.core.source import Stream
 from traceconv.io.threads import count
 
 MAX_RECORD_BYTES = 16 << 20

@@ -14,8 +14,8 @@ from traceconv.alignment.plan import Plan as Clocks
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.source import Source
 from traceconv.find import registry
-from traceconv.io.sources import Source
 from traceconv.readers import PassesOn
 from traceconv.run.settings import MergeOptions, Selection
 from traceconv.run.spill import SpilledRank

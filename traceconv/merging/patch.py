@@ -28,7 +28,7 @@ import msgspec
 from traceconv import native
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.event_records import GOOD, exact_ns
 

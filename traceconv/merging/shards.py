@@ -24,9 +24,9 @@ from traceconv.core.errors import (
 )
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
+from traceconv.core.source import RecordedSource
 from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
-from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
 from traceconv.merging.merge_ranks import Ranks, reading
 from traceconv.merging.run_report import Report

@@ -26,7 +26,7 @@ from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues
 from traceconv.core.intervals import holding
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no_windows
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
 from traceconv.passes import compose

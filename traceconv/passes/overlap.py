@@ -63,7 +63,7 @@ from traceconv.core.model import (
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
-from traceconv.io.memory import give_back
+from traceconv.scratch.memory import give_back
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 REQUIRED = ("name", "title", "files", "order", "find", "read")
 """What a reader must have."""

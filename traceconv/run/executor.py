@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from traceconv.core.errors import OptionError, OutputError
-from traceconv.io.memory import LOWEST, limited
-from traceconv.io.temporary import ADVICE, sweep, temporary_directory, temporary_folder
 from traceconv.io.threads import using
 from traceconv.run import engines
 from traceconv.run.settings import RunOptions
+from traceconv.scratch.memory import LOWEST, limited
+from traceconv.scratch.temporary import ADVICE, sweep, temporary_directory, temporary_folder
 
 
 @contextmanager

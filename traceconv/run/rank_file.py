@@ -42,12 +42,12 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.source import RecordedSource
 from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
-from traceconv.io.memory import ReadMapping
-from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
-from traceconv.io.temporary import ADVICE
+from traceconv.scratch.memory import ReadMapping
+from traceconv.scratch.temporary import ADVICE
 
 MAGIC = b"tcspill\x00"
 

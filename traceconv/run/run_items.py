@@ -15,7 +15,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.run.settings import RunOptions
 from traceconv.run.summaries import Summarizing, analysed, found_numbers
 

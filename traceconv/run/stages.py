@@ -13,8 +13,8 @@ import msgspec
 from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Trace
+from traceconv.core.source import Progress
 from traceconv.find import registry
-from traceconv.io.streams import Progress
 from traceconv.passes import Pass, compose
 from traceconv.passes.select import time_window
 from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill

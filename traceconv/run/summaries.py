@@ -14,7 +14,7 @@ from traceconv.analysis.rank_summary import RankSummary, decode, encode
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.passes import compose
 from traceconv.run.emptiness import nothing_read, unread
 from traceconv.run.executor import Executor, started

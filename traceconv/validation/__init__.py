@@ -14,8 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from traceconv.core.errors import UnknownFormatError
+from traceconv.core.source import Progress as Advance
 from traceconv.io.storage import redact_url
-from traceconv.io.streams import Progress as Advance
 from traceconv.validation.chrome import build as chrome_json
 from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
 from traceconv.validation.decoded import Decoded, merged

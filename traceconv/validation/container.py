@@ -16,18 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from traceconv.core.errors import SourceError, UnknownFormatError
+from traceconv.core.source import Progress, Source
+from traceconv.io.archives import TarSource
 from traceconv.io.atomic import output_errors
 from traceconv.io.remote import RemoteFolder
-from traceconv.io.sources import (
-    FileSource,
-    FolderSource,
-    Source,
-    TarSource,
-    sources,
-)
+from traceconv.io.sources import FileSource, FolderSource, sources
 from traceconv.io.storage import Storage, is_url, redact_url
-from traceconv.io.streams import Progress
-from traceconv.io.temporary import ADVICE, temporary_file
+from traceconv.scratch.temporary import ADVICE, temporary_file
 from traceconv.validation.rules import Refused
 
 Buffer = bytes | mmap.mmap

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
-from traceconv.io.streams import pieces
-from traceconv.io.temporary import spooled_temporary_file
+from traceconv.core.source import pieces
+from traceconv.scratch.temporary import spooled_temporary_file
 from traceconv.writers import Beside, Capacity, Costs, Document, Writer
 from traceconv.writers.perfetto import PerfettoWriter
 from traceconv.writers.size_limit import VIEWERS

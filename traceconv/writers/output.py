@@ -30,10 +30,10 @@ from traceconv.io.atomic import (
     refuse_existing,
     replacing,
 )
-from traceconv.io.memory import scarce
 from traceconv.io.storage import is_url
-from traceconv.io.temporary import ADVICE
 from traceconv.io.threads import ahead
+from traceconv.scratch.memory import scarce
+from traceconv.scratch.temporary import ADVICE
 from traceconv.writers import (
     ArchiveWriter,
     Document,

@@ -20,7 +20,7 @@ from traceconv.core.ordering import distinct, factored
 AnyTable = TypeVar("AnyTable", bound=Table)
 
 BLOCK_ROWS = 4096
-"""Rows encoded at a time: their text is below :data:`~traceconv.io.memory.APART`, so that its
+"""Rows encoded at a time: their text is below :data:`~traceconv.scratch.memory.APART`, so that its
 memory is used again for the next."""
 
 # the digits of 0 to 999, as ASCII

@@ -33,7 +33,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
     Detail,
@@ -57,7 +57,8 @@ from traceconv.readers.ascend.common.capture_files import (
     tied_to_unix_time,
 )
 from traceconv.readers.ascend.common.identity import Identity, collected_at, has_unix_stamps
-from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
+from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
 # -- files that MindSpore writes beside a rank's PROF folder -----------------------------------
 _REPEATED = lazy_regex(r"(?:ascend_)?timeline_display_\d+\.json")

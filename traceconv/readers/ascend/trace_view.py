@@ -25,7 +25,7 @@ from pathlib import PurePosixPath
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
     Part,
@@ -43,7 +43,8 @@ from traceconv.readers.ascend.common.identity import (
     first_stamp,
     has_unix_stamps,
 )
-from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
+from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
 _NAMES = ("trace_view.json", "trace_view.json.gz")
 

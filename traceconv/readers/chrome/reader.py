@@ -26,7 +26,7 @@ from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import parse_ranges
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
 _PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')

@@ -21,8 +21,8 @@ from traceconv.core.errors import Issues, MalformedInputError, OptionError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.source import Source
 from traceconv.core.version import RAW_EVENT_LOG as VERSION
-from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
     SETTINGS,
     TARGETS,

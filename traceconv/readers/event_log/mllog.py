@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 _TAG = b":::MLLOG"
 

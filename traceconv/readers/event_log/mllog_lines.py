@@ -13,7 +13,7 @@ from traceconv.core.errors import ClockError, Issues
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, OpClass
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import (
     Lines,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers import Reader
 from traceconv.readers.shared.windows import read_windows
 

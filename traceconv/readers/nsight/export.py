@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from traceconv.core.errors import OptionError, SourceError
-from traceconv.io.sources import FileSource, Source
-from traceconv.io.temporary import ADVICE, temporary_directory
+from traceconv.core.source import Source
+from traceconv.io.sources import FileSource
 from traceconv.readers.shared.sqlite.files import is_sqlite
+from traceconv.scratch.temporary import ADVICE, temporary_directory
 
 PROGRAM = "nsys"
 """What is looked for on the path."""

@@ -34,7 +34,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.windows import joined_windows
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"

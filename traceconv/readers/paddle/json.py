@@ -20,7 +20,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,
     PHASES,

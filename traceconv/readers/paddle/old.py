@@ -21,9 +21,8 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import FileSource, Source
-from traceconv.io.streams import Stream
-from traceconv.io.temporary import named_temporary_file
+from traceconv.core.source import Source, Stream
+from traceconv.io.sources import FileSource
 from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
 from traceconv.readers.paddle.protobuf import BATCH_BYTES, PACKAGE, STEM
 from traceconv.readers.shared.arguments import quoted
@@ -31,6 +30,7 @@ from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.protobuf_wire import Cut, Damaged, content, fields
 from traceconv.readers.shared.trace_events import contract
 from traceconv.readers.shared.trace_events.contract import Named, Placed
+from traceconv.scratch.temporary import named_temporary_file
 
 EVENT, MEMORY = 1, 4
 CALL_ROW = -1

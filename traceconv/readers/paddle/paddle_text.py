@@ -22,7 +22,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 if TYPE_CHECKING:
     from traceconv.readers.paddle.printed_report import Row

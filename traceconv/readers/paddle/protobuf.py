@@ -20,7 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,
     PHASES,

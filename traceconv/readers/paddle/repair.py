@@ -28,9 +28,9 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import FileSource, Source
-from traceconv.io.streams import Stream
-from traceconv.io.temporary import named_temporary_file
+from traceconv.core.source import Source, Stream
+from traceconv.io.sources import FileSource
+from traceconv.scratch.temporary import named_temporary_file
 
 BLOCK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20

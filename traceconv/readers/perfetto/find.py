@@ -12,7 +12,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.io.streams import ZSTD
 from traceconv.protobuf.message import last_values, number, signed, whole_fields
 from traceconv.protobuf.message_columns import CUT, Columns, columns, frames

@@ -15,8 +15,8 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Mask
+from traceconv.core.source import Source
 from traceconv.core.version import __version__
-from traceconv.io.sources import Source
 from traceconv.protobuf.message import (
     BrokenMessage,
     Field,

@@ -15,7 +15,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import parse_ranges
-from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.core.source import HEAD_BYTES, Source
 from traceconv.protobuf.message import last_values, message, signed, text, whole_fields
 from traceconv.protobuf.message_columns import CUT, WHOLE, frames
 from traceconv.protobuf.perfetto_schema import Attribute, TracePacket

@@ -18,7 +18,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64, Mask
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
 from traceconv.io.window import Window
 from traceconv.protobuf.message_columns import (

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.core.source import HEAD_BYTES, Source
 from traceconv.io.streams import ZSTD
 
 SUFFIXES = (

@@ -18,7 +18,7 @@ from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.rocm.headings import old_table
 from traceconv.readers.shared.lines import rank_in_path
 from traceconv.readers.shared.numbers import INT32_MAX

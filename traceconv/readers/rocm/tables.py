@@ -17,7 +17,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.rocm.headings import OLD_TABLES, cells_in, headings_in, old_table
 from traceconv.readers.rocm.process import (
     ALLOCATIONS,

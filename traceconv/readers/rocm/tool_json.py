@@ -16,7 +16,7 @@ from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
 from traceconv.core.ordering import factored_rows
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.rocm.process import (
     ALLOCATIONS,
     CALLS,

@@ -25,7 +25,7 @@ from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
 from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, unit_of
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.numbers import times
 
 Column = NDArray[Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""

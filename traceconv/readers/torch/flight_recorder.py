@@ -26,7 +26,7 @@ from dataclasses import replace
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 _SIGNS = ((b'"profiling_name"', b'"time_created_ns"'), (b'"pg_status"', b'"pg_config"'))
 _PICKLE_SIGNS = (b"pg_config", b"nccl_version", b"profiling_name")

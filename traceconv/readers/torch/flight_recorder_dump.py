@@ -14,7 +14,7 @@ from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, OpClass
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
 from traceconv.readers.torch.kineto.header import members_of

@@ -21,7 +21,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.lines import rank_in_path
 
 _SIGNS = (

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 _SIGNS = (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"')
 

@@ -11,7 +11,7 @@ from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Layer, OpClass
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Lines, Report, Slices, text, unheard
 from traceconv.readers.shared.numbers import count_of

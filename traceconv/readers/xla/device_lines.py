@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,9 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX
+from traceconv.readers.xla.plane_rows import PlaneRows
 from traceconv.readers.xla.planes import Kind, LineKind, line_kind
 from traceconv.readers.xla.space import Plane
-
-if TYPE_CHECKING:
-    from traceconv.readers.xla.device_plane import Reading
 
 COLLECTIVES = "XLA Collectives"
 """Heads the lanes of collectives that are operations of XLA."""
@@ -30,7 +27,7 @@ COPIES = lazy_regex(r"mem(?:cpy|set)", re.IGNORECASE)
 class DeviceLines:
     """Adds planes of the device that is read."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PlaneRows) -> None:
         self._reading = reading
         self._build, self._device = reading.build, reading.device
 

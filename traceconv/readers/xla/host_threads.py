@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,9 @@ from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.xla.device_lines import COLLECTIVES
 from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.links import POOL, pair_codes
+from traceconv.readers.xla.plane_rows import PlaneRows
 from traceconv.readers.xla.planes import Kind, owner
 from traceconv.readers.xla.space import Plane
-
-if TYPE_CHECKING:
-    from traceconv.readers.xla.device_plane import Reading
 
 _MEMORY = ("MemoryAllocation", "MemoryDeallocation")
 _MEASURES = ("bytes_allocated", "bytes_reserved", "peak_bytes_in_use")
@@ -29,7 +26,7 @@ _MEASURES = ("bytes_allocated", "bytes_reserved", "peak_bytes_in_use")
 class HostThreads:
     """Adds planes of the host, as far as they are of the device that is read."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PlaneRows) -> None:
         self._reading = reading
         self._build, self._device = reading.build, reading.device
 

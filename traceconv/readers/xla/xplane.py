@@ -40,7 +40,7 @@ from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.table_kinds import SAME_RUN
 
 if TYPE_CHECKING:

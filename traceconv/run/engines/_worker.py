@@ -10,9 +10,9 @@ import traceback
 from multiprocessing.connection import Connection
 from types import TracebackType
 
-from traceconv.io.memory import limited
 from traceconv.io.threads import using
 from traceconv.run.engines import attempt
+from traceconv.scratch.memory import limited
 
 REPORT_EVERY_S = 0.05
 """Progress is reported no more often."""

@@ -10,7 +10,7 @@ from array import array
 
 import numpy as np
 
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.validation.chrome.reading import NO_DURATION, Events, Id, Shape
 from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, TrackRow, column

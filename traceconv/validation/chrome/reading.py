@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.validation.container import BOM, Buffer, followed, unheard
 from traceconv.validation.lenient import (
     SURROGATE_ESCAPE,

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.protobuf import message as wire
 from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, Flows, TrackRow, column

@@ -13,7 +13,7 @@ import numpy as np
 
 from traceconv.core.columns import I64
 from traceconv.core.ordering import distinct
-from traceconv.io.streams import Progress
+from traceconv.core.source import Progress
 from traceconv.protobuf import message as wire
 from traceconv.protobuf.message import BrokenMessage, Value
 from traceconv.protobuf.perfetto_schema import SYSTEM_DATA

@@ -17,7 +17,7 @@ from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 PROF = lazy_regex(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""

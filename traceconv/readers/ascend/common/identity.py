@@ -20,7 +20,7 @@ from traceconv.core.errors import ClockError, Issues, MalformedInputError, Sourc
 from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
 from traceconv.readers.shared.numbers import whole_number
 

@@ -14,7 +14,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, to_ns
 from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture, Layer, OpClass
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is_empty
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane

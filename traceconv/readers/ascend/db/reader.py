@@ -35,7 +35,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
     Detail,
@@ -52,7 +52,8 @@ from traceconv.readers.ascend.common.capture_files import (
     is_prof_file,
 )
 from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
-from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
+from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 if TYPE_CHECKING:

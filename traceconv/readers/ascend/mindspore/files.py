@@ -23,7 +23,7 @@ from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
     derived_rank,

@@ -24,7 +24,7 @@ from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Track
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.trace_events.timeline import Lane, Placed

@@ -37,14 +37,17 @@ from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.mindspore import host
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
 from traceconv.readers.ascend.mindspore.host import host_info_lane
+from traceconv.readers.ascend.mindspore.shown_rows import Shown
 from traceconv.readers.ascend.mindspore.steps import read_steps
 from traceconv.readers.ascend.mindspore.text_tables import (
+    QUEUE_COLUMNS,
     lines_of,
     ruled_columns,
     spaced_columns,
     whole,
 )
-from traceconv.readers.ascend.tables.names import add_side_tables
+from traceconv.readers.ascend.raw.device_records import read_beside
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_named
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.numbers import times
@@ -137,26 +140,6 @@ def waiting_for_data(name: str) -> Named | None:
 # -- the display file, and the queue of the data pipeline -----------------------------------------
 
 
-@dataclass
-class Shown:
-    """The starts of the display file's rows, by layer; empty if there is no display file."""
-
-    starts: dict[Layer, list[I64]] = field(default_factory=dict)
-
-    def lacks(
-        self, build: TraceBuilder, layer: Layer, start_ns: I64, rows: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Which of ``rows``, by their starts, are not on a layer of the display file. The others
-        are booked as repeated-content.
-        """
-        seen = self.starts.get(layer)
-        if not seen:
-            return rows
-        new: NDArray[np.bool_] = rows & np.isin(start_ns, np.concatenate(seen), invert=True)
-        build.skip("repeated-content", "", int(np.count_nonzero(rows & ~new)))
-        return new
-
-
 def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
     """Read the display file; its starts go to ``shown`` if other files show the same rows."""
     plan: Plan = capture.detail
@@ -185,9 +168,6 @@ def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown
         revise=revise,
     )  # fmt: skip
 
-
-QUEUE_COLUMNS = ("type", "subtype", "step", "value", "time(ms)")
-"""Of both files; the last one is nanoseconds once read."""
 
 _TIMES = {2: "Batch", 0: "Get from Pipeline", 1: "Push to Device"}
 _MS = 1_000_000
@@ -404,7 +384,7 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
             failures.append(e)
             build.skip("malformed-record", str(e)[:200])
     for one in plan.raw:
-        one.read_beside(build, capture.source, capture.clock)
+        read_beside(build, capture.source, one, capture.clock)
     if failures and len(failures) == len(parts):
         raise failures[0]
     if not parts:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.identity import Identity, Trust
 from traceconv.readers.ascend.tables.names import with_tables
 

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,12 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
+from traceconv.readers.ascend.mindspore.shown_rows import Shown
 from traceconv.readers.ascend.mindspore.text_tables import doubts_of, whole
 from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_columns, table
-
-if TYPE_CHECKING:
-    from traceconv.readers.ascend.mindspore.profiler_folder import Shown
 
 # -- hccl_raw_<rank>.csv: what the collectives of each step cost, and over which links ----------
 #

@@ -78,11 +78,11 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
-from traceconv.readers.ascend.mindspore.profiler_folder import QUEUE_COLUMNS
 from traceconv.readers.ascend.mindspore.text_tables import (
     MAX_BYTES,
+    QUEUE_COLUMNS,
     Rows,
     doubts_of,
     ruled_columns,

@@ -11,8 +11,11 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import I64
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.csv_tables import Column, Doubt, table
+
+QUEUE_COLUMNS = ("type", "subtype", "step", "value", "time(ms)")
+"""Of a file of queue samples; the last one is nanoseconds once it is read."""
 
 MAX_BYTES = 512 << 20
 """Larger files are refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
 from traceconv.core.model import F64, I64, Layer
 from traceconv.core.ordering import combined_key
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.raw import device_tasks as texts
 from traceconv.readers.ascend.raw import framework_mindspore as ms
 from traceconv.readers.ascend.raw import framework_torch as torch
@@ -29,7 +30,7 @@ from traceconv.readers.ascend.raw.device_tasks import (
     put_tasks,
     wraps,
 )
-from traceconv.readers.ascend.raw.folders import Raw
+from traceconv.readers.ascend.raw.folders import Raw, Window
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
 from traceconv.readers.ascend.raw.host_launches import read_host
 from traceconv.readers.ascend.raw.scheduler_logs import Tasks
@@ -429,3 +430,18 @@ def _put_steps(build: TraceBuilder, source: Source, raw: Raw, device: Device, cl
     if device.new is not None:
         build.file = source.title(raw.slices["track"][0])
         steps.put_new(build, device.new, clock)
+
+
+def read_window(build: TraceBuilder, source: Source, window: Window) -> None:
+    """Put everything of a raw folder into ``build``."""
+    read_raw(build, source, window.raw, window.clock.fresh(), window.chip, "")
+
+
+def read_beside(build: TraceBuilder, source: Source, window: Window, clock: Anchor | None) -> None:
+    """The same beside events of another clock: without a common one, both begin together."""
+    own, span = window.clock.fresh(), build.span()
+    apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
+    if apart and span is not None:
+        own.device = replace(own.device, tick=None, at_ns=span[0])
+        own.doubts = ("no clock in common: the device's first record was put at the start",)
+    read_raw(build, source, window.raw, own, window.chip, "")

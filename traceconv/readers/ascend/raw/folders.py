@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
     below,
@@ -240,23 +237,6 @@ class Window(msgspec.Struct, frozen=True):
     raw: Raw
     clock: Clock
     chip: str = ""
-
-    def read(self, build: TraceBuilder, source: Source) -> None:
-        """Put everything into ``build``."""
-        from traceconv.readers.ascend.raw.device_records import read_raw
-
-        read_raw(build, source, self.raw, self.clock.fresh(), self.chip, "")
-
-    def read_beside(self, build: TraceBuilder, source: Source, clock: Anchor | None) -> None:
-        """The same beside events of another clock: without a common one, both begin together."""
-        from traceconv.readers.ascend.raw.device_records import read_raw
-
-        own, span = self.clock.fresh(), build.span()
-        apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
-        if apart and span is not None:
-            own.device = replace(own.device, tick=None, at_ns=span[0])
-            own.doubts = ("no clock in common: the device's first record was put at the start",)
-        read_raw(build, source, self.raw, own, self.chip, "")
 
 
 def window(identity: Identity, raw: Raw) -> Window:

@@ -18,7 +18,7 @@ from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
 from traceconv.core.ordering import factored, factored_rows
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object

@@ -10,7 +10,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Mask, OpClass
 from traceconv.core.ordering import combined_key, factored_rows
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.db.export import graphs
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import (

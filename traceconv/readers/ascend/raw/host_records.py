@@ -20,7 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.core.ordering import combined_key, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records

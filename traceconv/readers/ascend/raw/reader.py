@@ -34,7 +34,7 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     as_windows,
     files_in,
@@ -83,11 +83,13 @@ class AscendRawReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.ascend.raw.device_records import read_window
+
         detail: _Detail = capture.detail
         describe(build, detail.notes)
         for one in detail.windows:
             before = build.rows
-            one.read(build, capture.source)
+            read_window(build, capture.source, one)
             span = build.span(before)
             if span and len(detail.windows) > 1:
                 build.window(*span)

@@ -16,7 +16,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

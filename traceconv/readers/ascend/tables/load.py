@@ -25,7 +25,7 @@ from traceconv.core.model import I64
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.db.export import KB, MB
 from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
 from traceconv.readers.ascend.tables.names import STEP_TIMES, SUMS

@@ -18,12 +18,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import Columns, SideTable
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
 from traceconv.readers.ascend.common.identity import of_cluster
 from traceconv.readers.shared.sqlite.files import is_sqlite
@@ -488,36 +486,3 @@ def _with_mindspore_tables(capture: Capture) -> Capture:
     uses = {name: holds[name] for name in capture.known if name in holds}
     tables = {**capture.tables, **{name: (file,) for name, file, _ in found}}
     return replace(capture, tables=dict(sorted(tables.items())), uses={**capture.uses, **uses})
-
-
-# -- side tables of a trace -----------------------------------------------------------------------
-
-
-def add_side_tables(capture: Capture, build: TraceBuilder) -> dict[str, SideTable]:
-    """Offer every table of a capture (:attr:`Capture.tables`) as a side table of its trace."""
-    if mindspore_tables_of(capture):
-        from traceconv.readers.ascend.mindspore.tables import announce
-
-        announce(capture, build)  # of two ways to read a table, the first announced is used
-    found = {}
-    for table, files in capture.tables.items():
-        load = _Loader(capture.source, table, files)
-        title = capture.source.title(files[0])
-        found[table] = build.side_table(table, title, load, load.issues)
-    return found
-
-
-class _Loader:
-    """Reads one table; what it meets is booked the first time only."""
-
-    def __init__(self, source: Source, table: str, files: tuple[str, ...]) -> None:
-        self.issues = Issues()
-        self._what = (source, table, files)
-        self._again = False
-
-    def __call__(self) -> Columns:
-        from traceconv.readers.ascend.tables.load import load
-
-        issues = Issues() if self._again else self.issues
-        self._again = True
-        return load(*self._what, issues)

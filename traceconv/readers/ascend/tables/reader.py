@@ -29,7 +29,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import STEP_TABLE, Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
     below,
@@ -39,7 +39,8 @@ from traceconv.readers.ascend.common.capture_files import (
     is_capture_file,
 )
 from traceconv.readers.ascend.common.identity import Identity, describe
-from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
+from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = lazy_regex(rb"\b1\d{15}(?=[.\t,])")

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from traceconv.core.errors import MalformedInputError
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.sqlite.files import (
     SCHEMA,
     ColumnRequest,

@@ -28,9 +28,9 @@ import numpy as np
 from traceconv.core.errors import SourceError
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.memory import ReadMapping
-from traceconv.io.sources import Source
-from traceconv.io.temporary import TemporaryFolder, temporary_directory
+from traceconv.core.source import Source
+from traceconv.scratch.memory import ReadMapping
+from traceconv.scratch.temporary import TemporaryFolder, temporary_directory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

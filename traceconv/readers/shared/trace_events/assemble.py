@@ -16,7 +16,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Track
 from traceconv.core.ordering import factored
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
 from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
 from traceconv.readers.shared.trace_events.contract import Classify, Placed, Revise, Skipped
@@ -30,6 +29,7 @@ from traceconv.readers.shared.trace_events.placing import (
     Touched,
 )
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
+from traceconv.scratch.memory import give_back
 
 _UNIT_SUFFIX = lazy_regex(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
 _UNIT = lazy_regex(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")

@@ -323,5 +323,5 @@ def _value(token: bytes) -> Any:
 
 
 def _arrays(columns: Iterable[bytearray], types: str) -> list[Any]:
-    """Copies, in memory that is given back when they are freed (see :mod:`traceconv.io.memory`)."""
+    """Copies, whose memory is given back when they are freed (:mod:`traceconv.scratch.memory`)."""
     return [np.frombuffer(c, t).copy() for c, t in zip(columns, types.split(), strict=True)]

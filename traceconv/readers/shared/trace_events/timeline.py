@@ -23,7 +23,7 @@ from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble

@@ -18,7 +18,7 @@ from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
 from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.core.source import HEAD_BYTES, Source
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20

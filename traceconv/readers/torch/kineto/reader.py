@@ -32,7 +32,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")

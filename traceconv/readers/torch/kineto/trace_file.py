@@ -15,7 +15,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.sources import Source
+from traceconv.core.source import Source
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import note_devices
 from traceconv.readers.shared.numbers import count_of

@@ -16,8 +16,8 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from traceconv.core.errors import ResourceError
-from traceconv.io.temporary import ADVICE, temporary_folder
 from traceconv.native import Allocator, allocator
+from traceconv.scratch.temporary import ADVICE, temporary_folder
 
 LOWEST = 192 << 20
 """The least limit, bytes: Python, numpy and the buffers of one file need about half of it."""

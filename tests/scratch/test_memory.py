@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from traceconv.core.errors import ResourceError
-from traceconv.io.memory import LOWEST, limited, scarce
+from traceconv.scratch.memory import LOWEST, limited, scarce
 
 pytest.importorskip("traceconv.native._memory", reason="needs the compiled parts")
 
@@ -53,7 +53,7 @@ def test_more_than_the_limit_can_be_held():
         """
         import numpy as np
         from traceconv.native import _memory
-        from traceconv.io.memory import LOWEST, limited
+        from traceconv.scratch.memory import LOWEST, limited
 
         with limited(LOWEST):
             arrays = [np.full(4 << 20, i, np.int64) for i in range(3 * LOWEST // (64 << 20))]
@@ -71,7 +71,7 @@ def test_holes_are_given_back():
         """
         import numpy as np
         from traceconv.native import _memory
-        from traceconv.io.memory import give_back
+        from traceconv.scratch.memory import give_back
 
         arrays = [np.ones(65536, np.uint8) for i in range(1024)]
         del arrays[::2]
@@ -91,7 +91,7 @@ def test_arrays_outlive_the_limit_and_give_their_room_back():
         """
         from pathlib import Path
         import numpy as np
-        from traceconv.io.memory import LOWEST, limited
+        from traceconv.scratch.memory import LOWEST, limited
 
         def unnamed():
             return Path("/proc/self/maps").read_text().count("(deleted)")
@@ -166,7 +166,7 @@ def test_mapped_files_leave_memory_with_the_arrays():
         import tempfile
         import numpy as np
         from traceconv.native import _memory
-        from traceconv.io.memory import LOWEST, ReadMapping, limited
+        from traceconv.scratch.memory import LOWEST, ReadMapping, limited
 
         with tempfile.TemporaryFile() as file, limited(LOWEST):
             file.truncate(2 * LOWEST)
@@ -207,7 +207,7 @@ def test_what_was_mapped_before_the_limit_leaves_memory_too(tmp_path):
     told = in_a_small_process(
         f"""
         import numpy as np
-        from traceconv.io.memory import LOWEST, ReadMapping, limited
+        from traceconv.scratch.memory import LOWEST, ReadMapping, limited
         from traceconv.native import _memory
 
         with open({str(path)!r}, "rb") as file:
@@ -232,7 +232,7 @@ def test_arrays_that_grow_lie_on_disk():
     told = in_a_small_process(
         """
         import numpy as np
-        from traceconv.io.memory import LOWEST, limited
+        from traceconv.scratch.memory import LOWEST, limited
 
         def anonymous():
             lines = open("/proc/self/status").read().splitlines()

@@ -1,0 +1,192 @@
+"""Inputs as readers see them: named byte streams below one path.
+
+:mod:`traceconv.io.sources` makes them from what a user names.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from traceconv.core.errors import SourceError
+
+HEAD_BYTES = 65536
+"""Bytes of a file readers may look at to recognise it."""
+
+COPY_BYTES = 1 << 20
+"""Bytes that are read at a time where a whole file is read."""
+
+Progress = Callable[[int], None]
+"""Called with the number of (stored) bytes read since the last call."""
+
+
+class Readable(Protocol):
+    """What can be read in pieces."""
+
+    def read(self, n: int, /) -> bytes:
+        """Up to ``n`` bytes; ``b""`` at the end."""
+        ...
+
+
+def pieces(file: Readable) -> Iterator[bytes]:
+    """The rest of ``file``, :data:`COPY_BYTES` at a time."""
+    while piece := file.read(COPY_BYTES):
+        yield piece
+
+
+class Stream(Protocol):
+    """One open file, decompressed. Use as a context manager.
+
+    Attributes:
+        label:  the file as the user would write it.
+        mapped: its whole content where it can be mapped, else None.
+    """
+
+    label: str
+    mapped: mmap.mmap | None
+
+    def read(self, n: int, /) -> bytes:
+        """Up to ``n`` bytes; ``b""`` at the end.
+
+        Raises:
+            SourceError: the file cannot be read, or its compression is broken.
+        """
+        ...
+
+    def ahead(self, size: int) -> Iterator[bytes]:
+        """The rest of it, read (and inflated) on a thread of its own, ``size`` bytes at a time.
+
+        Raises:
+            SourceError: as :meth:`read`, after all that could be read.
+        """
+        ...
+
+    def advance(self, n: int) -> None:
+        """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
+        ...
+
+    def __enter__(self) -> Stream: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def silent(_: int) -> None:
+    """No progress is shown."""
+
+
+class Source(ABC):
+    """Named byte streams below one path. Subclasses say how to list and open them.
+
+    Names are POSIX paths relative to the source.
+
+    Attributes:
+        label:    the path as the user gave it.
+        progress: called as bytes are read.
+        lone:     whether the path names one file.
+        shared:   whether other processes find the same at this path.
+    """
+
+    lone = False
+    shared = True
+
+    def __init__(self, label: str) -> None:
+        self.label = printable(label)
+        self.progress: Progress = silent
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """All files, sorted."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Stored size in bytes."""
+
+    @abstractmethod
+    def open(self, name: str) -> Stream:
+        """Open a file for reading, decompressed.
+
+        Raises:
+            SourceError: it is not there or cannot be read.
+            MissingExtraError: it is compressed, and what unpacks it is not installed.
+        """
+
+    def path(self, name: str) -> Path | None:
+        """The file on disk, for libraries that need one (SQLite); None inside archives."""
+        return None
+
+    def title(self, name: str) -> str:
+        """The file as the user would write it."""
+        return f"{self.label}/{name}"
+
+    def read(self, name: str, limit: int = 256 << 20) -> bytes:
+        """A whole (small) file, decompressed.
+
+        Raises:
+            SourceError: it is larger than ``limit`` bytes, or cannot be read.
+        """
+        with self.open(name) as stream:
+            parts, size = [], 0
+            for part in pieces(stream):
+                parts.append(part)
+                size += len(part)
+                if size > limit:
+                    raise SourceError(f"{self.title(name)}: larger than {limit >> 20} MiB, refused")
+            return b"".join(parts)
+
+    def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
+        """The first ``n`` bytes, decompressed; ``b""`` where they cannot be read.
+
+        For recognising formats: it never raises. Where what unpacks a file is not installed, the
+        bytes are those that are stored.
+        """
+        try:
+            return self.first(name, n)
+        except SourceError:
+            return b""
+
+    def first(self, name: str, n: int) -> bytes:
+        """The first ``n`` bytes, decompressed, without progress.
+
+        Raises:
+            SourceError, MissingExtraError: as :meth:`open`.
+        """
+        quiet, self.progress = self.progress, silent
+        try:
+            with self.open(name) as stream:
+                return stream.read(n)
+        finally:
+            self.progress = quiet
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"
+
+
+class RecordedSource(Source):
+    """Names and sizes of the files of a source that is out of reach."""
+
+    def __init__(self, label: str, sizes: Mapping[str, int]) -> None:
+        super().__init__(label)
+        self._sizes = dict(sizes)
+
+    def remember(self, sizes: Mapping[str, int]) -> None:
+        """Add names and sizes."""
+        self._sizes.update(sizes)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._sizes))
+
+    def size(self, name: str) -> int:
+        return self._sizes[name]
+
+    def open(self, name: str) -> Stream:
+        raise SourceError(
+            f"{self.title(name)}: cannot open: {name} is not available: only its events were saved"
+        )
+
+
+def printable(name: str) -> str:
+    """A name as text; bytes in it that are not UTF-8 become escapes."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

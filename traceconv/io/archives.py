@@ -1,0 +1,150 @@
+"""Archives as sources: the members of .zip and .tar files."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from traceconv.core.errors import SourceError
+from traceconv.core.source import Source, pieces, printable
+from traceconv.io.stored import StoredSource
+from traceconv.io.streams import GZIP, RATIO_FREE_BYTES, RATIO_LIMIT, Bounded, gunzip
+from traceconv.scratch.memory import ReadMapping
+from traceconv.scratch.temporary import temporary_file
+
+if TYPE_CHECKING:
+    import tarfile
+
+_ENCRYPTED = 1
+"""The bit of a zip archive's member that needs a password."""
+
+
+class ZipSource(StoredSource):
+    """The members of a .zip archive."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(label)
+        self._path = path.absolute()
+        self._index(path)
+
+    def _index(self, file: Path | IO[bytes]) -> None:
+        import zipfile
+
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
+            raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
+        named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
+        self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
+        if self._infos and all(i.flag_bits & _ENCRYPTED for i in self._infos.values()):
+            archive = PurePosixPath(self.label).name
+            raise SourceError(
+                f"{self.label}: a zip archive with a password\n"
+                f"  unpack it, and name the folder: unzip -d FOLDER {archive}"
+            )
+
+    def __reduce__(self) -> Any:
+        return _archive, (ZipSource, self._path, self.label, self._path.stat().st_mtime_ns)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._infos))
+
+    def size(self, name: str) -> int:
+        return self._infos[name].compress_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        info = self._infos[name]
+        limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * info.compress_size)
+        return cast(IO[bytes], Bounded(self._zip.open(info), limit, self.title(name)))
+
+
+class MappedSlice(io.RawIOBase):
+    """Part of a mapped file, as a file of its own: a member of an archive."""
+
+    def __init__(self, content: memoryview) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+
+class TarSource(StoredSource):
+    """The members of a .tar archive (compressed ones are unpacked to a temporary file)."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        import tarfile
+
+        super().__init__(label)
+        self._path = path.absolute()
+        try:
+            with path.open("rb") as raw:
+                packed = raw.read(2) == GZIP
+            with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
+                self._content = ReadMapping(file.fileno())
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    self._members = self.members(tar, label)
+        except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
+            raise SourceError(f"{label}: not a readable tar archive: {e}") from e
+
+    @staticmethod
+    def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:
+        """First byte and length of members, by name; SourceError if one leads out of it."""
+        return {
+            safe_name(m.name, label): (m.offset_data, m.size)
+            for m in tar.getmembers()
+            if m.isreg() and not m.issparse()
+        }
+
+    def __reduce__(self) -> Any:
+        return _archive, (TarSource, self._path, self.label, self._path.stat().st_mtime_ns)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._members))
+
+    def size(self, name: str) -> int:
+        return self._members[name][1]
+
+    def _open(self, name: str) -> IO[bytes]:
+        start, size = self._members[name]
+        return io.BufferedReader(MappedSlice(memoryview(self._content)[start : start + size]))
+
+
+@lru_cache(maxsize=2)
+def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_ns: int) -> Source:
+    """An archive in another process: its members are listed (or unpacked) once, not per rank."""
+    return kind(path, label)
+
+
+def safe_name(name: str, label: str) -> str:
+    """The member's name; SourceError if it leads out of the archive."""
+    pure = PurePosixPath(name.replace("\\", "/"))
+    if pure.is_absolute() or ".." in pure.parts:
+        raise SourceError(f"{label}: member {name!r} points outside the archive; refused")
+    return printable(str(pure))
+
+
+def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
+    file = temporary_file()
+    with path.open("rb") as raw:
+        file.writelines(pieces(gunzip(raw, path.stat().st_size, label)))
+    file.seek(0)
+    return file
