@@ -48,8 +48,8 @@ class Losses:
             return cls(per={})
         n = len(pieces) * known.devices
         sums = {
-            name: sum(piece[name] for piece in pieces)
-            for name in ("known", "computing", "not_overlapped", "free")
+            name: sum(piece[name] or 0 for piece in pieces)
+            for name in ("known", "computing", "not_overlapped", "free", "unclassified")
         }
         waits = [piece["input_wait"] for piece in pieces] if steps else []
         waits = [ns for ns in waits if ns is not None]
@@ -57,7 +57,7 @@ class Losses:
         per = {
             COMPUTING: sums["computing"] / n, EXPOSED: sums["not_overlapped"] / n,
             IDLE: (sums["free"] - sum(waits)) / n,
-            COPIES: (sums["known"] - busy - sums["free"]) / n,
+            COPIES: (sums["known"] - busy - sums["free"] - sums["unclassified"]) / n,
         }  # fmt: skip
         if waits:
             per[INPUT] = sum(waits) / n

@@ -595,7 +595,7 @@ def lanes_drawn(known):
         classified = union(pair for cls in work for pair in sets[cls])
         rest = union(_cover(r for r in device_rows if r.cls == "unclassified"))
         sets["unclassified"] = minus(minus(rest, classified), known.unknown)
-        active = union([*classified, *rest])
+        active = classified if fact.ascend and classified else union([*classified, *rest])
         if active:
             spans = _looked_in(known, active, device_rows)
             alone = union([*sets["computing"], *sets["communication"]])

@@ -225,6 +225,13 @@ class TraceBuilder:
         self._rows += n
         return first
 
+    def reclassify(self, track: int, old: OpClass, new: OpClass) -> None:
+        """Give the rows of a track that were added with one class another one."""
+        for i, table in enumerate(self._events):
+            rows = (table.track == track) & (table.op == old)
+            if rows.any():
+                self._events[i] = table.with_columns(op=np.where(rows, np.int8(new), table.op))
+
     def slice(
         self,
         track: int,

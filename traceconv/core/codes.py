@@ -418,9 +418,9 @@ CODES: dict[str, Code] = {
     ),
     "unclassified-tasks": Code(
         _D,
-        "Device tasks of types that no table of their producer has: the device is busy, and nobody "
-        "knows whether it computes or communicates. They are a share of their own; the places give "
-        "the types, and how long their tasks take together.",
+        "Device tasks of unknown type, or without the name of an operator: the device is busy, but "
+        "whether it computes or communicates is unknown. They are a share of their own; the places "
+        "give the types and the time.",
     ),
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."

@@ -12,9 +12,10 @@ of them, within spans the profiler was collecting in:
 
 On GPUs the device windows of the steps that the capture covers stretch the span, too: a device
 that waits for data at the start of a step is idle. So in every span Computing + Communication(Not
-Overlapped) + Memory Copy(Not Overlapped) + Free is its length, to the ns. On NPUs the first four
-lanes are those of the vendor, for whom copies are neither work nor in the way of Free: there
-Computing + Communication(Not Overlapped) + Free is it.
+Overlapped) + Memory Copy(Not Overlapped) + Unclassified + Free is its length, to the ns. On NPUs
+the first four lanes are those of the vendor, for whom copies and unclassified tasks are neither
+work nor in the way of Free: there Computing + Communication(Not Overlapped) + Free is it. Idle
+time, in figures, is without unclassified tasks on NPUs, too.
 
 Where steps were recorded whose device work was not, nothing is known: no Free is drawn there, nor
 what of other classes is not overlapped. The same holds of a rank whose computing was not recorded.
@@ -144,11 +145,12 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
     comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
     copy = union(work.copies.start_ns, work.copies.end_ns)
     classified = merged(compute, comm) if bounds.vendor else merged(merged(compute, comm), copy)
-    unclassified = union(work.unclassified.start_ns, work.unclassified.end_ns)
-    unclassified = subtraction(unclassified, classified)
+    rest = union(work.unclassified.start_ns, work.unclassified.end_ns)
+    rest = subtraction(subtraction(rest, classified), bounds.unknown)
+    # the vendor's Free knows no unclassified tasks, unless there are no others
+    active = classified if bounds.vendor and len(classified) else merged(classified, rest)
 
     def under(rule: str) -> Analysis:
-        active = merged(classified, unclassified)
         reach = merged(active, work.others()) if rule == "device" else active
         spans, known = _spans(reach, bounds)
         # bits: compute, communication, copies, spans; the first two are within spans
@@ -156,12 +158,10 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         exposed = covered(pieces, [0b1010, 0b1110])
         alone = subtraction(covered(pieces, [0b0100, 0b1100]), bounds.unknown)
         free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
-        if not len(unclassified):
-            sets = compute, comm, exposed, free, copy, alone, none()
-        else:
-            free, rest = subtraction(free, unclassified), subtraction(unclassified, bounds.unknown)
-            sets = compute, comm, exposed, free, copy, alone, rest
-        return Analysis(sets, spans, known, rule)
+        if len(rest):
+            known = merged(known, rest)
+            free = free if bounds.vendor else subtraction(free, rest)
+        return Analysis((compute, comm, exposed, free, copy, alone, rest), spans, known, rule)
 
     first = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
@@ -265,10 +265,11 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
     analysed = _analysed(trace, bounds, free_rule)
-    trace = _with_unclassified(_with_doubt(_from_vendor(trace)))
+    trace = _with_doubt(_from_vendor(trace))
     if not analysed:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     works, found = [work for work, _ in analysed], [one for _, one in analysed]
+    trace = _with_unclassified(trace, works, found)
     sums = _sums_of(works, found, bounds)
     trace = replace(
         _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
@@ -278,7 +279,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     )
     if own.any():
         trace = trace.keep("overlap", ~own)
-    lanes = [_lanes_of(work) for work in works]
+    lanes = [_lanes_of(work, one) for work, one in zip(works, found, strict=True)]
     first = np.cumsum([0, *map(len, lanes)])
     rows = [_rows(trace, a, n, i) for a, n, i in zip(found, lanes, first, strict=False)]
     tracks = [track for each in lanes for track in each.values()]
@@ -367,27 +368,37 @@ _TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
 """Arguments that give the type of a task."""
 
 
-def _with_unclassified(trace: Trace) -> Trace:
-    """With an issue per type of unclassified tasks: how many there are, and how long they take."""
+def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
+    """With an issue per type of unclassified tasks: how many there are, and how long they take.
+
+    Tasks that others hide take nothing.
+    """
     events = trace.events
-    rows = np.flatnonzero((events.op == OpClass.UNCLASSIFIED) & (events.kind == Kind.SLICE))
-    if not len(rows):
+    taken: dict[int, tuple[int, int, int]] = {}  # by name: time, tasks, one of them
+    for work, one in zip(works, found, strict=True):
+        rows, tasks = work.rows[-1], work.unclassified
+        spans = np.stack((tasks.start_ns, tasks.end_ns), axis=1)
+        alone = length_within(one.sets[_UNCLASSIFIED], spans)
+        rows, alone = rows[alone > 0], alone[alone > 0]
+        for name in np.unique(events.name[rows]).tolist():
+            mine = events.name[rows] == name
+            before, count, _ = taken.get(name, (0, 0, 0))
+            taken[name] = before + int(alone[mine].sum()), count + int(mine.sum()), rows[mine][0]
+    if not taken:
         return trace
-    names, first, which = np.unique(events.name[rows], return_index=True, return_inverse=True)
-    found: dict[str, tuple[int, int]] = {}
-    spent = np.bincount(which, events.dur_ns[rows]).astype(np.int64).tolist()
-    counts = np.bincount(which).tolist()
-    for name, row, ns, count in zip(
-        names.tolist(), rows[first].tolist(), spent, counts, strict=True
-    ):
+    types: dict[str, list[tuple[int, int, str]]] = {}
+    for name, (ns, count, row) in taken.items():
         args = trace.args[int(events.args[row])]
-        typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), trace.strings[name])
-        before, tasks = found.get(str(typed), (0, 0))
-        found[str(typed)] = before + ns, tasks + count
+        typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), "")
+        types.setdefault(str(typed), []).append((ns, count, trace.strings[name]))
     issues = trace.issues.copy()
-    for type_, (ns, tasks) in sorted(found.items(), key=lambda one: -one[1][0]):
-        where = f"type {type_[:80]}: {us_text(ns)} µs"
-        issues.add("unclassified-tasks", where=where, count=tasks, rank=trace.rank)
+    for typed, names in sorted(types.items(), key=lambda one: -sum(ns for ns, _, _ in one[1])):
+        called = max(names)[2]
+        kind = f"type {typed[:80]} ({called[:80]})" if typed not in ("", called) else called[:80]
+        where = f"{kind or 'no type'}: {us_text(sum(ns for ns, _, _ in names))} µs"
+        issues.add(
+            "unclassified-tasks", where=where, count=sum(n for _, n, _ in names), rank=trace.rank
+        )
     return replace(trace, issues=issues)
 
 
@@ -520,10 +531,10 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _lanes_of(work: Work) -> dict[OpClass, Track]:
+def _lanes_of(work: Work, found: Analysis) -> dict[OpClass, Track]:
     """The lanes of one device, by class."""
     left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
-    left_out |= set() if len(work.unclassified) else {OpClass.UNCLASSIFIED_ALONE}
+    left_out |= set() if len(found.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
     return {
         op: Track(Layer.OVERLAP, name, work.device, sort=i)
         for i, (op, name) in enumerate(LANES.items())

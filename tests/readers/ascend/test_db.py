@@ -146,7 +146,7 @@ def test_only_tasks_with_an_operator_compute(trace_of):
     tables = Tables().kernel(0, 10).task(20, 30).task(40, 50, "SDMA").task(60, 70, "HCCL")
     assert [row[::3] for row in rows(trace_of(tables), Layer.DEVICE)] == [
         ("MatMul", OpClass.COMPUTE),
-        ("AI_CORE", OpClass.OTHER),
+        ("AI_CORE", OpClass.UNCLASSIFIED),
         ("SDMA", OpClass.COPY),
         ("HCCL", OpClass.COMM_TASK),
     ]
@@ -366,7 +366,7 @@ def test_mark_on_the_device_is_called_as_on_the_host(trace_of):
         globalTid=(7 << 32) + 9, domainId=ID["read"], connectionId=4000000001,
     )  # fmt: skip
     trace = trace_of(tables)
-    assert [row[0] for row in rows(trace, Layer.HOST) + rows(trace, Layer.DEVICE)] == ["world"] * 2
+    assert [row[0] for row in rows(trace, Layer.HOST) + rows(trace, Layer.OTHER)] == ["world"] * 2
     assert arrows(trace) == [("MsTx", 0, 20)]
 
 

@@ -170,6 +170,7 @@ def _sets(where: Placed, known: CollectiveRecords) -> list[I64]:
     sort, cause = KEY.index("sort"), KEY.index("type")
     parts: Mapping[tuple[str, str], int] = {
         (Sort.COMPUTE, ""): COMPUTE, (Sort.COMMUNICATION, ""): COMMUNICATION, (Sort.COPY, ""): COPY,
+        (Sort.UNCLASSIFIED, ""): COMPUTE,  # work of the device that waits for nobody
         (Sort.WAIT, Cause.INPUT): INPUT, (Sort.WAIT, Cause.HOST): HOST,
         (Sort.WAIT, Cause.UNKNOWN): UNKNOWN_WAIT,
     }  # fmt: skip

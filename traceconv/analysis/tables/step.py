@@ -432,12 +432,15 @@ def _vendor_facts(trace: Trace) -> Columns:
     if stated := _stated(trace):
         return stated
     steps = trace.steps
-    if not (steps.known_ns != UNKNOWN).any():
+    alone = not (steps.known_ns != UNKNOWN).any()
+    if alone and not _only_communication(trace):
         return NOTHING
     computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
     columns = {name: column.copy() for name, column in computed.items()}
     for name in _VENDOR.values():
         columns[name][steps.covered != Covered.TIMELINE] = ABSENT
+    if alone:
+        columns["communication_ns"] = computed["communication_ns"]
     own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
     if len(own):
         table = trace.side_tables[STEP_TABLE]
@@ -454,6 +457,13 @@ def _vendor_facts(trace: Trace) -> Columns:
         "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
     }
     return with_steps_beside(trace, rows, stated_steps(trace))
+
+
+def _only_communication(trace: Trace) -> bool:
+    """Whether whole communication operations are all that was recorded of the steps' work."""
+    computes = np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED)).any()
+    communicates = (trace.events.op == OpClass.COMM).any()
+    return bool(communicates and not computes) and not trace.hints.partial_device
 
 
 def _stated(trace: Trace) -> Columns:
@@ -546,7 +556,7 @@ TABLES: Sequence[Table] = (
         "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
-        "device or communication slices",
+        "device slices; communication alone does not tell what computes",
         (
             *Column.whole(RANK, "Graph", "Step"),
             *Column.ns(

@@ -58,21 +58,24 @@ class ChromeJsonReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.chrome.lanes import Copied, Ours, book_samples, by_title
+        from traceconv.readers.shared.ascend_marks import HardwareLanes
         from traceconv.readers.shared.trace_events.timeline import read_events
 
         name = capture.files[0]
         build.file = capture.source.title(name)
         facts = _facts(_members(capture.source.head(name)))
-        if facts:
-            copied = facts.get("copied") is True
-            place = Copied(capture.rank, build) if copied else Ours(capture.detail, build)
-            read_events(capture.source, name, build, place, offset_ns=_base_ns)
-            for start, end in _windows(facts, capture.rank):
-                build.window(start, end)
-        else:
+        if facts and facts.get("copied") is not True:
             read_events(
-                capture.source, name, build, by_title(build), offset_ns=partial(book_samples, build)
+                capture.source, name, build, Ours(capture.detail, build), offset_ns=_base_ns
             )
+        else:
+            place = Copied(capture.rank, build) if facts else by_title(build)
+            offset = _base_ns if facts else partial(book_samples, build)
+            lanes = HardwareLanes(build, place)
+            read_events(capture.source, name, build, lanes, offset_ns=offset, revise=lanes.revise)
+            lanes.finish()
+        for start, end in _windows(facts, capture.rank) if facts else ():
+            build.window(start, end)
 
 
 def _is_trace(head: bytes) -> bool:

@@ -1,11 +1,7 @@
 """Ascend's lanes as tracks and its names as classes: what readers of its captures share.
 
 Processes are known by name, never by pid or sort index (both changed between versions).
-
-The rule for compute tasks reproduces the profiler's own ``Computing`` lane on every sample: a
-task computes if it carries the name of an operator and runs on a compute engine. A task that
-belongs to no operator is named after its own kind (``MEMCPY_ASYNC``), so the name is used before
-the ``Task Type``, which is ``Other`` for everything in some versions.
+What tasks do is in :mod:`traceconv.readers.shared.ascend_tasks`.
 """
 
 from __future__ import annotations
@@ -17,37 +13,10 @@ import msgspec
 
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
+from traceconv.readers.shared.ascend_tasks import OPERATORS, named_class
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 # -- what tasks, steps and overlap slices are, by their names -------------------------------------
-
-BY_TASK_TYPE: dict[str, OpClass] = {
-    **dict.fromkeys(
-        (
-            "AI_CORE", "AI_VECTOR_CORE", "AI_CPU", "AIV", "AIC", "MIX_AIC", "MIX_AIV",
-            "C_CORE", "DSA", "DSA_SQE", "Other",
-        ),
-        OpClass.COMPUTE,
-    ),
-    **dict.fromkeys(
-        (
-            "NOTIFY_RECORD", "NOTIFY_WAIT", "NOTIFY_RECORD_SQE", "NOTIFY_WAIT_SQE",
-            "EVENT_RECORD", "EVENT_WAIT", "EVENT_RESET", "EVENT_RECORD_SQE", "EVENT_WAIT_SQE",
-            "WRITE_VALUE", "WRITE_VALUE_SQE", "Notify Wait", "Notify Record", "Write Value",
-        ),
-        OpClass.WAIT,
-    ),
-    **dict.fromkeys(
-        (
-            "SDMA", "SDMA_SQE", "PCIE_DMA", "PCIE_DMA_SQE", "MEMCPY_ASYNC", "REDUCE_ASYNC_V2",
-            "ROCCE", "RDMA_SEND", "RDMA_DB_SEND",
-        ),
-        OpClass.COPY,
-    ),
-    **dict.fromkeys(("HCCL", "COMMUNICATION"), OpClass.COMM_TASK),
-    **dict.fromkeys(("PLACE_HOLDER", "PLACE_HOLDER_SQE"), OpClass.OTHER),
-}  # fmt: skip
-"""Class of a hardware task by its ``Task Type``; others with an operator's name compute."""
 
 COPY_DIRECTIONS = {
     0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
@@ -55,22 +24,6 @@ COPY_DIRECTIONS = {
     7: "device to host ex",
 }  # fmt: skip
 """What CANN calls its copies, by the number in its records."""
-
-_KINDS = lazy_regex(
-    r"(?P<copy>(?:MEMCPY|MEMSET|REDUCE|RDMA|SDMA|PCIE_DMA)(?:_[A-Z0-9]+)*)"
-    r"|(?P<wait>(?:EVENT|NOTIFY|WRITE_VALUE|MEM_WAIT|MEM_WRITE|BARRIER)(?:_[A-Z0-9]+)*"
-    r"|Notify (?:Wait|Record)|Write Value)"
-    r"|(?P<comm>hcom_.*|.*(?:AicpuKernel|AivKernel))"
-    r"|(?P<other>(?:KERNEL|PROFILING|FFTS|STREAM|LABEL|MODEL|PLACE_HOLDER|PCTRACE|CMO|CALLBACK"
-    r"|MAINTENANCE|DATADUMP|FUSION)(?:_[A-Z0-9]+)*)",
-    re.DOTALL,
-)
-_KIND_OPS = {
-    "copy": OpClass.COPY,
-    "wait": OpClass.WAIT,
-    "comm": OpClass.COMM_TASK,
-    "other": OpClass.OTHER,
-}
 
 _TRANSFERS = lazy_regex(
     r"Memcpy|Reduce_Inline|Reduce_TBE|Notify[_ ](?:Wait|Record)|RDMA_?Send|Write[_ ]Value|SDMA"
@@ -113,8 +66,8 @@ def _number(digits: str) -> int:
 
 def task_named(name: str) -> Named | None:
     """What a hardware task is, if its name tells; None for the name of an operator."""
-    match = _KINDS.fullmatch(name)
-    return Named(_KIND_OPS[str(match.lastgroup)]) if match else None
+    op = named_class(name)
+    return None if op is None else Named(op)
 
 
 def transfer_named(name: str) -> Named | None:
@@ -221,7 +174,7 @@ def _hardware(setting: Classifier, lane: Lane, process: str, group: str) -> Plac
     stream = _STREAM.fullmatch(lane.thread)
     name = f"Stream {stream[1]}" if stream else lane.thread or f"Stream {lane.tid}"
     track = Track(Layer.DEVICE, name, group, process)
-    return Placed(track, OpClass.COMPUTE, BY_TASK_TYPE, task_named, setting.graph)
+    return Placed(track, OpClass.UNCLASSIFIED, OPERATORS, task_named, setting.graph)
 
 
 def _steps(setting: Classifier, lane: Lane, process: str, group: str) -> Placed | Skipped:

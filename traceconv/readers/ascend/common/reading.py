@@ -18,6 +18,7 @@ from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is_empty
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane
+from traceconv.readers.shared.ascend_marks import HardwareLanes
 from traceconv.readers.shared.trace_events.timeline import Classify, read_events
 from traceconv.readers.shared.windows import check_clock
 
@@ -81,7 +82,11 @@ def _read_part(
 
         read_records(capture.source, part.name, build, offset)
         return None
-    whole = read_events(capture.source, part.name, build, classify, offset_ns=lambda _: offset)
+    lanes = HardwareLanes(build, classify)
+    whole = read_events(
+        capture.source, part.name, build, lanes, offset_ns=lambda _: offset, revise=lanes.revise
+    )
+    lanes.finish()
     if part.role is not Role.EVENTS:
         return None
     return build.span(before, (Layer.DEVICE, Layer.COMM)) or whole

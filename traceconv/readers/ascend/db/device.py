@@ -7,10 +7,12 @@ tasks.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +32,9 @@ from traceconv.readers.shared.arguments import (
     text,
     tracks,
 )
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
+from traceconv.readers.shared.ascend_lanes import COPY_DIRECTIONS
+from traceconv.readers.shared.ascend_marks import MARKS, communication_of
+from traceconv.readers.shared.ascend_tasks import named_class, task_class
 from traceconv.readers.shared.sqlite.database import Column
 
 
@@ -138,43 +142,75 @@ def tasks(export: Export) -> Tasks:
     rows, dur = export.timed(export.database.columns("TASK", _WANTED), "TASK")
     facts = _facts(export, rows)
     mark = _is_named(export, rows["taskType"], _MARK)
+    message = np.where(mark, _messages(export, rows["connectionId"]), -1)
+    said = {
+        i: communication
+        for i in distinct(message).tolist()
+        if (communication := communication_of(export.strings.get(i, "")))
+    }
+    operation = np.isin(message, list(said))
     ids = {"Task Id": "taskId", "Subtask Id": "contextId", "connection_id": "connectionId"}
     args = apart(
         export.build,
         {key: rows[name] for key, name in ids.items()},
-        _arguments(export, rows, facts),
+        {**_arguments(export, rows, facts), **_said(message, said)},
         Pmu(export, rows["globalTaskId"]).members,
     )
 
-    def stream(device: int, number: int) -> int:
-        name = f"Stream {number}"
-        return export.build.track(Layer.DEVICE, name, export.device(device), "Ascend Hardware")
+    def lane(device: int, number: int, mark: int, message: int) -> int:
+        name, group = f"Stream {number}", export.device(device)
+        if message >= 0:
+            group = f"{group} Group {said[message]['groupName']}".strip()
+            return export.build.track(Layer.COMM, name, group, "Communication")
+        if mark:
+            return export.build.track(Layer.OTHER, name, group, MARKS)
+        return export.build.track(Layer.DEVICE, name, group, "Ascend Hardware")
 
+    # in graphs a whole operation of HCCL is a task, too: a part of it, so to say
+    calls = export.database.columns("COMMUNICATION_OP", {"connectionId": -1})["connectionId"]
+    call = np.isin(rows["connectionId"], calls) & connected(rows["connectionId"])
+    call &= facts.op == OpClass.UNCLASSIFIED
+    parent = _parents(rows)  # what it does its subtasks do
+    op = np.where(parent & (facts.op == OpClass.UNCLASSIFIED), OpClass.OTHER, facts.op)
+    op = np.where(call, OpClass.COMM_TASK, op)
+    op = np.where(mark, np.where(operation, OpClass.COMM, OpClass.OTHER), op)
+    shown = (mark.astype(np.int64), np.where(operation, message, -1))
     first = export.build.extend(
-        track=tracks((rows["deviceId"], rows["streamId"]), stream),
+        track=tracks((rows["deviceId"], rows["streamId"], *shown), lane),
         start_ns=rows["startNs"],
         dur_ns=dur,
-        name=export.names(_marked(export, mark, rows["connectionId"], facts.name), "TASK"),
-        op=facts.op,
+        name=export.names(
+            np.where(message >= 0, message, facts.name),
+            "TASK",
+            {i: one["opName"] for i, one in said.items()},
+        ),
+        op=op.astype(np.int8),
         graph=graphs(rows["modelId"]),
         args=args,
     )
     copies = _is_named(export, rows["taskType"], "MEMCPY_ASYNC")
     row = np.arange(first, first + len(dur), dtype=np.int64)
-    return Tasks(rows, dur, row, facts.operator | copies, _parents(rows), mark)
+    return Tasks(rows, dur, row, facts.operator | copies, parent, mark)
 
 
 def _is_named(export: Export, ids: I64, name: str) -> NDArray[np.bool_]:
     return np.isin(ids, [i for i, string in export.strings.items() if string == name])
 
 
-def _marked(export: Export, mark: NDArray[np.bool_], connections: I64, names: I64) -> I64:
-    """The names, for marks those that the host gave them."""
-    if not mark.any():
-        return names
+def _messages(export: Export, connections: I64) -> I64:
+    """The messages of the host's marks by their connections; -1 where there is none."""
     marks = export.database.columns("MSTX_EVENTS", {"connectionId": -1, "message": -1})
-    message = picked(marks["message"], lookup(marks["connectionId"], connections))
-    return np.where(mark & (message >= 0), message, names)
+    return picked(marks["message"], lookup(marks["connectionId"], connections))
+
+
+def _said(message: I64, said: Mapping[int, Mapping[str, Any]]) -> Columns:
+    """Members of the operations of HCCL that marks tell of."""
+    keys = {key: None for one in said.values() for key in one}
+
+    def value(key: str) -> Callable[[int], bytes]:
+        return lambda i: json.dumps(said[i][key]).encode() if key in said.get(i, ()) else b""
+
+    return {key: (message, value(key)) for key in keys}
 
 
 @dataclass(frozen=True)
@@ -212,15 +248,13 @@ def _facts(export: Export, rows: dict[str, Column]) -> _Facts:
 
 def _class(export: Export, name: int, kind: int, task_type: int) -> OpClass:
     """What a task does. Only tasks with an operator's name compute."""
-    string = export.strings.get(name, "")
-    named = task_named(string)
-    if kind == 1 or (named and named.op == OpClass.COMM_TASK):
+    if kind == 1:
         return OpClass.COMM_TASK
+    string = export.strings.get(name, "")
     if kind == 2:
-        of_type = BY_TASK_TYPE.get(export.strings.get(task_type, ""))
-        return OpClass.COMM_TASK if of_type == OpClass.COMM_TASK else OpClass.COMPUTE
-    op = named.op if named else BY_TASK_TYPE.get(string, OpClass.OTHER)
-    return OpClass.OTHER if op == OpClass.COMPUTE else op
+        return task_class(string, export.strings.get(task_type, ""))
+    op = named_class(string)
+    return OpClass.UNCLASSIFIED if op is None else op
 
 
 def _parents(rows: dict[str, Column]) -> NDArray[np.bool_]:

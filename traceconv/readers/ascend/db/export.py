@@ -87,12 +87,17 @@ class Export:
 
     # -- columns --------------------------------------------------------------------------
 
-    def names(self, ids: I64, table: str) -> I32:
-        """The trace's string ids of the database's; unknown ones are booked and stay empty."""
+    def names(self, ids: I64, table: str, changed: Mapping[int, str] | None = None) -> I32:
+        """The trace's string ids of the database's; unknown ones are booked and stay empty.
+
+        Args:
+            changed: what some are called here.
+        """
+        strings = {**self.strings, **changed} if changed else self.strings
         values, codes = factored(ids)
-        unknown = np.array([v not in self.strings for v in values.tolist()], bool)
+        unknown = np.array([v not in strings for v in values.tolist()], bool)
         self.build.skip("missing-name", f"table {table}", int(unknown[codes].sum()))
-        found = [self.build.string(self.strings.get(v, "")) for v in values.tolist()]
+        found = [self.build.string(strings.get(v, "")) for v in values.tolist()]
         return np.array(found, np.int32)[codes]
 
     def timed(

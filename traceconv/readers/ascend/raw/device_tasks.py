@@ -25,7 +25,7 @@ from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared.arguments import Value, apart, label, number, shared, text, tracks
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
+from traceconv.readers.shared.ascend_tasks import OPERATORS, UNNAMED
 from traceconv.readers.shared.pairing import latest, occurrences
 
 # -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
@@ -324,8 +324,8 @@ def _by_kind(kinds: I64, informed: bool) -> I64:
     values, codes = factored(kinds)
     classes = []
     for value in values.tolist():
-        op = BY_TASK_TYPE.get(kind_name(value), OpClass.OTHER)
-        classes.append(OpClass.OTHER if informed and op == OpClass.COMPUTE else op)
+        table = UNNAMED if informed else OPERATORS
+        classes.append(table.get(kind_name(value), OpClass.UNCLASSIFIED))
     return np.array(classes, np.int64)[codes]
 
 

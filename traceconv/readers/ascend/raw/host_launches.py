@@ -33,12 +33,14 @@ from traceconv.readers.shared.arguments import (
     picked,
     text,
 )
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
+from traceconv.readers.shared.ascend_lanes import COPY_DIRECTIONS
+from traceconv.readers.shared.ascend_tasks import OPERATORS, named_class
 from traceconv.readers.shared.pairing import occurrences
 
 UNITS = {
     0: "AI_CORE", 1: "AI_CPU", 2: "AI_VECTOR_CORE", 3: "WRITE_BACK", 4: "MIX_AIC", 5: "MIX_AIV",
-    6: "FFTS_PLUS", 7: "DSA_SQE", 8: "DVPP", 9: "COMMUNICATION", 10: "INVALID", 11: "HCCL_AI_CPU",
+    6: "FFTS_PLUS", 7: "DSA_SQE", 8: "DVPP", 9: "COMMUNICATION", 10: "FUSION", 11: "INVALID",
+    256: "HCCL_AI_CPU",
 }  # fmt: skip
 """What carries out an operator, as ``node_basic_info`` has it."""
 
@@ -237,7 +239,7 @@ def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-_COLLECTIVE = (9, 11)
+_COLLECTIVE = (9, 256)
 """Units in ``node_basic_info`` of operators that communicate."""
 
 
@@ -385,9 +387,11 @@ class _Columns:
         if part or unit in _COLLECTIVE:
             return OpClass.COMM_TASK
         if computes:
-            return BY_TASK_TYPE.get(UNITS.get(unit, ""), OpClass.COMPUTE)
-        named = task_named(self._all.kind_name(kind))
-        return OpClass.COMPUTE if alone else named.op if named else OpClass.OTHER
+            return OPERATORS.get(UNITS.get(unit, ""), OpClass.UNCLASSIFIED)
+        if alone:
+            return OpClass.COMPUTE
+        op = named_class(self._all.kind_name(kind))
+        return OpClass.UNCLASSIFIED if op is None else op
 
     def _arguments(self, rows: Mapping[str, I64], unit: I64) -> Columns:
         """Members that the profiler's own JSON has, too."""

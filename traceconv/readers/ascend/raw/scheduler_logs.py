@@ -18,6 +18,7 @@ from traceconv.core.model import I64, NO_GRAPH
 from traceconv.core.ordering import combined_key
 from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
+from traceconv.readers.shared.ascend_tasks import RUNTIME_TYPES
 from traceconv.readers.shared.pairing import latest, paired
 
 MAGIC = 0x6BD3
@@ -45,7 +46,12 @@ TASK_KINDS = (
     "PCIE_DMA", "HOST_CPU", "CDQM", "C_CORE",
 )  # fmt: skip
 """Kinds of tasks by their number in STARS."""
-_TS_KINDS = {0: "KERNEL_AICORE", 1: "KERNEL_AICPU"}
+_TASK_KINDS_6 = (
+    "AI_CORE", "AIV", "FUSION", "PLACE_HOLDER", "AICPU_H", "AICPU_D", "NOTIFY_RECORD",
+    "NOTIFY_WAIT", "WRITE_VALUE", "UBDMA", "ASYNCDMA", "SDMA", "VPC", "JPEGE", "JPEGD", "CMO",
+    "CCU", "TASK_TYPE_17", "TASK_TYPE_18", "TASK_TYPE_19", "CONDITION",
+)  # fmt: skip
+"""The same from chip 15 on."""
 _HWTS_SDMA, _UNKNOWN = 9, 64
 _SUBTASK_KINDS = {
     0: "AIC", 1: "AIV", 3: "NOTIFY_WAIT", 4: "NOTIFY_RECORD", 5: "WRITE_VALUE", 6: "MIX_AIC",
@@ -56,6 +62,8 @@ _EVENT, _WAIT = 3, 4  # with stream expansion: kinds whose numbers stay as they 
 _TASK, _SUBTASK = 0, 34
 _SUBTASK_BASE = 100
 TS_MEMCPY, TS_TYPED = 200, 201
+_KINDS_6 = 1000
+"""Where the numbers of :data:`_TASK_KINDS_6` begin."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +104,10 @@ def kind_name(kind: int) -> str:
     """How a kind of task is called."""
     if kind == TS_MEMCPY:
         return "MEMCPY_ASYNC"
+    if kind >= _KINDS_6:
+        return dict(enumerate(_TASK_KINDS_6)).get(kind - _KINDS_6, f"TASK_TYPE_{kind - _KINDS_6}")
     if kind >= TS_TYPED:
-        return _TS_KINDS.get(kind - TS_TYPED, f"TS_TASK_{kind - TS_TYPED}")
+        return RUNTIME_TYPES.get(kind - TS_TYPED) or f"TS_TASK_{kind - TS_TYPED}"
     if kind >= _SUBTASK_BASE:
         return _SUBTASK_KINDS.get(kind - _SUBTASK_BASE, f"SUBTASK_{kind - _SUBTASK_BASE}")
     return TASK_KINDS[kind] if kind < len(TASK_KINDS) else f"TASK_TYPE_{kind}"
@@ -169,7 +179,8 @@ def stars_tasks(rows: Records, expanded: bool, build: TraceBuilder) -> Tasks:
     stream, task = _numbers(marks, kind, expanded)
     inner = function >= _SUBTASK
     context = np.where(inner, _wide(marks["context"]), NO_CONTEXT)
-    kind = np.where(inner, _wide(marks["subtype"]) + _SUBTASK_BASE, kind)
+    whole = kind if "stream" in (marks.dtype.names or ()) else kind + _KINDS_6
+    kind = np.where(inner, _wide(marks["subtype"]) + _SUBTASK_BASE, whole)
     time = _wide(marks["time"])
     order = np.argsort(time, kind="stable")  # several schedulers write into one log
     every = Tasks(stream, task, time, time, kind, context).take(order)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import us_text
 from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
+from traceconv.core.ordering import factored_rows
 from traceconv.core.side_tables import ABSENT, SideTable
 from traceconv.readers.shared.arguments import number, quoted, shared
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, step_lane
+from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.readers.shared.ascend_tasks import task_class
 from traceconv.readers.shared.csv_tables import Column
 
 _START, _DUR = "Start Time(ns)", "Duration(ns)"
@@ -47,9 +49,8 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
     rows = {heading: column[kept] for heading, column in columns.items()}
     length = np.where(bad, 0, dur)[kept]
     cores, of_row = _factored(rows.get("Accelerator Core", np.full(len(kept), "", object)))
-    classes = np.array([BY_TASK_TYPE.get(c, OpClass.COMPUTE) for c in cores], np.int8)
-    op = np.where(classes == OpClass.COMM_TASK, OpClass.COMM, classes)[of_row].astype(np.int8)
     names, of_name = _factored(rows["Name"])
+    op = _classes(names, of_name, cores, of_row)
     step = _whole(rows, "Step Id", _INT32_MAX)
     build.extend(
         track=_tracks(rows, op, np.array(cores, object)[of_row], build),
@@ -64,6 +65,20 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
     named = np.flatnonzero(step >= 0)
     if len(named):
         _add_steps(step[named], rows[_START][named], length[named], build)
+
+
+_OPERATIONS = ("HCCL", "COMMUNICATION")
+"""Types of rows that are whole communication operations."""
+
+
+def _classes(names: Sequence[str], of_name: I64, cores: Sequence[str], of_row: I64) -> I8:
+    """What every row does, given the different names and types and which of them each has."""
+    pairs, which = factored_rows(of_name, of_row)
+    found = [
+        OpClass.COMM if cores[core] in _OPERATIONS else task_class(names[name], cores[core])
+        for name, core in pairs
+    ]
+    return np.array(found, np.int8)[which]
 
 
 def book_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder) -> None:
@@ -95,10 +110,9 @@ def _less_than_stated(
     """The steps that compute for longer than their operators take together."""
     if steps is None or _COMPUTING not in steps or steps[_COMPUTING].dtype != np.int64:
         return []
-    cores = columns.get("Accelerator Core", np.full(len(length), "", object)).tolist()
-    computes = np.array(
-        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores], bool
-    )
+    cores, of_row = _factored(columns.get("Accelerator Core", np.full(len(length), "", object)))
+    names, of_name = _factored(columns.get("Name", np.full(len(length), "", object)))
+    computes = _classes(names, of_name, cores, of_row) == OpClass.COMPUTE
     own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
     number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
     found = []

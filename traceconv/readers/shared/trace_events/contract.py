@@ -110,7 +110,7 @@ Lanes of arrows are asked about again when all other events are placed; that ans
 class Incoming(msgspec.Struct):
     """Slices and instants about to be added, for readers that must look into their arguments.
 
-    ``track``, ``op``, ``graph``, ``step``, ``address`` and ``length`` may be changed in place.
+    All but ``first``, ``instant`` and times may be changed in place.
 
     Attributes:
         first:    number of the first row, as ``TraceBuilder.extend`` will return it.
