@@ -112,11 +112,10 @@ def issues() -> str:
 def faults() -> str:
     """What ``traceconv validate`` finds."""
     rows = [
-        (_code(one.code), one.kind.rpartition(", ")[2], one.says, _code(counted))
+        (_code(one.code), one.kind.rpartition(", ")[2], one.says)
         for one in _meant("rule of validate")
-        for counted in [dict(one.more)["counted by Perfetto as"]]
     ]
-    return table(("Code", "Severity", "Meaning", "Perfetto counts it as"), rows)
+    return table(("Code", "Severity", "Meaning"), rows)
 
 
 def tables() -> str:

@@ -5,11 +5,11 @@ import json
 from collections import Counter
 
 import pytest
+from decoded import decode
 
 import traceconv
 from bench import generate_hub
 from bench.generate_gpu import kineto
-from traceconv.validation import decode_perfetto
 
 
 def test_a_trace_of_pytorch_is_what_it_says(tmp_path):
@@ -36,7 +36,7 @@ def test_a_trace_of_pytorch_is_read_whole(tmp_path):
     assert {i.code for i in report.issues} == {
         "launch-mark", "metadata-unused", "steps-from-host",
     }  # fmt: skip
-    seen = decode_perfetto(tmp_path / "o.pftrace")
+    seen = decode(tmp_path / "o.pftrace")
     assert len(seen.flows) == 500
     assert Counter(seen.slices.category)["comm"] == 12
 
@@ -50,4 +50,4 @@ def test_captures_of_the_hub_are_read_whole(tmp_path, kind, ending, count):
     assert generate_hub.main([kind, str(made), "--events", "1500"]) == 0
     report = traceconv.convert(str(made), str(tmp_path / "ours.pftrace"))
     assert {issue.code for issue in report.issues} <= {"rank-assumed", "stamp-rounded"}
-    assert len(decode_perfetto(tmp_path / "ours.pftrace").slices) == count
+    assert len(decode(tmp_path / "ours.pftrace").slices) == count

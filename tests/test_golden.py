@@ -1,11 +1,11 @@
 """Known input, readable expectation: one test over every golden case."""
 
 import pytest
+from decoded import decode
 from golden_cases import CASES, Case, issue_lines
 from paths import ROOT
 
 from traceconv import TraceconvError
-from traceconv import validation as checks
 from traceconv.core.model import Layer
 
 ANSWERS = ("events.txt", "summary.txt", "detail.txt", "issues.txt")
@@ -13,7 +13,7 @@ ANSWERS = ("events.txt", "summary.txt", "detail.txt", "issues.txt")
 
 def as_a_viewer_sees_it(path):
     """The rows a viewer makes of a trace, by track, nested by depth, then its arrows."""
-    seen = checks.decode(path)
+    seen = decode(path)
     lines = []
     for number, track in sorted(enumerate(seen.tracks), key=lambda t: t[1].path):
         rows = [f"    {'  ' * r[2]}{r[0]} +{r[1]} {r[3]}" for r in rows_on(seen.rows, number)]

@@ -14,13 +14,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from decoded import decode
 from paths import ROOT
 
 import traceconv
 from traceconv.cli import open as viewer
 from traceconv.cli import run, say
 from traceconv.io import loopback
-from traceconv.validation import decode
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 PAGE = "https://ui.perfetto.dev"

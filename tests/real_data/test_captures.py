@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from decoded import decode
 from effort import effort
 from paths import ASCEND
 
@@ -20,7 +21,7 @@ from traceconv import SizeLimit
 from traceconv.core.errors import EmptyResultError, SizeLimitError, TraceconvError
 from traceconv.core.model import Layer, OpClass
 from traceconv.passes.select import without_zero_counters
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 
 PAIR = ASCEND / "mindinsight" / "profiler"
 TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch" / "text"

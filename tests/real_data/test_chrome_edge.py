@@ -9,6 +9,7 @@ import json
 from collections import Counter
 
 import pytest
+from decoded import decode
 from paths import GPU
 
 import traceconv
@@ -103,7 +104,7 @@ def test_slices_in_what_is_written(sample, tmp_path):
     out = tmp_path / "out.pftrace"
     traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(out))
     assert checks.validate(out).ok
-    seen = checks.decode_perfetto(out)
+    seen = decode(out)
     zero, rows = seen.metadata["traceconv.base_ns"], seen.slices
     found = zip(rows.name, rows.ts.tolist(), rows.dur.tolist(), strict=True)
     assert Counter((name, at + zero, dur) for name, at, dur in found) == Counter(
@@ -129,7 +130,7 @@ def test_what_goes_in_comes_out_or_is_reported(sample, tmp_path):
     """Complete events and begins are slices, heads are arrows, lone ends and samples issues."""
     report = traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(tmp_path / "out.pftrace"))
     phases = Counter(e["ph"] for e in plain(sample)["traceEvents"])
-    counts = checks.decode_perfetto(tmp_path / "out.pftrace").counts()
+    counts = decode(tmp_path / "out.pftrace").counts()
     assert counts["slices"] == phases["X"] + phases["B"] == len(SLICES[sample])
     assert counts["flows"] == phases["f"] + phases["t"]
     lone = report.issues.count("end-without-begin")
@@ -147,7 +148,7 @@ def test_issues(sample, tmp_path):
 def test_lanes_of_many_processes(tmp_path):
     """Processes and threads of one number stay apart, named or not."""
     traceconv.convert(str(CHROME_EDGE / "multiprocess.json"), str(tmp_path / "out.pftrace"))
-    rows = checks.decode_perfetto(tmp_path / "out.pftrace").slices
+    rows = decode(tmp_path / "out.pftrace").slices
     paths = zip(rows.name, rows.track, strict=True)
     assert {name: path[-2:] for name, path in paths} == {
         "alpha": ("p0", "p0t0"), "beta": ("p0", "p0t1"),

@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from decoded import decode
 from paths import DATA
 from perfetto_decoded import shown_on
 
 import traceconv
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 
 COPIES = {"Memory Copy", "Memory Copy(Not Overlapped)"}
 OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free", *COPIES}

@@ -4,11 +4,12 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from decoded import decode
 from paths import GPU
 from perfetto_decoded import shown_on
 
 import traceconv
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 
 NSYS = GPU / "nsys"
 CLOVERLEAF, SAXPY = "perlmutter-cloverleaf-cuda", "saxpy-mpi-cuda_nsys_perlmutter0"

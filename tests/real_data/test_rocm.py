@@ -8,12 +8,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from decoded import decode
 from paths import ASCEND, DATA, GPU
 
 import traceconv
 from traceconv.core.model import Layer, OpClass
 from traceconv.readers.shared.protobuf_wire import fields
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 
 ROCPD = DATA / "hub" / "rocpd"
 TRUTH = json.loads((ROCPD / "expect.json").read_text())["processes"] if ROCPD.is_dir() else []

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from decoded import decode
 from paths import DATA, GPU
 
 import traceconv
@@ -14,7 +15,7 @@ from traceconv.core.model import Layer, OpClass
 from traceconv.io.sources import sources
 from traceconv.readers.shared.protobuf_wire import content
 from traceconv.readers.xla.space import space_of
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 
 XPLANE = DATA / "hub" / "xplane"
 ROCM = GPU / "xplane" / "tw003.xplane.pb"

@@ -1,8 +1,8 @@
-"""What a viewer shows of a sound trace: an oracle for outputs that shares no code with the package.
+"""What a viewer shows of a sound trace: an oracle that shares no code with the package.
 
-Perfetto files are parsed by the ``perfetto`` package, Chrome JSON by ``json``; slices are stacked as
-Perfetto's importer does (formats/perfetto.md, section 7). It reads sound traces only: what the
-importer would drop or misread fails here.
+Perfetto files are parsed by the ``perfetto`` package, Chrome JSON by ``json``; slices are stacked
+as Perfetto's importer does. It reads sound traces only: what the importer would drop or misread
+fails here.
 """
 
 import gzip
@@ -196,7 +196,9 @@ def _archive(files):
         for row in part.rows_:
             row.ts += shift.get(name, 0)
             row.track_id += len(out.tracks)
-        out.samples += [(t + shift.get(name, 0), v, n + len(out.tracks)) for t, v, n in part.samples]
+        offset, first = shift.get(name, 0), len(out.tracks)
+        offset, first = shift.get(name, 0), len(out.tracks)
+        out.samples += [(ts + offset, value, track + first) for ts, value, track in part.samples]
         out.tracks += part.tracks
         out.metadata.update(part.metadata)
         parts.append(part)
@@ -373,9 +375,7 @@ class _Perfetto:
             self.out.arrows.append((self.flows.pop(flow), row))
 
     def _pairs(self, annotations, state):
-        return {
-            a.name or state.tables[2][a.name_iid]: self._value(a, state) for a in annotations
-        }
+        return {a.name or state.tables[2][a.name_iid]: self._value(a, state) for a in annotations}
 
     def _value(self, annotation, state):
         if annotation.dict_entries:

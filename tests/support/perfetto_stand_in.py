@@ -31,7 +31,7 @@ def script(folder, wrong=""):
 
 
 def _database(trace, wrong):
-    from traceconv.validation import decode
+    from decoded import decode
 
     found = decode(trace)
     database = sqlite3.connect(":memory:")
@@ -41,9 +41,7 @@ def _database(trace, wrong):
         "CREATE TABLE stats (name TEXT, severity TEXT, value INTEGER);"
         "INSERT INTO stats VALUES ('fine', 'info', 5), ('none', 'error', 0);"
     )
-    rows = zip(found.rows.ts.tolist(), found.rows.dur.tolist(), strict=True)
-    instants = found.instant.tolist()
-    rows = [(ts, 0 if at else dur) for (ts, dur), at in zip(rows, instants, strict=True)]
+    rows = list(zip(found.rows.ts.tolist(), found.rows.dur.tolist(), strict=True))
     database.executemany("INSERT INTO slice VALUES (?, ?)", rows[wrong == "fewer" :])
     database.executemany("INSERT INTO counter VALUES (?)", [[ts] for ts in found.counters.ts])
     database.executemany(

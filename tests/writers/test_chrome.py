@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoded import decode
 from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import us_text
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
-from traceconv.validation import decode, validate
+from traceconv.validation import validate
 from traceconv.writers import Document
 from traceconv.writers.arguments import Rewritten, strict, strict_one
 from traceconv.writers.chrome import ChromeJsonWriter

@@ -76,7 +76,7 @@ def _faults() -> Iterator[Meaning]:
 
     for name, rule in RULES.items():
         severity = str(rule.severity)
-        more = (("that is", _FAULT[severity]), ("counted by Perfetto as", ", ".join(rule.stats)))
+        more = (("that is", _FAULT[severity]),)
         yield Meaning(name, f"rule of validate, {severity}", rule.sentence, more)
 
 

@@ -10,7 +10,6 @@ https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui describe the
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,30 +143,34 @@ def _marked(steps: StepTable) -> bool:
 
 
 def view_in(path: Path) -> View:
-    """What a file has; nothing of what is large, or no trace that can be checked."""
+    """What a file has; nothing of what is large, or is no trace that can be read."""
     if path.stat().st_size > LOOKED_AT:
         return View()
     import numpy as np
 
-    from traceconv.validation import decode
+    import traceconv
+    from traceconv.core.model import Layer
+    from traceconv.writers.perfetto.tracks import ALL_RANKS
 
     try:
-        found = decode(path)
+        traces = list(traceconv.open(path).traces())
     except TraceconvError:
         return View()
-    ranks = {re.match(r"Rank (\d+)\b", name) for name in {t.path[0] for t in found.tracks}}
-    numbers = {int(rank[1]) for rank in ranks if rank}
-    slices = found.slices
-    lanes = {n: p for n, p in enumerate(slices.paths) if any("Step Trace" in name for name in p)}
-    whole = [n for n, label in enumerate(slices.labels) if label[0] == "Whole range"]
-    steps = np.isin(slices.track_id, list(lanes)) & ~np.isin(slices.label, whole)
-    ordered = list(numbers) if None not in ranks else []
-    if not steps.any():
-        return _view(ordered, 0)
-    of_ranks = {lanes[n][0] for n in set(slices.track_id[steps].tolist())} - {"All ranks"}
-    start = slices.ts[steps]
-    last = int((start + np.maximum(slices.dur[steps], 0)).max())
-    return _view(ordered, len(of_ranks), int(start.min()), last)
+    spans = []
+    for trace in traces:
+        rows = np.flatnonzero(trace.rows_of(Layer.STEP))
+        if len(rows) and trace.hints.made_steps != "whole":
+            # a file of ours counts from the first event of its run, others as they are
+            start = trace.events.start_ns[rows] - getattr(trace.capture.detail, "base_ns", 0)
+            spans.append((int(start.min()), int((start + trace.events.dur_ns[rows]).max())))
+    by_rank = not any(
+        ALL_RANKS.encode() in trace.capture.source.head(trace.capture.files[0]) for trace in traces
+    )
+    ranks = [trace.rank for trace in traces] if by_rank else []
+    if not spans:
+        return _view(ranks, 0)
+    pinned = len(spans) if by_rank else 0
+    return _view(ranks, pinned, min(a for a, _ in spans), max(b for _, b in spans))
 
 
 # -- the command --------------------------------------------------------------------------

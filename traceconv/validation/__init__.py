@@ -1,44 +1,31 @@
 """Checks: judge a trace by what Perfetto's importer and viewer make of it.
 
-:func:`validate` gives a verdict on any Perfetto or Chrome JSON trace, ours or not; the ``decode``
-functions rebuild the slices, samples and arrows a viewer would show, as columns. No importer is
-run, unless asked for (``deep``): its rules (release 58.2) are followed in Python.
+:func:`validate` gives a verdict on any Perfetto or Chrome JSON trace, ours or not. Our own readers
+read it and tell everything that they would repair; rules of the importer (release 58.2) judge what
+they find. Exact counts come from Perfetto's trace processor (``deep``).
 """
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from traceconv.core.errors import UnknownFormatError
-from traceconv.core.source import Progress as Advance
+from traceconv.core.errors import SourceError
 from traceconv.io.storage import redact_url
-from traceconv.validation.chrome import build as chrome_json
-from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
-from traceconv.validation.decoded import Decoded, merged
-from traceconv.validation.perfetto import build as perfetto
-from traceconv.validation.rules import BAD, RULES, Finding, Refused, Severity, Tally
+from traceconv.validation import chrome, perfetto
+from traceconv.validation.container import DAMAGE, Opened, open_trace, stored_bytes
+from traceconv.validation.rules import BAD, RULES, Finding, Found, Refused, Severity, Tally
 
-__all__ = [
-    "BAD",
-    "RULES",
-    "Decoded",
-    "Finding",
-    "Severity",
-    "ValidationReport",
-    "decode",
-    "decode_perfetto",
-    "validate",
-]
+__all__ = ["BAD", "RULES", "Finding", "Severity", "ValidationReport", "validate"]
 
 Progress = Callable[[int, int, str], None]
-"""Called as (bytes checked since the last call, all bytes, label)."""
+"""Called as (stored bytes checked since the last call, all of them, label)."""
 
-_Decode = Callable[[Buffer, str, Tally, Advance], Decoded]
-_DECODERS: dict[str, _Decode] = {"perfetto": perfetto.decode, "chrome_json": chrome_json.decode}
+_JUDGES = {"perfetto": perfetto.judge, "chrome_json": chrome.judge}
+_NOTHING = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ def validate(
     """Judge a trace: plain, compressed, or an archive of several.
 
     Args:
-        progress: told how many bytes (unpacked) were checked.
+        progress: told how many bytes were checked.
         deep:     also let Perfetto's own trace processor load it, and compare what it counts; see
             :mod:`traceconv.validation.processor`.
 
@@ -100,113 +87,74 @@ def validate(
         MissingExtraError, EngineError: the trace processor, or the package ``perfetto``, is not
             here or does not work.
     """
-    tally = Tally()
+    tally, label = Tally(), redact_url(str(path))
     try:
         opened = open_trace(str(path))
-        decoded = _decoded(opened, tally, progress)
-    except Refused as refused:
-        tally.add(refused.rule, refused.where)
-        counts = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
-        counts["bytes"] = stored_bytes(str(path))
-        return ValidationReport(
-            redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
-        )
-    counts = decoded.counts() | {"bytes": stored_bytes(str(path))}
-    verdict = ValidationReport(opened.path, decoded.format, (), counts)
+        found = _judged(opened, tally, progress)
+    except Refused as e:
+        tally.add(e.rule, e.place)
+        counts = {**_NOTHING, "bytes": stored_bytes(str(path))}
+        return ValidationReport(label, e.format, tally.findings(), counts, refused=True)
+    formats = {one.format for one in found}
+    counts = _sum(found) | {"bytes": stored_bytes(str(path))}
+    report = ValidationReport(label, formats.pop() if len(formats) == 1 else "archive", (), counts)
     if deep:
         from traceconv.validation.processor import compared
 
-        counted = compared(str(path), _figures(decoded), tally, at_least=decoded.other_sources)
-        verdict = replace(verdict, importer=counted)
-    return replace(verdict, findings=tally.findings())
+        more = any(one.system_data for one in found)
+        report = replace(report, importer=compared(str(path), _rows(found), tally, at_least=more))
+    return replace(report, findings=tally.findings())
 
 
-def _figures(decoded: Decoded) -> dict[str, int]:
-    """What the importer's tables hold, by what we decoded: instants are slices there."""
-    return {
-        "slices": len(decoded.rows.ts),
-        "busy_ns": int(decoded.rows.dur[~decoded.instant].clip(0).sum()),
-        "counters": len(decoded.counters.ts),
-        "flows": len(decoded.flows.source),
-    }
+def _judged(opened: Opened, tally: Tally, progress: Progress) -> list[Found]:
+    """What is in each trace of a file."""
+    source, found = opened.source, list[Found]()
+    total = sum(source.size(member.name) for member in opened.members)
+    label, left = f"checking {PurePath(opened.path).name}", total
 
+    def advance(n: int) -> None:
+        nonlocal left
+        n = min(n, left)
+        left -= n
+        progress(n, total, label)
 
-def decode(path: str | Path) -> Decoded:
-    """What a viewer shows of a trace of either format, or of an archive of several.
-
-    Raises:
-        MalformedInputError: viewers refuse the file; the message says why.
-        SourceError, UnknownFormatError: as for :func:`validate`.
-    """
-    return _decoded(open_trace(str(path)), Tally())
-
-
-def decode_perfetto(path: str | Path) -> Decoded:
-    """What a viewer shows of a Perfetto trace.
-
-    Raises:
-        UnknownFormatError: it is none.
-        MalformedInputError, SourceError: as for :func:`decode`.
-    """
-    opened = open_trace(str(path))
-    if any(member.format != "perfetto" for member in opened.members):
-        raise UnknownFormatError(f"{opened.path}: no Perfetto trace")
-    return _decoded(opened, Tally())
-
-
-def _decoded(opened: Opened, tally: Tally, progress: Progress = _silent) -> Decoded:
-    """All traces of a file as one."""
-    total = sum(len(member.data) for member in opened.members)
-    label = f"checking {PurePath(opened.path).name}"
     for name in opened.absent:
         tally.add("F-absent", name)
-    parts: list[Decoded] = []
+    source.progress = advance
     for member in opened.members:
-        own, left = Tally(), _Left(len(member.data))
-
-        def advance(n: int, left: _Left = left) -> None:
-            progress(left.less(n), total, label)
-
+        tally.prefix = "" if source.lone else f"{member.name}: "
+        path = opened.path if source.lone else f"{opened.path}/{member.name}"
         try:
-            parts.append(_part(opened, member, own, advance))
-            advance(len(member.data))
-        finally:
-            tally.absorb(own, f"{member.name}: " if opened.archive else "")
-    return merged(parts, opened.members, tally)
+            one = _JUDGES[member.format](source, member.name, path, tally)
+        except SourceError as e:
+            if not isinstance(e.__cause__, DAMAGE):
+                raise
+            raise Refused(path, "F-compression", "" if source.lone else member.name) from e
+        if one.first_ns + member.shift_ns < 0:
+            tally.add("P07-negative", f"shifted by {member.shift_ns} ns")
+        for kind in ("slice", "instant", "counter", "flow"):
+            wrote, there = one.recorded.get(kind), one.counts[f"{kind}s"]
+            if isinstance(wrote, int) and wrote != there:
+                tally.add("P24-counts", f"{kind}: {wrote} written, {there} found")
+        found.append(one)
+    tally.prefix = ""
+    progress(left, total, label)
+    return found
 
 
-class _Left:
-    """Bytes of a trace that were not told of yet."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def less(self, n: int) -> int:
-        """Up to ``n`` of them, from now on told."""
-        n = min(max(n, 0), self._n)
-        self._n -= n
-        return n
+def _sum(found: list[Found]) -> dict[str, int]:
+    counts: Counter[str] = Counter(_NOTHING)
+    for one in found:
+        counts.update(one.counts)
+    return dict(counts)
 
 
-def _part(opened: Opened, member: Member, tally: Tally, advance: Advance) -> Decoded:
-    """One trace; the counts recorded when it was written are compared with what is there."""
-    label = f"{opened.path}/{member.name}" if opened.archive else opened.path
-    decoded = _DECODERS[member.format](member.data, label, tally, advance)
-    recorded, found = _recorded(decoded), decoded.counts()
-    for kind in ("slice", "instant", "counter", "flow"):
-        wrote = recorded.get(kind)
-        if isinstance(wrote, int) and wrote != found[f"{kind}s"]:
-            tally.add("P24-counts", f"{kind}: {wrote} written, {found[f'{kind}s']} found")
-    return decoded
-
-
-def _recorded(decoded: Decoded) -> dict[str, Any]:
-    """The counts in a trace's metadata: a trace attribute, or a JSON object."""
-    own = decoded.metadata.get("traceconv")
-    counts = own.get("counts") if isinstance(own, dict) else None
-    if isinstance(text := decoded.metadata.get("traceconv.counts"), str):
-        try:
-            counts = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-    return counts if isinstance(counts, dict) else {}
+def _rows(found: list[Found]) -> dict[str, int]:
+    """What the importer's tables hold, by what was found: instants are slices there."""
+    counts = _sum(found)
+    return {
+        "slices": counts["slices"] + counts["instants"],
+        "busy_ns": sum(one.busy_ns for one in found),
+        "counters": counts["counters"],
+        "flows": counts["flows"],
+    }

@@ -28,6 +28,7 @@ from traceconv.protobuf.perfetto_schema import (
     SLICE_BEGIN,
     SLICE_END,
     STATE,
+    DebugAnnotation,
     InternedData,
     ThreadDescriptor,
     TracePacket,
@@ -37,6 +38,7 @@ from traceconv.protobuf.perfetto_schema import (
 from traceconv.readers.perfetto import legacy
 from traceconv.readers.perfetto.annotations import objects
 from traceconv.readers.perfetto.marks import COMPLETE, DROPPED, Events
+from traceconv.readers.perfetto.packets import unjudged
 from traceconv.readers.perfetto.state import MONOTONIC, State, Timed
 from traceconv.readers.perfetto.tracks import Key, track_key
 from traceconv.readers.shared.arguments import quoted
@@ -56,6 +58,12 @@ _EXTRAS = (
 )
 """What becomes an argument, besides annotations."""
 
+MOST_EXTRA = 8
+"""Further counters of an event that Perfetto's importer takes."""
+
+_NAMES = (int(DebugAnnotation.NAME_IID), int(DebugAnnotation.NAME))
+
+_PLACES = 5
 _LOOKED_AT = 1000
 """Events of a block in which the fields are looked up that nothing is made of."""
 
@@ -101,7 +109,7 @@ class _Block:
     """
 
     def __init__(self, into: Events, timed: Timed, rows: I64) -> None:
-        self._into, self._build = into, into.build
+        self._into, self._build, self._fault = into, into.build, into.sequences.fault
         self._timed, self._rows = timed, rows
         self._data = timed.packets.data
         start, size = timed.packets.columns.spans(TracePacket.TRACK_EVENT)
@@ -126,6 +134,7 @@ class _Block:
         event, n = self._event, len(self._rows)
         lane, name, category = self._lanes(), self._names(), self._categories()
         old = event.has(TrackEvent.LEGACY_EVENT)
+        self._judge("P09-legacy", np.flatnonzero(old))
         self._stamps()
         for at in np.flatnonzero(old).tolist():
             self._legacy(at, lane, name, category)
@@ -275,22 +284,38 @@ class _Block:
         named = columns_.has(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[self._rows]
         damaged = (self._event.rest & DAMAGED) > 0
         unknown = (self._kind == DROPPED) & ~damaged & named
-        for code, lost in (
-            ("malformed-record", damaged),
-            ("state-lost", ~named & ~damaged),
-            ("bad-time", named & ~damaged & (~self._timed_rows | (self._ns < 0))),
+        usable = named & ~damaged
+        timed = self._timed_rows
+        for rule, code, lost in (
+            ("P01-message", "malformed-record", damaged),
+            ("P02-event", "state-lost", ~named & ~damaged),
+            ("P06-timestamp", "bad-time", usable & ~timed),
+            ("P07-negative", "bad-time", usable & timed & (self._ns < 0)),
         ):
-            self._drop(code, lost)
+            self._drop(rule, code, lost)
+        nowhere = (self._kind == STATE) & ~self._event.has(TrackEvent.TRACK_UUID)
+        for row in np.flatnonzero(nowhere).tolist():
+            if self._states[int(self._state[row])].track is None:
+                self._fault("P18-counter", self._where(row))
         strange = unknown & ~old & (self._event.integer(TrackEvent.TYPE) != COUNTER)
         at = np.flatnonzero(strange & ~self._event.has(TrackEvent.EXTRA_COUNTER_VALUES))
         if len(at):
+            self._judge("P09-type", at)
             self._build.skip("unknown-phase", self._where(int(at[0])), len(at))
 
-    def _drop(self, code: str, lost: Mask) -> None:
+    def _judge(self, rule: str, rows: I64) -> None:
+        """Tell of events that break a rule; the places of the first few."""
+        if self._fault is not unjudged:
+            for at in rows[:_PLACES].tolist():
+                self._fault(rule, self._where(at))
+            self._fault(rule, "", max(len(rows) - _PLACES, 0))
+
+    def _drop(self, rule: str, code: str, lost: Mask) -> None:
         rows = np.flatnonzero(lost)
         if not len(rows):
             return
         where, kinds = self._where(int(rows[0])), self._kind[rows]
+        self._judge(rule, rows)
         for kind, what in ((SLICE_BEGIN, "slice"), (COMPLETE, "slice"), (STATE, "slice"),
                            (INSTANT, "instant"), (COUNTER, "counter")):  # fmt: skip
             count = int((kinds == kind).sum())
@@ -308,7 +333,7 @@ class _Block:
         own = self._kind == COUNTER
         exact = event.has(TrackEvent.COUNTER_VALUE)
         valued = exact | event.has(TrackEvent.DOUBLE_COUNTER_VALUE)
-        self._drop("counter-not-numeric", own & ~valued)
+        self._drop("P18-counter", "counter-not-numeric", own & ~valued)
         rows = np.flatnonzero(own & valued)
         value = event.double(TrackEvent.DOUBLE_COUNTER_VALUE)
         whole = event.integer(TrackEvent.COUNTER_VALUE).astype(np.float64)
@@ -360,6 +385,8 @@ class _Block:
         ):
             named = min(len(values), len(uuids))
             lost = len(values) - named
+            if lost or named > MOST_EXTRA:
+                self._fault("P18-counter", self._where(at))
             self._build.seen("counter", lost)
             self._build.skip("counter-not-numeric", self._where(at), lost, "counter")
             keys = [track_key(state.machine, uuid) for uuid in uuids[:named]]
@@ -385,6 +412,10 @@ class _Block:
         good = found.length >= 0
         owner, start = found.owner[good], found.value[good].view(np.int64)
         size = found.length[good].astype(np.int64)
+        if self._fault is not unjudged:
+            names = columns(self._data, start, size, _NAMES)
+            if nameless := int(((names.integer(1) == 0) & (names.spans(10)[1] <= 0)).sum()):
+                self._fault("P22-value", "an argument without a name", nameless)
         ends = np.searchsorted(owner, np.arange(len(asked)), "right")
         generation = self._generation[asked]
         for number_, state in {s.generation.number: s for _, s in self._used}.items():
@@ -403,6 +434,8 @@ class _Block:
                 spans = range(int(first[at]), int(ends[at]))
                 raws = [bytes(self._data[int(start[i]) : int(start[i] + size[i])]) for i in spans]
                 self._into.leave(int(mark[asked[at]]), raws, state)
+            if made.replaced:
+                self._fault("P22-value", "an argument", made.replaced)
             self._build.skip("bad-encoding", "an argument", made.replaced)
             args[asked[mine]] = self._registered(made.text, made.length, asked[mine], extras)
         for at, members in extras.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -404,7 +404,7 @@ class _Content:
         for found, name in (
             (arrows(self._events.flows(), row, marks, start), flow),
             (old_arrows(self._events.legacy_flows, row, marks, start), flow),
-            (self._gpu_arrows(row), launch),
+            (self._gpu.arrows(row), launch),
         ):
             single = int(mine[marks.lane[found.single]].sum())
             self._draw(found, row_of, marks.lane[whole.mark], single, name)
@@ -426,33 +426,6 @@ class _Content:
             _, kept = self._each_once((src, dst), ends, (("flow", np.ones(len(src), bool)),))
             src, dst = src[kept], dst[kept]
         build.flows(src=src, dst=dst, name=name)
-
-    def _gpu_arrows(self, row: I64) -> Arrows:
-        """Arrows between calls and what GPUs did, and between GPU slices that wait."""
-        submitted = {one: mark for mark, ids in self._events.submitted for one in ids}
-        awaited = {one: mark for mark, ids in self._events.awaited for one in ids}
-        marks, event, _ = self._gpu.stages()
-        pairs = []
-        for known, turned in ((submitted, False), (awaited, True)):
-            if not known:
-                continue
-            rows = np.flatnonzero(np.isin(event, column_of(known)))
-            ids = event[rows].view(np.uint64).tolist()
-            for one, stage in zip(ids, marks[rows].tolist(), strict=True):
-                pairs.append((stage, known[one]) if turned else (known[one], stage))
-        waiting, ids = self._gpu.awaits()
-        done: dict[int, list[int]] = {}
-        rows = np.flatnonzero(np.isin(event, ids))
-        for one, stage in zip(event[rows].tolist(), marks[rows].tolist(), strict=True):
-            done.setdefault(one, []).append(stage)
-        for stage, one in zip(waiting.tolist(), ids.tolist(), strict=True):
-            pairs += [(source, stage) for source in done.get(one, [])]
-        never = submitted.keys() - set(event.view(np.uint64).tolist())
-        ends = np.array(pairs, np.int64).reshape(-1, 2)
-        src, dst = row[ends[:, 0]], row[ends[:, 1]]
-        there = (src >= 0) & (dst >= 0)
-        single = np.array([submitted[one] for one in never], np.int64)
-        return Arrows(src[there], dst[there], np.concatenate((single, ends[~there, 0])))
 
     def _samples(self, lanes: Sequence[Lane], mine: Mask, of_none: Mask, places: Places) -> None:
         build, found = self._build, self._events.samples()
@@ -485,11 +458,6 @@ class _Content:
                 Track(Layer.COUNTER, name, f"GPU {gpu}", "GPU Counters", unit=_unit(name))
             )
             build.counters(track=track, start_ns=times, value=values)
-
-
-def column_of(ids: Iterable[int]) -> I64:
-    """Ids as they are in columns."""
-    return np.array(list(ids), np.uint64).view(np.int64)
 
 
 def _unit(name: str) -> str:

@@ -48,6 +48,7 @@ from traceconv.protobuf.perfetto_schema import (
 )
 from traceconv.readers.perfetto.annotations import real
 from traceconv.readers.perfetto.marks import COMPLETE, Events
+from traceconv.readers.perfetto.slices import Arrows
 from traceconv.readers.perfetto.state import Generation, State, Timed
 from traceconv.readers.shared.arguments import quoted
 
@@ -133,7 +134,10 @@ class Gpu:
             sound &= expected | ~of.has(number_)
         kinds, kind = _distinct(state, of)
         known = [_Stage.of(one, timed.states[one[0]], events) for one in kinds]
-        sound &= np.array([one.lane >= 0 for one in known], bool)[kind]
+        placed = np.array([one.lane >= 0 for one in known], bool)[kind]
+        if nowhere := int((sound & ~placed).sum()):
+            events.sequences.fault("P04-id", "the queue of a GPU slice", nowhere)
+        sound &= placed
         for code, lost in (("bad-time", ~usable), ("malformed-record", usable & ~sound)):
             if lost.any():
                 build.seen("slice", int(lost.sum()))
@@ -203,6 +207,33 @@ class Gpu:
         """Marks of stages that waited, and ids of events for which they did."""
         marks, events = zip(_NO_STAGES[:2], *self._awaits, strict=True)
         return np.concatenate(marks), np.concatenate(events)
+
+    def arrows(self, row: I64) -> Arrows:
+        """Arrows between calls and what GPUs did, and between GPU slices that wait."""
+        submitted = {one: mark for mark, ids in self.events.submitted for one in ids}
+        awaited = {one: mark for mark, ids in self.events.awaited for one in ids}
+        marks, event, _ = self.stages()
+        pairs = []
+        for known, turned in ((submitted, False), (awaited, True)):
+            if not known:
+                continue
+            rows = np.flatnonzero(np.isin(event, np.array(list(known), np.uint64).view(np.int64)))
+            ids = event[rows].view(np.uint64).tolist()
+            for one, stage in zip(ids, marks[rows].tolist(), strict=True):
+                pairs.append((stage, known[one]) if turned else (known[one], stage))
+        waiting, ids = self.awaits()
+        done: dict[int, list[int]] = {}
+        rows = np.flatnonzero(np.isin(event, ids))
+        for one, stage in zip(event[rows].tolist(), marks[rows].tolist(), strict=True):
+            done.setdefault(one, []).append(stage)
+        for stage, one in zip(waiting.tolist(), ids.tolist(), strict=True):
+            pairs += [(source, stage) for source in done.get(one, [])]
+        never = submitted.keys() - set(event.view(np.uint64).tolist())
+        ends = np.array(pairs, np.int64).reshape(-1, 2)
+        src, dst = row[ends[:, 0]], row[ends[:, 1]]
+        there = (src >= 0) & (dst >= 0)
+        single = np.array([submitted[one] for one in never], np.int64)
+        return Arrows(src[there], dst[there], np.concatenate((single, ends[~there, 0])))
 
     # -- counters ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64, Mask
 from traceconv.core.source import Source
-from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, ZSTD, unpacked
 from traceconv.io.window import Window
 from traceconv.protobuf.message_columns import (
     CUT,
@@ -61,6 +61,17 @@ _RECORD = 0x0A
 
 _CANDIDATES = 20_000
 """Places that are tried for a packet in one file: damaged files may have any number."""
+
+
+class Fault(Protocol):
+    """Told of what breaks a rule of the format: the rule (of :mod:`traceconv.validation.rules`),
+    where, and how often. Reading repairs most of it; a check of a file needs to know."""
+
+    def __call__(self, rule: str, where: str = "", count: int = 1) -> None: ...
+
+
+def unjudged(rule: str, where: str = "", count: int = 1) -> None:
+    """Ignore what reading repairs."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,10 @@ class Packets:
         return replace(self, start=self.start[rows], size=self.size[rows], columns=taken)
 
 
-def packets(source: Source, name: str, build: TraceBuilder) -> Iterator[Packets]:
-    """All packets of a file, in order; ``build`` books what is lost.
+def packets(
+    source: Source, name: str, build: TraceBuilder, fault: Fault = unjudged
+) -> Iterator[Packets]:
+    """All packets of a file, in order; ``build`` counts what is lost.
 
     Raises:
         SourceError: it cannot be read, or its compressed packets unpack to far too much.
@@ -116,8 +129,9 @@ def packets(source: Source, name: str, build: TraceBuilder) -> Iterator[Packets]
     """
     with source.open(name) as stream:
         window = Window(stream, CHUNK_BYTES)
-        yield from _Run(window, build, source.title(name), source.size(name)).packets()
+        yield from _Run(window, build, source.title(name), source.size(name), fault).packets()
         if window.broken:
+            fault("F-compression", window.broken)
             build.skip("truncated", f"{window.broken.removeprefix(stream.label)[2:80]}")
         window.close()
 
@@ -137,8 +151,12 @@ def plausible(of: Columns) -> Mask:
 class _Run:
     """Packets of a window, one chunk after the other."""
 
-    def __init__(self, window: Window, build: TraceBuilder, label: str, stored: int) -> None:
+    def __init__(
+        self, window: Window, build: TraceBuilder, label: str, stored: int, fault: Fault
+    ) -> None:
         self._window, self._build, self._label = window, build, label
+        self._fault = fault
+        self._kinds: set[int] = set()  # of compressed packets
         self._left = _CANDIDATES
         self._over = False
         self._room = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
@@ -157,6 +175,8 @@ class _Run:
                     here = here.rows(0, len(here) - 1)
                 yield from self._expanded(here)
             window.pos = found.end
+            if found.how == FOREIGN:
+                self._fault("P01-packet", window.place(window.pos))
             if found.how == FOREIGN or (found.how == CUT and not self._longer()):
                 self._skip("truncated" if found.how == CUT and self._over else "skipped-bytes")
 
@@ -190,6 +210,7 @@ class _Run:
                 break
         left = window.pos < window.end
         code = "skipped-bytes" if left else code
+        self._fault("F-cut" if code == "truncated" else "P01-packet", where)
         self._build.skip(code, f"{where}, {window.offset - begun} bytes")
 
     def _found(self) -> bool:
@@ -221,6 +242,7 @@ class _Run:
         damaged = (here.columns.rest & DAMAGED) > 0
         if damaged.any():
             rows = np.flatnonzero(damaged)
+            self._fault("P01-packet", here.where(int(rows[0])), len(rows))
             self._build.skip("malformed-record", here.where(int(rows[0])), len(rows))
             here = here.take(~damaged)
         packed = here.columns.is_bytes(_COMPRESSED[0]) | here.columns.is_bytes(_COMPRESSED[1])
@@ -240,9 +262,14 @@ class _Run:
         kind = next(n for n in _COMPRESSED if here.columns.is_bytes(n)[row])
         start, size = here.columns.spans(kind)
         data = bytes(here.data[int(start[row]) : int(start[row] + size[row])])
+        self._kinds.add(kind)
+        zstd = kind == TracePacket.ZSTD_COMPRESSED_PACKETS
+        if len(self._kinds) > 1 or data.startswith(ZSTD) is not zstd:
+            self._fault("P23-compressed", here.where(row))
         try:
             content = unpacked(data, self._label, PACKET_BYTES)
         except ValueError as e:
+            self._fault("P23-compressed", here.where(row))
             self._build.skip("malformed-record", f"{here.where(row)}: {e}")
             return
         self._room -= len(content)
@@ -263,9 +290,13 @@ class _Run:
                     good &= ~of.has(number)
                 lost = len(good) - int(good.sum())
                 one = Packets(content, found.start, found.size, of, -1, inside)
+                if lost:
+                    self._fault("P23-compressed", one.where(0), lost)
                 self._build.skip("malformed-record", one.where(0), lost)
                 yield one.take(good)
             if found.how == FOREIGN or found.end == at:
-                self._build.skip("malformed-record", f"in the packets compressed at byte {inside}")
+                where = f"in the packets compressed at byte {inside}"
+                self._fault("P23-compressed", where)
+                self._build.skip("malformed-record", where)
                 return
             at = found.end

@@ -35,6 +35,8 @@ class Slices:
         dur:    int64, ns.
         open:   rows that were never ended; their length goes to the last mark of their lane.
         alone:  marks that end nothing.
+        crossed: how many ended while others were still open inside them.
+        cut:    how many of those were ended with the one around them.
     """
 
     mark: Rows
@@ -42,11 +44,14 @@ class Slices:
     dur: I64
     open: Mask
     alone: Rows
+    crossed: int = 0
+    cut: int = 0
 
     def take(self, rows: Mask, alone: Mask) -> Slices:
         """Some of the rows, and some of the marks that end nothing."""
         return Slices(
-            self.mark[rows], self.end[rows], self.dur[rows], self.open[rows], self.alone[alone]
+            *(self.mark[rows], self.end[rows], self.dur[rows], self.open[rows], self.alone[alone]),
+            *(self.crossed, self.cut),
         )
 
 
@@ -95,9 +100,9 @@ def slices(marks: Marks) -> Slices:
     lonely = own[alone]
     length = np.where(stop >= 0, marks.time[stop] - marks.time[start], 0)
     never = stop < 0
+    one = _Stacks(marks)
     if len(odd):
         kept = ~np.isin(marks.lane[start], odd)
-        one = _Stacks(marks)
         for number in odd.tolist():
             one.take(own[lane == number])
         start = np.concatenate((start[kept], np.array(one.start, np.intp)))
@@ -118,7 +123,8 @@ def slices(marks: Marks) -> Slices:
     back = np.full(len(marks), -1, np.intp)
     back[mark] = np.arange(len(mark))  # a mark begins one row at most
     back = back[back >= 0]
-    made = Slices(mark[back], np.concatenate((stop, none))[back], dur[back], still[back], lonely)
+    stop = np.concatenate((stop, none))[back]
+    made = Slices(mark[back], stop, dur[back], still[back], lonely, one.crossed, one.cut)
     _close(made, marks)
     return made
 
@@ -170,6 +176,7 @@ class _Stacks:
         self.end: list[int] = []
         self.dur: list[int] = []
         self.open: list[bool] = []
+        self.crossed = self.cut = 0
         self._alone: list[int] = []
 
     @property
@@ -200,6 +207,8 @@ class _Stacks:
             self.dur[row] = time - int(marks.time[self.start[row]])
             if at == len(stack) - 1:
                 stack.pop()
+            else:
+                self.crossed += any(self.open[inner] for inner in stack[at + 1 :])
 
     def _match(self, stack: list[int], name: int, category: int) -> int:
         """The newest open slice that an end may close, as a place in the stack; -1 = none."""
@@ -224,6 +233,7 @@ class _Stacks:
             end = int(marks.time[self.start[row]]) + self.dur[row]
             if inner:
                 if time > end:
+                    self.cut += 1
                     for one in stack[at + 1 :]:
                         self.open[one] = False
                         self.dur[one] = end - int(marks.time[self.start[one]])

@@ -19,6 +19,7 @@ from traceconv.core.ordering import factored
 from traceconv.protobuf.message import (
     Value,
     integers,
+    is_utf8,
     is_whole,
     last_values,
     message,
@@ -51,7 +52,7 @@ from traceconv.readers.perfetto.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
-from traceconv.readers.perfetto.packets import Packets
+from traceconv.readers.perfetto.packets import Fault, Packets, unjudged
 from traceconv.readers.perfetto.tracks import ROOT, Descriptors, Key, thread_key, track_key
 
 MONOTONIC = 3
@@ -88,20 +89,28 @@ class Generation:
         texts:  by table and id, the bytes of categories, names and correlations.
         arguments: names and strings of arguments, as they are in JSON.
         entries: other entries, as they are, by table and id.
+        defined: all entries, where the file is checked.
     """
 
     number: int
     texts: dict[int, dict[int, bytes]] = field(default_factory=dict)
     arguments: Texts = field(default_factory=Texts)
     entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    defined: dict[tuple[int, int], Value] = field(default_factory=dict)
 
-    def take(self, data: Value) -> None:
+    def take(self, data: Value, fault: Fault, where: str) -> None:
         """Add an InternedData message; the first definition of a number counts."""
         for table, _, value in whole_fields(data):
             entry = last_values(value)
             iid = number(entry.get(IID, 0))
             if not iid:
+                fault("P04-id", where)
                 continue
+            if fault is not unjudged:
+                if self.defined.setdefault((table, iid), value) != value:
+                    fault("P05-redefined", f"table {table} id {iid}, {where}")
+                if not is_utf8(entry.get(STRING, b"")) and table in _ARGUMENTS:
+                    fault("P22-value", where)
             if table in _ARGUMENTS:
                 own, raw = entry.get(OWN_FIELD), message(entry.get(STRING, b""))
                 if table == InternedData.DEBUG_ANNOTATION_NAMES:
@@ -222,9 +231,11 @@ class Sequences:
             there.
         clocks:      of the trace.
         states:      every state a sequence was in.
+        fault:       told what breaks a rule of the format.
     """
 
-    def __init__(self, build: TraceBuilder) -> None:
+    def __init__(self, build: TraceBuilder, fault: Fault = unjudged) -> None:
+        self.fault = fault
         self.descriptors = Descriptors()
         self.attributes: dict[str, str | int] = {}
         self.own: Callable[[bytes], None] = _pass_over
@@ -279,6 +290,9 @@ class Sequences:
         for packets, state, where in self._deferred:
             ns, known = self._converted(packets, state)
             lost = int((~known).sum())
+            if lost:
+                self.fault("P08-clock", where, lost)
+                self.fault("P08-lost", where, lost)
             self._build.skip("clock-unknown", where, lost)
             rows = np.flatnonzero(known)
             if len(rows):
@@ -301,28 +315,38 @@ class Sequences:
         return Generation(self._generations - 1)
 
     def _apply(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
-        last = last_values(packets.bytes_of(row))
+        last, where = last_values(packets.bytes_of(row)), packets.where(row)
         for nested in (TracePacket.INTERNED_DATA, TracePacket.TRACK_DESCRIPTOR):
             if nested in last and not is_whole(last[nested]):
-                self._build.skip("malformed-record", packets.where(row))
+                self.fault("P01-message", where)
+                self._build.skip("malformed-record", where)
         state = self._state(own)
         named = TracePacket.TRUSTED_PACKET_SEQUENCE_ID in last
         flags = number(last.get(TracePacket.SEQUENCE_FLAGS, 0))
         cleared = flags & STATE_CLEARED or number(last.get(41, 0))
+        lost = not cleared and number(last.get(TracePacket.PREVIOUS_PACKET_DROPPED, 0))
+        interned = TracePacket.INTERNED_DATA in last
+        if not named:
+            defaults = TracePacket.TRACE_PACKET_DEFAULTS in last
+            set_state = bool(cleared) + bool(lost) + interned + defaults
+            if set_state:
+                self.fault("P02-state", where, set_state)
         if named and cleared:
             state = State(own[1], own[0], self._generation(), True, thread=state.thread)
             self._set(own, state)
-        elif named and number(last.get(TracePacket.PREVIOUS_PACKET_DROPPED, 0)):
+        elif named and lost:
+            self.fault("P03-loss", where)
             state = replace(state, valid=False)
             self._set(own, state)
         if named and TracePacket.TRACE_PACKET_DEFAULTS in last:
             state = _with_defaults(state, last[TracePacket.TRACE_PACKET_DEFAULTS])
             self._set(own, state)
-        if TracePacket.INTERNED_DATA in last:
-            if state.valid:
-                state.generation.take(last[TracePacket.INTERNED_DATA])
-            else:
-                self._build.skip("state-lost", packets.where(row))
+        if interned and state.valid:
+            state.generation.take(last[TracePacket.INTERNED_DATA], self.fault, where)
+        elif interned:
+            if named:
+                self.fault("P03-uncleared", where)
+            self._build.skip("state-lost", where)
         self._describe(packets, row, own, last)
         for n, _, value in whole_fields(last.get(TracePacket.TRACE_ATTRIBUTES, b"")):
             if n == 1:
@@ -336,6 +360,8 @@ class Sequences:
         thread = None
         if TracePacket.TRACK_DESCRIPTOR in last:
             described = self.descriptors.take(last[TracePacket.TRACK_DESCRIPTOR], own[0])
+            for rule in described.rules:
+                self.fault(rule, packets.where(row))
             if described.problem:
                 self._build.skip("track-conflict", f"{packets.where(row)}: {described.problem}")
             thread = described.thread
@@ -367,6 +393,8 @@ class Sequences:
                 clock = number(of.get(Clock.CLOCK_ID, 0))
                 ticks, unit = signed(of.get(Clock.TIMESTAMP, 0)), number(of.get(4, 0)) or 1
                 incremental = bool(number(of.get(Clock.IS_INCREMENTAL, 0)))
+                if is_sequence_clock(clock) and not own[1]:
+                    self.fault("P02-needs", packets.where(row))
                 readings.append(Reading(_key(own[1], clock), ticks, unit, incremental))
         primary = number({n: v for n, _, v in found}.get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0))
         if primary or any(one.clock == BOOTTIME for one in readings):
@@ -374,6 +402,7 @@ class Sequences:
         try:
             self.clocks.add(readings)
         except BadSnapshot as e:
+            self.fault("P08-snapshot", f"{packets.where(row)}: {e}")
             self._build.skip("snapshot-unused", f"{packets.where(row)}: {e}")
 
     # -- many that do not --------------------------------------------------------------------------
@@ -389,6 +418,9 @@ class Sequences:
         stamps = events
         if self.clocks.differences:  # such a clock is moved on by every packet, whatever is in it
             stamps = events | of.has(TracePacket.TIMESTAMP)[begun:stop]
+        if self.fault is not unjudged:
+            needs = of.integer(TracePacket.SEQUENCE_FLAGS)[begun:stop] & NEEDS_STATE > 0
+            stamps = events = events | needs | of.has(TracePacket.TIMESTAMP)[begun:stop]
         rows = np.flatnonzero(stamps) + begun
         if not len(rows):
             return
@@ -417,6 +449,11 @@ class Sequences:
         lost = needs & ~valid
         if not lost.any():
             return rows, state
+        if self.fault is not unjudged:
+            named = packets.columns.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[rows] != 0
+            for at in np.flatnonzero(lost).tolist():
+                rule = "P03-uncleared" if named[at] else "P02-needs"
+                self.fault(rule, packets.where(int(rows[at])))
         if (lost & events).any():
             first = int(rows[lost & events][0])
             self._build.skip("state-lost", packets.where(first), int((lost & events).sum()))
@@ -432,10 +469,11 @@ class Sequences:
         clock = np.where(clock != 0, clock, defaults[state])
         if clocks.default is not None:
             clock = np.where(clock != 0, clock, clocks.default)
+        if ((clock != 0) & known).any():
+            self._use_clocks()
         odd = (clock != 0) & (clock != clocks.trace) & known
         if not odd.any():
             return raw, known
-        clocks.used = True
         ns = raw.copy()
         sequences = np.array([one.sequence for one in self.states], np.int64)[state]
         own = np.where((clock >= 64) & (clock < 128), sequences, 0)
@@ -446,11 +484,24 @@ class Sequences:
             converted = None
             if not is_sequence_clock(one) or sequence:
                 converted = clocks.convert_all(_key(sequence, one), raw[rows])
+                if clocks.incremental(_key(sequence, one)) and (raw[rows] < 0).any():
+                    first = packets.where(int(rows[raw[rows] < 0][0]))
+                    self.fault("P07-delta", first, int((raw[rows] < 0).sum()))
+            else:
+                self.fault("P02-needs", packets.where(int(rows[0])))
             if converted is None:
                 known[rows] = False
             else:
                 ns[rows] = converted
         return ns, known
+
+    def _use_clocks(self) -> None:
+        """The first time is converted: from now on, the clock of the trace stays what it is."""
+        clocks = self.clocks
+        if not clocks.used:
+            clocks.used = True
+            if clocks.trace != BOOTTIME and not clocks.path(BOOTTIME, clocks.trace):
+                self.fault("P08-domains", f"clock {clocks.trace}")
 
     def _defer(self, packets: Packets, state: I64) -> None:
         """Keep packets until all clocks are known; their bytes are copied."""

@@ -24,9 +24,13 @@ from traceconv.protobuf.perfetto_schema import (
 
 ROOT = 0
 MOST_ANCESTORS = 100
+_MOST_ORDERINGS = 3
 
 BY_NAME, APART, BY_KEY = 1, 2, 3
 """How siblings that are alike are shown: as one track (by name, or by a key), or apart."""
+
+LOOP = "it is inside itself, or nested too deep"
+"""Why no event can be on a track: see :meth:`Descriptors.problem`."""
 
 Key = tuple[str | int, ...]
 """What slices are stacked by, or samples belong to: a described track, a thread, an asynchronous
@@ -90,10 +94,12 @@ class Described:
 
 
 class Taken(NamedTuple):
-    """What a descriptor said: the thread it describes, and why it is not used."""
+    """What a descriptor said: the thread it describes, why it is not used, and the rules of the
+    format that it breaks (of :mod:`traceconv.validation.rules`)."""
 
     thread: tuple[int, int] | None = None
     problem: str = ""
+    rules: tuple[str, ...] = ()
 
 
 @dataclass
@@ -115,18 +121,25 @@ class Descriptors:
         last = last_values(data)
         made = _described(last)
         if isinstance(made, str):
-            return Taken(None, made)
+            return Taken(None, made, ("P10-descriptor",))
+        rules = ["P11-zero"] if 0 in (made.pid, made.tid) else []
+        if number(last.get(TrackDescriptor.CHILD_ORDERING, 0)) > _MOST_ORDERINGS:
+            rules.append("P10-descriptor")
         uuid = number(last[TrackDescriptor.UUID])
         if made.pid is not None:
             self._name(machine, made)
         thread = None if made.pid is None or made.tid is None else (made.pid, made.tid)
         if uuid == ROOT and made.parent:
-            return Taken(thread, "the root has no parent")
+            return Taken(thread, "the root has no parent", (*rules, "P10-descriptor"))
         had = self.known.setdefault((machine, uuid), made)
         if had is made:
-            return Taken(thread)
+            return Taken(thread, "", tuple(rules))
         if had.identity != made.identity:
-            return Taken(thread, f"track {uuid} was described differently")
+            why = f"track {uuid} was described differently"
+            return Taken(thread, why, (*rules, "P12-conflict"))
+        for a, b in ((had.name, made.name), (had.label, made.label)):
+            if a and b and a != b:
+                rules.append("P12-name")
         newer = made.name if had.merge == APART or not had.name else None
         self.known[machine, uuid] = replace(
             had,
@@ -134,7 +147,7 @@ class Descriptors:
             label=made.label or had.label,
             labels=made.labels or had.labels,
         )
-        return Taken(thread)
+        return Taken(thread, "", tuple(rules))
 
     def process(self, data: Value, machine: int) -> None:
         """Take in a ProcessDescriptor that is no track's."""
@@ -193,7 +206,7 @@ class Descriptors:
             if known is None:
                 return f"track {uuid}, which is around it, is not described"
             uuid = known.parent
-        return "it is inside itself, or nested too deep"
+        return LOOP
 
     def _name(self, machine: int, made: Described) -> None:
         assert made.pid is not None

@@ -9,13 +9,8 @@ from __future__ import annotations
 from array import array
 
 import numpy as np
-
-from traceconv.core.source import Progress
-from traceconv.validation.chrome.reading import NO_DURATION, Events, Id, Shape
-from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, TrackRow, column
 from traceconv.validation.lenient import LenientError, Span, items, json_leaves
-from traceconv.validation.rules import Tally
 from traceconv.validation.slices import (
     NONE,
     OVERLAP,
@@ -27,6 +22,11 @@ from traceconv.validation.slices import (
     arguments_of,
     samples,
 )
+
+from traceconv.core.source import Progress
+from traceconv.validation.chrome.reading import NO_DURATION, Events, Id, Shape
+from traceconv.validation.container import Buffer, unheard
+from traceconv.validation.rules import Tally
 
 _BLOCK = 1 << 16
 NO_NAME = "[No name]"

@@ -8,9 +8,6 @@ from array import array
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-from traceconv.core.patterns import lazy_regex
-from traceconv.core.source import Progress
-from traceconv.validation.container import BOM, Buffer, followed, unheard
 from traceconv.validation.lenient import (
     SURROGATE_ESCAPE,
     Incomplete,
@@ -23,6 +20,10 @@ from traceconv.validation.lenient import (
     skip_space,
     value,
 )
+
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.source import Progress
+from traceconv.validation.container import BOM, Buffer, followed, unheard
 from traceconv.validation.rules import Refused, Tally
 
 _T = TypeVar("_T")

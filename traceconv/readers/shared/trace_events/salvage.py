@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -17,7 +17,6 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.event_records import Event, decode_record
-from traceconv.readers.shared.trace_events.intake import Intake
 from traceconv.readers.shared.trace_events.tables import Tally
 
 MAX_MENDED_BYTES = 1 << 20
@@ -166,10 +165,18 @@ class _Stop(Exception):
 
 
 class Salvage:
-    """Reads records one by one."""
+    """Reads records one by one.
 
-    def __init__(self, intake: Intake, tally: Tally) -> None:
-        self._intake, self._tally = intake, tally
+    Args:
+        take: gets records, each with its place.
+
+    Attributes:
+        doubled: place of the first of two commas in a row, which reading passes over.
+    """
+
+    def __init__(self, take: Callable[[list[tuple[bytes, str]]], None], tally: Tally) -> None:
+        self._take, self._tally = take, tally
+        self.doubled = ""
         self._pending: list[tuple[bytes, str]] = []
         self._lost = False  # looking for the next event behind damage
         self._suspect = ""  # place of a record that the file ends in, as far as known
@@ -226,7 +233,9 @@ class Salvage:
         while True:
             if self._lost:
                 at = self._event_behind(at)
-            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            before, at = at, _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if text.count(",", before, at) > 1:
+                self.doubled = self.doubled or self._place(before)
             if at == len(text):
                 return State.MORE, at
             if at >= span:
@@ -355,4 +364,4 @@ class Salvage:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        self._intake.take(decoded(pending, self._tally))
+        self._take(pending)

@@ -298,6 +298,11 @@ class Tally:
     def count(self, code: str) -> int:
         return sum(n for (c, _), n in self._counts.items() if c == code)
 
+    def places(self, code: str) -> list[str]:
+        """Where records were counted under an issue code."""
+        found = (places for (c, _), places in self._places.items() if c == code)
+        return [where for places in found for where in places]
+
     def book(self, build: TraceBuilder) -> None:
         """Hand everything to the builder."""
         for seen, count in self._seen.items():

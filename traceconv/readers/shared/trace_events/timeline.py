@@ -48,7 +48,7 @@ from traceconv.readers.shared.trace_events.native import (
     scanner_key,
 )
 from traceconv.readers.shared.trace_events.placing import Naming
-from traceconv.readers.shared.trace_events.salvage import Salvage, State
+from traceconv.readers.shared.trace_events.salvage import Salvage, State, decoded
 from traceconv.readers.shared.trace_events.tables import Tables
 
 __all__ = [
@@ -256,7 +256,9 @@ class _Tiers:
         self._native = self._tier(scanner) if scanner else None
         self._ahead: Ahead | None = None
         self._span = chunk_bytes  # what the Python tier takes where the scanner stopped
-        self.salvage = Salvage(intake, tables.tally)
+        self.salvage = Salvage(
+            lambda records: intake.take(decoded(records, tables.tally)), tables.tally
+        )
 
     def go_ahead(self, scanner: Callable[[], Any]) -> None:
         """Scan the mapped file on as many threads as there are, if it is large enough.

@@ -1,1 +1,0 @@
-"""What readers of trace-event JSON refuse or misread."""

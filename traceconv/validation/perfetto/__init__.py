@@ -1,1 +1,0 @@
-"""What Perfetto's importer refuses or misreads."""
