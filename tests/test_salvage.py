@@ -98,11 +98,35 @@ NEAR = [UNIX + i * 1000 for i in range(200)]
         (0, "1740816000 s before the others"),
     ],
 )
-def test_one_event_far_away_is_kept_and_named(odd, distance):
-    """With its distance, which a window of time needs."""
+def test_one_event_far_away_is_left_out_and_named(odd, distance):
+    """With its distance; the time that is left is that of the others."""
     made = trace(*NEAR, odd)
     assert said(made) == [("far-stamp", 1, (f"'odd', {distance}",))]
-    assert len(timestamp_outliers(made).events) == 201
+    assert timestamp_outliers(made).span() == (NEAR[0], NEAR[-1] + 10)
+
+
+@pytest.mark.parametrize("damaged", [1, 150])
+@pytest.mark.parametrize("near", [3, 200])
+def test_stamps_at_zero_are_damaged_however_many(near, damaged):
+    """Beside Unix times they are no recording of their own."""
+    made = trace(*[0] * damaged, *NEAR[:near])
+    assert [(code, count) for code, count, _ in said(made)] == [("far-stamp", damaged)]
+    assert len(timestamp_outliers(made).events) == near
+
+
+def test_equal_stamps_far_away_are_damaged_however_many():
+    """As zeros are that a profiler counts from a base."""
+    made = trace(*[UNIX - NS_OF_A_YEAR] * 50, *NEAR)
+    assert [(code, count) for code, count, _ in said(made)] == [("far-stamp", 50)]
+
+
+def test_windows_end_with_what_is_left():
+    """No time is known where only damaged stamps were."""
+    build = TraceBuilder(Capture("made", RecordedSource("made", {}), (), rank=0, label="made.json"))
+    for start in (0, *NEAR):
+        build.slice(build.track(Layer.HOST, "Thread 1"), start, 10, "op")
+    build.window(0, NEAR[-1] + 10)
+    assert timestamp_outliers(build.finish()).windows.tolist() == [[NEAR[0], NEAR[-1] + 10]]
 
 
 def test_both_ends_may_be_far():

@@ -63,3 +63,12 @@ def test_collectives_that_are_only_marked_are_communication():
     trace = summary("level_none_mstx")
     assert trace.overlap is None
     assert trace.issues.count("computing-unknown")
+
+
+def test_a_stamp_of_zero_is_in_no_figure():
+    """It is counted; the rest is as if it were not there."""
+    trace = summary("ts_zero_hw")
+    assert [(i.code, i.count) for i in trace.issues if i.code == "far-stamp"] == [("far-stamp", 1)]
+    sums = trace.overlap.sums_ns
+    assert (sums.computing, sums.not_overlapped, sums.free) == (20 * US, 2 * US, 3 * US)
+    assert trace.overlap.idle_ns <= 50 * US

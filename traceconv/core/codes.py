@@ -143,9 +143,9 @@ CODES: dict[str, Code] = {
     "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
     "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
     "far-stamp": Code(
-        _D,
-        "Events are far from all others and make the timeline long; they are kept. If their "
-        "timestamps are wrong, leave them out with a `time` window.",
+        _L,
+        "Events with a timestamp of zero or far from all others were left out: the timestamp is "
+        "damaged, and the event is in no timeline and in no figure.",
     ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(

@@ -31,7 +31,7 @@ from traceconv.writers.perfetto.packets import varint_sizes, varints
 from traceconv.writers.perfetto.tracks import places, uuids
 from traceconv.writers.perfetto.wire import message, number, packet, text
 
-FOUND_AGAIN = frozenset(("far-stamp", "nested-deep", "steps-uncovered"))
+FOUND_AGAIN = frozenset(("nested-deep", "steps-uncovered"))
 """Issues that are found again in whatever is read back: they are not carried over."""
 
 _ARROWS = 1 << 16
