@@ -1,6 +1,8 @@
 """Tables of ROCm and Nsight after their writers: what ``data/field/README.md`` says is right."""
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -74,3 +76,37 @@ def test_tables_of_later_writers_are_counted_by_name():
         "table rocpd_graph_launch", "table rocpd_gpu_pc_sample", "table rocpd_event_operation"
     } <= counted.keys()  # fmt: skip
     assert trace.issues.count("kind-not-read") == 1 + 5 + 1
+
+
+def rows_with_a_time(path):
+    """Rows of every table of a database that have a start or a stamp."""
+    found = {}
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            columns = {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')}
+            if columns & {"start", "timestamp"}:
+                [(found[name],)] = database.execute(f'SELECT COUNT(*) FROM "{name}"')
+    return found
+
+
+def test_every_row_of_a_report_is_read_or_counted():
+    """298 rows of 25 tables that were once passed over in silence, besides calls and kernels."""
+    path = FIELD / "gpu/nsight_tables_not_read/rank0.sqlite"
+    trace, rows = lone(path), rows_with_a_time(path)
+    own = trace.rows_of(Layer.HOST, Layer.RUNTIME, Layer.DEVICE, Layer.COMM)
+    read = int(own.sum()) + len(trace.counters)
+    assert read + trace.issues.count("kind-not-read") == sum(rows.values())
+    titles = {track.title for track in trace.tracks}
+    assert titles >= {
+        "UCX", "OpenACC", "OpenMP", "Vulkan", "CUDA Graphs", "CUDA JIT", "Network Metrics"
+    }  # fmt: skip
+
+
+def test_graphs_in_one_row_are_of_no_class():
+    """The device is busy for 15 ms, and nobody knows whether it computes or communicates."""
+    trace = lone(FIELD / "gpu/nsight_graph_level/report.sqlite")
+    graphs = [row for row in device_rows(trace) if row[0].startswith("CUDA Graph")]
+    assert {op for _, op, _, _ in graphs} == {OpClass.UNCLASSIFIED}
+    assert trace.issues.count("unclassified-tasks") == len(graphs) == 3
+    busy = trace.events.op == OpClass.UNCLASSIFIED_ALONE
+    assert int(trace.events.dur_ns[busy].sum()) == 15_000_000

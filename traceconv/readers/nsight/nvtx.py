@@ -10,29 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
-from traceconv.core.model import I32, Kind, Layer, OpClass
-from traceconv.core.ordering import distinct, factored, factored_rows
+from traceconv.core.model import I32, Kind, TrackKind
+from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
-from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
+from traceconv.readers.nsight import tables
+from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, Ranges, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
-from traceconv.readers.nsight.report import NAMELESS, TIMES, Report
+from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.arguments import quoted, register
-from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.sqlite.database import Column
+from traceconv.readers.shared.layouts import TableRows, add_rows
 
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
 RANGES = (PUSH_POP, START_END, 70)
 MARKS = (MARK, 71)
 
-TABLE = "NVTX_EVENTS"
-
-_NO_SCOPES = {"NVTX NCCL", "NVTX MPI"}
-"""Lanes of libraries whose device work has lanes of its own, or who have none."""
+NAMELESS = "(no name)"
 
 _DETAIL = lazy_regex(
     r", (op_id|seq|sizes|input_op_ids) = ([0-9]+|\[.*?\](?=, (?:op_id|seq|input_op_ids) = |\Z))"
@@ -46,85 +43,76 @@ _LONG = 4096
 """Longer names are taken as they are."""
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """The ranges of a process.
-
-    Attributes:
-        rows:     columns of the table: start, end, globalTid, domainId, rowid.
-        name:     string ids.
-        payloads: what some of them carry, by position among ``rows``.
-    """
-
-    rows: Mapping[str, Column]
-    name: I32
-    payloads: Sequence[Group]
-
-
 def nvtx(report: Report) -> Ranges:
     """Read them; ranges that name a step carry its number.
 
     A range that was still open when collection stopped is closed at the last stamp of the table.
     """
-    requested = {**TIMES, "eventType": 0, "textId": -1, "domainId": 0, "rowid": -1}
-    rows = report.rows(TABLE, requested, "globalTid")
-    span, mark = np.isin(rows["eventType"], RANGES), np.isin(rows["eventType"], MARKS)
-    other = ~span & ~mark & (rows["eventType"] != NVTX_THREAD_NAME)
-    report.build.skip("metadata-unused", f"table {TABLE}", int(other.sum()))
+    rows = report.rows(tables.NVTX)
+    rows.columns["domain"] = np.maximum(rows["domain"], 0)
+    kind = rows["type"]
+    span, mark = np.isin(kind, RANGES), np.isin(kind, MARKS)
+    other = ~span & ~mark & (kind != NVTX_THREAD_NAME)
+    report.build.skip("metadata-unused", rows.where, int(other.sum()))
     last = int(max(rows["end"].max(initial=0), rows["start"].max(initial=0)))
-    open_ = span & (rows["end"] < 0)
-    report.build.skip("unfinished-slice", f"table {TABLE}", int(open_.sum()))
-    rows["end"][open_] = last
+    unended = span & (rows["end"] < 0)
+    report.build.skip("unfinished-slice", rows.where, int(unended.sum()))
+    rows.columns["end"] = np.where(unended, last, rows["end"])
     domains = _domains(report, rows)
-    ranges = _added(report, {k: c[span] for k, c in rows.items()}, domains, Kind.SLICE)
-    _added(report, {k: c[mark] for k, c in rows.items()}, domains, Kind.INSTANT)
-    lanes = {_heading(d, domains) for d in distinct(rows["domainId"][span]).tolist()}
-    report.build.hints.range_lanes = sorted(lanes - _NO_SCOPES)
+    ranges = _added(report, rows.take(span), domains, Kind.SLICE)
+    _added(report, rows.take(mark), domains, Kind.INSTANT)
     return ranges
 
 
-def _added(
-    report: Report, rows: dict[str, Column], domains: Mapping[int, str], kind: Kind
-) -> Ranges:
-    """Put ranges or marks into the trace."""
-    rows, dur = report.timed(rows, TABLE, "slice" if kind is Kind.SLICE else "instant")
+def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Kind) -> Ranges:
+    """Put ranges or marks into the trace, a lane per thread and domain."""
     names, detail = _named(report, rows)
-    distinct, back = factored(names)
-    strings = report.build.strings
-    steps = np.array([step_number(strings[name]) for name in distinct.tolist()], np.int32)
     groups, bad = payloads(report.database, rows["rowid"])
-    report.build.skip("malformed-record", f"payloads of table {TABLE}", bad)
-    report.build.extend(
-        track=_tracks(report, rows, domains),
-        kind=kind,
-        start_ns=rows["start"],
-        dur_ns=dur if kind is Kind.SLICE else 0,
-        name=names,
-        op=OpClass.HOST,
-        step=steps[back],
-        args=_with_payloads(report, detail, groups),
-    )
+    report.build.skip("malformed-record", f"payloads of {rows.where}", bad)
+    args, strings = _with_payloads(report, detail, groups), report.build.strings
+    rows.columns["name"] = names
+    rows.names["name"] = {i: strings[i] for i in distinct(names).tolist()}
+    added = np.full(len(rows), -1, np.int64)
+    for domain in distinct(rows["domain"]).tolist():
+        name, at = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
+        layout = structs.replace(
+            tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track={"kind": _kind(name, kind)}
+        )
+        if layout.track["kind"] is TrackKind.RANGES and kind is Kind.SLICE:
+            report.build.hints.range_lanes.append(layout.title)
+        added[at] = add_rows(report.build, layout, rows.take(at), args=args[at])
+    kept = added >= 0
+    if not kept.all():
+        rows, names = rows.take(kept), names[kept]
+        groups, _ = payloads(report.database, rows["rowid"])
     return Ranges(rows, names, groups)
 
 
-def _texts(report: Report, rows: Mapping[str, Column]) -> list[str]:
+def _kind(domain: str, kind: Kind) -> TrackKind:
+    """The kind of the lanes of a domain. NCCL's device work has lanes of its own, MPI has none."""
+    if domain == "MPI":
+        return TrackKind.MESSAGES
+    return TrackKind.RANGES if domain != "NCCL" else TrackKind.OTHER
+
+
+def _texts(report: Report, rows: TableRows) -> list[str]:
     """The name of every row."""
-    inline = report.database.texts(TABLE, "rowid", "text", rows["rowid"])
-    strings = report.strings(rows["textId"])
+    inline = report.database.texts(tables.NVTX.table, "rowid", "text", rows["rowid"])
+    strings = report.strings(distinct(rows["name"][rows["name"] >= 0]))
     return [
         inline.get(r) or strings.get(t, NAMELESS)
-        for r, t in zip(rows["rowid"].tolist(), rows["textId"].tolist(), strict=True)
+        for r, t in zip(rows["rowid"].tolist(), rows["name"].tolist(), strict=True)
     ]
 
 
-def _named(report: Report, rows: Mapping[str, Column]) -> tuple[I32, I32]:
+def _named(report: Report, rows: TableRows) -> tuple[I32, I32]:
     """Names and arguments of rows, as ids of the trace; a part of them is in memory at a time."""
-    count = len(rows["rowid"])
+    count = len(rows)
     names, ids = np.empty(count, np.int32), np.empty(count, np.int32)
     for at in range(0, count, _AT_ONCE):
-        part = slice(at, at + _AT_ONCE)
+        part = np.arange(at, min(at + _AT_ONCE, count))
         codes: dict[str, int] = {}
-        texts = _texts(report, {key: rows[key][part] for key in ("rowid", "textId")})
+        texts = _texts(report, rows.take(part))
         code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
         parsed = [*map(_split, codes)]
         named = np.array([report.build.string(name) for name, _ in parsed], np.int32)
@@ -185,20 +173,8 @@ def hexadecimal(ids: NDArray[np.uint64]) -> list[bytes]:
     return [b'"0x%x"' % i for i in ids.tolist()]
 
 
-def _domains(report: Report, rows: Mapping[str, Column]) -> dict[int, str]:
+def _domains(report: Report, rows: TableRows) -> dict[int, str]:
     """Names of the domains; the default one has none."""
-    made = rows["eventType"] == DOMAIN
-    texts = _texts(report, {k: c[made] for k, c in rows.items()})
-    names = zip(rows["domainId"][made].tolist(), texts, strict=True)
+    made = rows.take(rows["type"] == DOMAIN)
+    names = zip(made["domain"].tolist(), _texts(report, made), strict=True)
     return {domain: "" if name == NAMELESS else name for domain, name in names}
-
-
-def _heading(domain: int, domains: Mapping[int, str]) -> str:
-    return f"NVTX {domains.get(domain, '')}".strip()
-
-
-def _tracks(report: Report, rows: Mapping[str, Column], domains: Mapping[int, str]) -> I32:
-    """A lane per thread and domain."""
-    lanes, which = factored_rows(rows["globalTid"], rows["domainId"])
-    tracks = [report.thread(tid, Layer.HOST, _heading(d, domains)) for tid, d in lanes]
-    return np.array(tracks, np.int32)[which] if tracks else np.empty(0, np.int32)

@@ -11,13 +11,14 @@ others describe it for 2026, and the JSON is taken to have the entries' names as
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceconv.core.model import I64
+from traceconv.core.model import I32, I64
+from traceconv.readers.shared.layouts import TableRows
 from traceconv.readers.shared.sqlite.database import Database
 
 if TYPE_CHECKING:
@@ -59,6 +60,21 @@ class Group:
 
     at: I64
     values: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a process.
+
+    Attributes:
+        rows:     columns thread, start, end, domain.
+        name:     string ids.
+        payloads: what some of them carry, by position among ``rows``.
+    """
+
+    rows: TableRows
+    name: I32
+    payloads: Sequence[Group]
 
 
 @dataclass(frozen=True)

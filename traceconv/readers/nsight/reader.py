@@ -18,10 +18,11 @@ Quirks:     tables are created only where there is data; NVTX names are in ``tex
             name no process are given to one or counted (unnamed_rows). Records of the scheduler may
             be of all processes of the machine: those that ran where a thread of the rank waited
             are lanes of it (other_processes).
-Ignored:    CPU samples, profiler overhead, CUDA events, allocations; and, on purpose,
-            everything about users: environment, command lines, paths, standard output (of other
-            processes the first word of the name is read).
-Source:     the tables' own columns, read by name.
+Ignored:    what no table of :mod:`.tables` describes: CPU samples, profiler overhead, CUDA events,
+            page faults, allocations; its rows are counted by the name of their table. And, on
+            purpose, everything about users: environment, command lines, paths, standard output
+            (of other processes the first word of the name is read).
+Source:     the tables' own columns, read by name; NVIDIA's schema reference (:mod:`.tables`).
 """
 
 from __future__ import annotations
@@ -45,14 +46,6 @@ REPORTS = (".nsys-rep", ".qdrep")
 """Endings of what is exported; it may stay beside the export."""
 
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
-_UNREAD = (
-    "COMPOSITE_EVENTS",
-    "PROFILER_OVERHEAD",
-    "CUPTI_ACTIVITY_KIND_OVERHEAD",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "GENERIC_EVENTS",
-)
 
 
 class NsightReader:
@@ -121,16 +114,9 @@ class NsightReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
-        from traceconv.readers.nsight import kernels as events
-        from traceconv.readers.nsight.kernels import issued, kernels, sizes_of
+        from traceconv.readers.nsight.collectives import issued, sizes_of
         from traceconv.readers.nsight.nvtx import nvtx
-        from traceconv.readers.nsight.report import (
-            Report,
-            diagnostics,
-            gpu_memory,
-            gpu_metrics,
-            library_calls,
-        )
+        from traceconv.readers.nsight.report import Report
         from traceconv.readers.nsight.scheduling import scheduling
         from traceconv.readers.shared.sqlite.database import opened
 
@@ -138,19 +124,19 @@ class NsightReader:
         build.file = capture.source.title(capture.files[0])
         build.hints.free_rule = "device"
         with opened(capture.source, capture.files[0], salvage=True) as database:
-            report = Report(database, build, process, build.comm_words)
-            events.runtime(report)
+            report = Report(database, build, process)
+            report.runtime()
             ranges = nvtx(report)
-            kernels(report, issued(ranges, build.strings), sizes_of(ranges))
-            events.device_tables(report)
-            library_calls(report)
+            report.kernels(issued(ranges, build.strings), sizes_of(ranges))
+            report.work()
+            report.library_calls()
             scheduling(report)
-            gpu_memory(report)
-            gpu_metrics(report)
-            events.arrows(report)
-            diagnostics(report)
-            for table in _UNREAD:
-                build.skip("kind-not-read", f"table {table}", database.count(table))
+            report.gpu_memory()
+            report.metrics()
+            report.network()
+            report.launched.draw(build)
+            report.diagnostics()
+            report.rest()
             for place in database.damage:
                 build.skip("truncated", place if place not in database.tables else f"table {place}")
 

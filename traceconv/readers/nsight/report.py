@@ -1,10 +1,10 @@
-"""One process of an Nsight Systems report while it is read, its calls into libraries, and metrics.
+"""One process of an Nsight Systems report while it is read.
 
 Sampled metrics of GPUs (``--gpu-metrics-devices``) become counters. A sample belongs to a GPU of
 the machine, not to a process: every process that uses the GPU gets it. The lowest byte of a
 sample's type is the GPU as Nsight numbers them; CUDA may number them in another way, which
 TARGET_INFO_GPU says where it is there. Samples of GPUs that no process of the report uses are
-counted and left out.
+counted and left out. Those of network cards are the machine's, and shown with its first process.
 
 Names of metrics end in their unit, in brackets ("DRAM Read Bandwidth [Throughput %]"). Clocks are
 called MHz and hold Hz in reports that others describe: values that no clock reaches in MHz are
@@ -13,56 +13,38 @@ taken as Hz.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import distinct, factored, factored_rows
+from traceconv.core.model import I64
+from traceconv.core.ordering import distinct, factored_rows
 from traceconv.core.patterns import lazy_regex
+from traceconv.readers.nsight import tables
+from traceconv.readers.nsight.collectives import Issued
+from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
-from traceconv.readers.shared.arguments import Values, register
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.gpu_kernels import note_devices
+from traceconv.readers.shared.layouts import (
+    Launched,
+    RowLayout,
+    Shown,
+    TableRows,
+    add_rows,
+    add_samples,
+    database_rows,
+)
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.sqlite.database import Column, Database
 
-NAMELESS = "(no name)"
-NONE: I64 = np.empty(0, np.int64)
-TIMES = {"start": -1, "end": -1}
-
-
-@dataclass
-class Calls:
-    """The calls into the CUDA runtime and driver, in the order of their table.
-
-    Attributes:
-        correlation: number of what a call made the device do, -1 for nothing.
-        row:         of the event.
-        start_ns:    as in the report.
-        thread:      serialized id.
-    """
-
-    correlation: I64 = field(default_factory=lambda: NONE)
-    row: I64 = field(default_factory=lambda: NONE)
-    start_ns: I64 = field(default_factory=lambda: NONE)
-    thread: I64 = field(default_factory=lambda: NONE)
-
-    def at(self, correlation: I64) -> NDArray[np.intp]:
-        """The call of each correlation number, the first if several; -1 for none."""
-        order, ids = self._sorted
-        if not len(order):
-            return np.full(len(correlation), -1)
-        near = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
-        return np.where((correlation >= 0) & (ids[near] == correlation), order[near], -1)
-
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[np.intp], I64]:
-        order = np.argsort(self.correlation, kind="stable")
-        return order, self.correlation[order]
+_COMMUNICATORS = tables.DEVICE.lane._replace(field="lane")
+"""The lanes of kernels where it is known for which communicators they work."""
 
 
 @dataclass
@@ -70,42 +52,49 @@ class Report:
     """One process of a report being read.
 
     Attributes:
-        calls:   into the runtime.
-        targets: device rows: (correlation ids, event rows) of each table.
+        launched: calls into the runtime, and device rows.
+        calls:    the rows of the calls.
     """
 
     database: Database
     build: TraceBuilder
     process: Process
-    comm_words: Sequence[str] = ()
-    calls: Calls = field(default_factory=Calls)
-    targets: list[tuple[I64, I64]] = field(default_factory=list)
+    launched: Launched = field(default_factory=Launched)
+    calls: TableRows = field(default_factory=lambda: TableRows({}, "", 0))
 
-    def rows(self, table: str, requested: Mapping[str, int], owner: str) -> dict[str, Column]:
-        """Columns of a table, only the rows of this process (``owner`` is its id column)."""
-        columns = self.database.columns(table, {**requested, owner: NOBODY})
-        mine, columns[owner] = self.owned(table, columns, owner)
-        return {name: column[mine] for name, column in columns.items()}
+    # -- rows ------------------------------------------------------------------------------------
+
+    def rows(self, layout: RowLayout) -> TableRows:
+        """The rows of this process in a table, with the names of their threads."""
+        rows = database_rows(self.database, layout, self.strings)
+        if layout.table not in self.database.tables:
+            return rows
+        owner = "thread" if "thread" in layout.columns else "process"
+        device = rows["device"] if "device" in layout.columns else None
+        mine, rows.columns[owner] = self.owned(layout.table, rows[owner], device)
+        rows = rows.take(mine)
+        if owner == "thread":
+            self.name_threads(rows)
+        return rows
 
     def owned(
-        self, table: str, columns: Mapping[str, Column], owner: str
+        self, table: str, ids: Column, device: Column | None = None
     ) -> tuple[NDArray[np.bool_], Column]:
-        """Which rows are of this process, and the ids of all: of rows of no process those of this
-        one, which gets them or books them."""
-        ids = columns[owner]
+        """Which rows are of this process, by serialized ids, and the ids of all: of rows of no
+        process those of this one, which gets them or books them."""
         pids = owner_of(ids)
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         unnamed = pids == NOBODY
         if unnamed.any():
-            mine |= self._given(table, columns, unnamed)
+            mine |= self._given(table, unnamed, device)
             ids = np.where(unnamed, max(self.process.pid, 0) << 24, ids)
         return mine, ids
 
     def _given(
-        self, table: str, columns: Mapping[str, Column], unnamed: NDArray[np.bool_]
+        self, table: str, unnamed: NDArray[np.bool_], device: Column | None
     ) -> NDArray[np.bool_]:
         """The rows of no named process that are this one's; those of none are booked."""
-        device = columns.get("deviceId", np.full(len(unnamed), -1))
+        device = np.full(len(unnamed), -1) if device is None else device
         process = self.process
         given = unnamed & (process.lone | np.isin(device, process.owned))
         self.build.skip("process-assumed", f"table {table}", int(given.sum()))
@@ -114,234 +103,205 @@ class Report:
             self.build.skip("process-unknown", f"table {table}", int(nobody.sum()))
         return given
 
-    def args(self, table: str, arguments: Mapping[str, tuple[str, Values]]) -> I32:
-        """Arguments of rows: key -> (the column it comes from, values). What the table has no
-        column for is left out, not made up.
-        """
-        there = self.database.tables.get(table, ())
-        known = {key: values for key, (column, values) in arguments.items() if column in there}
-        if not known:
-            return np.full(max(len(values) for _, values in arguments.values()), -1, np.int32)
-        return register(self.build, known)
-
     def strings(self, ids: I64) -> dict[int, str]:
         """The strings of a report by their numbers."""
-        return self.database.texts("StringIds", "id", "value", distinct(ids[ids >= 0]))
+        return self.database.texts("StringIds", "id", "value", ids)
 
-    def texts(self, ids: I64) -> I32:
-        """String ids of the trace for string ids of the report."""
-        strings = self.strings(ids)
-        return self.labels(ids, lambda i: strings.get(i, NAMELESS))
+    def name_threads(self, rows: TableRows) -> None:
+        """Say what serialized ids of threads are called; other processes are named, too."""
+        rows.columns["process"] = rows["thread"]
+        threads, groups, identity = {}, {}, {}
+        for number in distinct(rows["thread"]).tolist():
+            pid, tid = int(pid_of(number)), int(tid_of(number))
+            own = pid in (self.process.pid, NOBODY)
+            threads[number] = f"Thread {tid}" if tid else "No thread"
+            groups[number] = "" if own else f"Process {pid}"
+            identity[number] = {"process": -1 if own else pid, "thread": tid}
+        rows.names |= {"thread": threads, "process": groups}
+        rows.identity["thread"] = identity
 
-    def labels(self, codes: Column, label: Callable[[int], str]) -> I32:
-        """String ids of the trace for what each code is called."""
-        distinct, back = factored(codes)
-        table = [self.build.string(label(c)) for c in distinct.tolist()]
-        return np.array(table, np.int32)[back] if table else np.empty(0, np.int32)
+    # -- what is added ---------------------------------------------------------------------------
 
-    def timed(
-        self, rows: dict[str, Column], table: str, kind: str = "slice"
-    ) -> tuple[dict[str, Column], I64]:
-        """Rows with a usable time, and their durations; the others are booked."""
-        self.build.seen(kind, len(rows["start"]))
-        bad = rows["start"] < 0
-        negative = ~bad & (rows["end"] >= 0) & (rows["end"] < rows["start"])
-        self.build.skip("bad-time", f"table {table}", int(bad.sum()), kind)
-        self.build.skip("negative-duration", f"table {table}", int(negative.sum()), kind)
-        if bad.any() or negative.any():
-            rows = {name: column[~bad & ~negative] for name, column in rows.items()}
-        return rows, np.maximum(rows["end"] - rows["start"], 0)
+    def runtime(self) -> None:
+        """CUDA runtime and driver calls; copies of calls that carry backtraces are left out."""
+        rows = self.rows(tables.RUNTIME)
+        call = np.isin(rows["class"], tables.CALL_CLASSES)
+        self.build.seen("slice", int((~call).sum()))
+        self.build.skip("repeated-content", rows.where, int((~call).sum()), "slice")
+        rows = rows.take(call)
+        added = add_rows(self.build, tables.RUNTIME, rows)
+        self.launched.calls.append((rows["correlation"], added))
+        self.calls = rows.take(added >= 0)
 
-    def threads(self, ids: Column, layer: Layer, title: str) -> I32:
-        """The lanes of serialized thread ids."""
-        distinct, back = factored(ids)
-        tracks = [self.thread(t, layer, title) for t in distinct.tolist()]
-        return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+    def kernels(self, nccl: Issued | None, ranks: Mapping[int, int]) -> None:
+        """Add the kernels.
 
-    def thread(self, global_tid: int, layer: Layer, title: str) -> int:
-        """The lane of a thread."""
-        pid, tid = int(pid_of(global_tid)), int(tid_of(global_tid))
-        group = "" if pid in (self.process.pid, NOBODY) else f"Process {pid}"
-        return self.build.track(layer, f"Thread {tid}" if tid else "No thread", group, title)
+        Args:
+            nccl:  the calls of NCCL, if their sizes are known.
+            ranks: ranks of communicators.
+        """
+        rows = self.rows(tables.KERNELS)
+        rows.columns["name"] = np.where(rows["demangled"] >= 0, rows["demangled"], rows["name"])
+        rows.names["name"] = self.strings(distinct(rows["name"][rows["name"] >= 0]))
+        shared = np.maximum(rows["static"], 0) + np.maximum(rows["dynamic"], 0)
+        known = (rows["static"] >= 0) | (rows["dynamic"] >= 0)
+        rows.columns["shared memory"] = np.where(known, shared, -1)
+        layout = tables.KERNELS
+        if nccl is not None:
+            nccl.mark(rows, self.calls, ranks, self.build.comm_words)
+            layout = structs.replace(
+                layout, lane=_COMMUNICATORS, args=(*layout.args, COMMUNICATOR, BYTES, RANKS)
+            )
+        self._work(layout, rows)
+
+    def work(self) -> None:
+        """Copies, memory sets, graph launches and synchronisations."""
+        for layout in tables.WORK:
+            self._work(layout, self.rows(layout))
+
+    def _work(self, layout: RowLayout, rows: TableRows) -> None:
+        if self.process.device >= 0:  # one device needs no heading
+            layout = structs.replace(layout, group=Shown("device", "", of="device"))
+        for column in {"stream", layout.lane.field}:
+            none = rows[column] == tables.NO_STREAM
+            rows.columns[column] = np.where(none, -1, rows[column])
+        added = add_rows(self.build, layout, rows)
+        self.launched.work.append((rows["correlation"], added))
+
+    def library_calls(self) -> None:
+        """Calls into libraries, and whatever else is like them: rows with the columns of calls."""
+        for layout in tables.CALLS:
+            if layout.table in self.database.tables:
+                self._calls(layout)
+        for layout in self._families.values():
+            self._calls(layout)
+
+    @cached_property
+    def _families(self) -> dict[str, RowLayout]:
+        """The tables of calls that are known by how their names begin."""
+        needed = {"start", "end", "globalTid", "nameId"}
+        return {
+            table: structs.replace(tables.HOST, table=table, title=title, layer=layer)
+            for table, columns in self.database.tables.items()
+            for begin, (title, layer) in tables.FAMILIES.items()
+            if table.startswith(begin) and needed <= {*columns}
+        }
+
+    def _calls(self, layout: RowLayout) -> None:
+        rows = self.rows(layout)
+        if layout.table == "OSRT_API":
+            call = rows["class"] == tables.OS_CALL
+            self.build.skip("metadata-unused", rows.where, int((~call).sum()))
+            rows = rows.take(call)
+        add_rows(self.build, layout, rows)
+
+    def gpu_memory(self) -> None:
+        """Note memory and names of the GPUs that this process uses, as CUDA numbers them."""
+        listed = self.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory", "name")
+        named = [(gpu if device is None else device, *said) for gpu, device, *said in listed]
+        note_devices(
+            self.build.hints,
+            [
+                {"id": device, "totalGlobalMem": size, "name": name}
+                for device, size, name in named
+                if device in self.process.devices
+            ],
+        )
+
+    def metrics(self) -> None:
+        """Add the samples of the GPUs that this process uses."""
+        rows = database_rows(self.database, tables.METRICS)
+        gpu = rows["type"] & 0xFF
+        gpus = self.database.columns("TARGET_INFO_GPU", {"id": -1, "cuDevice": -1})
+        device = picked(gpus["cuDevice"], lookup(gpus["id"], gpu))
+        rows.columns["device"] = np.where(device >= 0, device, gpu)
+        process = self.process
+        if process.claimed:
+            stray = int((~np.isin(rows["device"], process.claimed)).sum())
+            self.build.skip("kind-not-read", f"{rows.where}, GPUs that no process uses", stray)
+        rows = rows.take(np.isin(rows["device"], process.devices))
+        listed = self.database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+        names = {(kind, metric): name for kind, metric, name in listed if name is not None}
+        keys, which = factored_rows(rows["device"], rows["type"], rows["metric"])
+        highest = np.full(len(keys), -np.inf)
+        np.fmax.at(highest, which, rows["value"])
+        stated = [
+            _metric(str(names.get((kind, metric), f"Metric {metric}")), top)
+            for (_, kind, metric), top in zip(keys, highest.tolist(), strict=True)
+        ]
+        self._samples(tables.METRICS, rows, which, stated)
+
+    def network(self) -> None:
+        """Add the samples of network cards, with the first process."""
+        if self.process.sole is None:
+            return
+        rows = database_rows(self.database, tables.NETWORK)
+        cards = dict(self.database.rows("NIC_ID_MAP", "globalId", "nicId"))
+        named = dict(self.database.rows("TARGET_INFO_NIC_INFO", "nicId", "name"))
+        rows.names["card"] = {
+            number: str(named[card]) for number, card in cards.items() if named.get(card)
+        }
+        listed = self.database.rows(
+            "TARGET_INFO_NETWORK_METRICS", "metricsListId", "metricsIdx", "name", "unit"
+        )
+        known = {(group, index): (name, unit) for group, index, name, unit in listed}
+        keys, which = factored_rows(rows["list"], rows["metric"], rows["port"])
+        stated = []
+        for group, index, port in keys:
+            name, unit = known.get((group, index), (None, None))
+            label = str(name or f"Metric {index}") + (f" (port {port})" if port > 1 else "")
+            stated.append((label, str(unit or "")))
+        self._samples(tables.NETWORK, rows, which, stated)
+
+    def _samples(
+        self,
+        layout: RowLayout,
+        rows: TableRows,
+        which: NDArray[np.intp],
+        stated: list[tuple[str, str]],
+    ) -> None:
+        """Add samples; of each, ``which`` of some names and units are its."""
+        rows.columns |= {"name": which, "unit": which}
+        rows.names |= {
+            "name": {i: name for i, (name, _) in enumerate(stated)},
+            "unit": {i: unit for i, (_, unit) in enumerate(stated)},
+        }
+        if layout is tables.METRICS and self.process.device >= 0:
+            layout = structs.replace(layout, group=Shown("device", "", of="device"))
+        add_samples(self.build, layout, rows)
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def diagnostics(self) -> None:
+        """Book what the profiler says of its own work; of all processes, with the first of them."""
+        if self.process.sole is None:
+            return
+        rows = self.database.rows(tables.DIAGNOSTICS, "severity", "text")
+        told = [[text for level, text in rows if level == one] for one in (_ERROR, _WARNING)]
+        book_messages(self.build, *told)
+        rest = len(rows) - sum(map(len, told))
+        self.build.skip("kind-not-read", f"table {tables.DIAGNOSTICS}", rest)
+
+    def rest(self) -> None:
+        """Count the rows of every other table, with the first process."""
+        known = {*tables.READ, *tables.DESCRIBING, *self._families}
+        for table in self.database.tables if self.process.sole is not None else ():
+            if table not in known and not table.startswith(tables.DESCRIBED):
+                self.build.skip("kind-not-read", f"table {table}", self.database.count(table))
 
 
-DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 _WARNING, _ERROR = 2, 3
-
-
-def diagnostics(report: Report) -> None:
-    """Book what the profiler says of its own work; of all processes, with the first of them."""
-    if report.process.sole is None:
-        return
-    rows = report.database.rows(DIAGNOSTICS, "severity", "text")
-    told = [[text for level, text in rows if level == one] for one in (_ERROR, _WARNING)]
-    book_messages(report.build, *told)
-    rest = len(rows) - sum(map(len, told))
-    report.build.skip("kind-not-read", f"table {DIAGNOSTICS}", rest)
-
-
-_OS_CALL = 27
-
-
-@dataclass(frozen=True)
-class Library:
-    """A table of calls.
-
-    Attributes:
-        name:  the column with the number of the call's name.
-        calls: the event class of calls, other rows being marks of the profiler; -1 = every row.
-        arguments: key -> column; absent numbers are left out.
-    """
-
-    title: str
-    layer: Layer = Layer.RUNTIME
-    name: str = "nameId"
-    calls: int = -1
-    arguments: tuple[tuple[str, str], ...] = ()
-
-
-_MPI = Library("MPI", Layer.HOST, "textId")
-LIBRARIES = {
-    "OSRT_API": Library("OS Runtime", calls=_OS_CALL),
-    "CUDNN_EVENTS": Library("cuDNN"),
-    "CUBLAS_EVENTS": Library("cuBLAS"),
-    "MPI_P2P_EVENTS": Library(
-        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("peer", "remoteRank"))
-    ),
-    "MPI_COLLECTIVES_EVENTS": Library(
-        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("root", "rootRank"))
-    ),
-    "MPI_START_WAIT_EVENTS": _MPI,
-    "MPI_OTHER_EVENTS": _MPI,
-}
-
-
-def library_calls(report: Report) -> None:
-    """Add calls into libraries, on their threads: the operating system, MPI, cuDNN, cuBLAS."""
-    for table, library in LIBRARIES.items():
-        if table in report.database.tables:
-            _read(report, table, library)
-
-
-def _read(report: Report, table: str, library: Library) -> None:
-    requested = {**TIMES, "eventClass": library.calls, library.name: -1}
-    rows = report.rows(
-        table, {**requested, **{column: -1 for _, column in library.arguments}}, "globalTid"
-    )
-    call = (
-        rows["eventClass"] == library.calls
-        if library.calls >= 0
-        else rows["start"] == rows["start"]
-    )
-    report.build.skip("metadata-unused", f"table {table}", int((~call).sum()))
-    rows = {name: column[call] for name, column in rows.items()}
-    unended = rows["end"] < 0
-    report.build.skip("unfinished-slice", f"table {table}", int(unended.sum()))
-    rows["end"] = np.where(
-        unended, np.maximum(rows["start"], rows["end"].max(initial=0)), rows["end"]
-    )
-    rows, dur = report.timed(rows, table)
-    args = np.full(len(dur), -1, np.int32)
-    if library.arguments:
-        stated = np.stack([rows[column] >= 0 for _, column in library.arguments], axis=1)
-        for there in np.unique(stated, axis=0).tolist():
-            at = np.flatnonzero((stated == there).all(axis=1))
-            known = [pair for pair, yes in zip(library.arguments, there, strict=True) if yes]
-            if known:
-                args[at] = register(report.build, {key: rows[c][at] for key, c in known})
-    report.build.extend(
-        track=report.threads(rows["globalTid"], library.layer, library.title),
-        start_ns=rows["start"],
-        dur_ns=dur,
-        name=report.texts(rows[library.name]),
-        op=OpClass.HOST,
-        args=args,
-    )
-
-
-TABLE = "GPU_METRICS"
 
 _UNIT = lazy_regex(r"(.+)\[([^\[\]]+)\]\s*+")
 _FASTEST_MHZ = 100_000
 
 
-def gpu_metrics(report: Report) -> None:
-    """Add the samples of the GPUs that this process uses."""
-    requested = {"timestamp": -1, "typeId": 0, "metricId": -1, "value": float("nan")}
-    rows = report.database.columns(TABLE, requested)
-    if not len(rows["timestamp"]):
-        return
-    device = _devices(report.database, rows["typeId"] & 0xFF)
-    process = report.process
-    if process.claimed:
-        stray = int((~np.isin(device, process.claimed)).sum())
-        report.build.skip("kind-not-read", f"table {TABLE}, GPUs that no process uses", stray)
-    mine = np.isin(device, process.devices)
-    rows = {name: column[mine] for name, column in rows.items()}
-    report.build.seen("counter", int(mine.sum()))
-    early, odd = rows["timestamp"] < 0, ~np.isfinite(rows["value"])
-    report.build.skip("bad-time", f"table {TABLE}", int(early.sum()), "counter")
-    report.build.skip("counter-not-numeric", f"table {TABLE}", int((odd & ~early).sum()), "counter")
-    good = ~early & ~odd
-    _added(report, {name: column[good] for name, column in rows.items()}, device[mine][good])
-
-
-def gpu_memory(report: Report) -> None:
-    """Note memory and names of the GPUs that this process uses, as CUDA numbers them."""
-    arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory", "name")
-    named = [(gpu if device is None else device, *said) for gpu, device, *said in arguments]
-    note_devices(
-        report.build.hints,
-        [
-            {"id": device, "totalGlobalMem": size, "name": name}
-            for device, size, name in named
-            if device in report.process.devices
-        ],
-    )
-
-
-def _devices(database: Database, gpus: I64) -> I64:
-    """The GPUs as CUDA numbers them."""
-    known = {
-        gpu: device
-        for gpu, device in database.rows("TARGET_INFO_GPU", "id", "cuDevice")
-        if isinstance(gpu, int) and isinstance(device, int)
-    }
-    distinct, back = factored(gpus)
-    table = np.array([known.get(gpu, gpu) for gpu in distinct.tolist()], np.int64)
-    return table[back] if len(table) else np.empty(0, np.int64)
-
-
-def _added(report: Report, rows: dict[str, Column], device: I64) -> None:
-    names = {
-        (kind, metric): str(name)
-        for kind, metric, name in report.database.rows(
-            "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"
-        )
-        if name is not None
-    }
-    metrics, which = factored_rows(device, rows["typeId"], rows["metricId"])
-    highest = np.full(len(metrics), -np.inf)
-    np.maximum.at(highest, which, rows["value"])
-    tracks = [
-        _track(report, gpu, names.get((kind, metric), f"Metric {metric}"), top)
-        for (gpu, kind, metric), top in zip(metrics, highest.tolist(), strict=True)
-    ]
-    track: NDArray[np.int32] = np.array(tracks, np.int32)
-    report.build.counters(
-        track=track[which] if tracks else np.empty(0, np.int32),
-        start_ns=rows["timestamp"],
-        value=rows["value"],
-    )
-
-
-def _track(report: Report, device: int, stated: str, highest: float) -> int:
-    """The lane of a metric, its unit taken from its name."""
+def _metric(stated: str, highest: float) -> tuple[str, str]:
+    """The name of a metric, and its unit, which the name ends in."""
     match = _UNIT.fullmatch(stated)
     name, unit = (match[1].rstrip(), match[2]) if match else (stated, "")
     if unit.endswith("%"):
         unit = "%"
     elif unit == "MHz" and highest > _FASTEST_MHZ:
         unit = "Hz"
-    group = "" if report.process.device >= 0 else f"GPU {device}"
-    return report.build.track(Layer.COUNTER, name, group, "GPU Metrics", unit=unit)
+    return name, unit

@@ -22,20 +22,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.intervals import length_within, none, union
-from traceconv.core.model import I64, Layer, Mask, OpClass
-from traceconv.core.ordering import distinct, factored
+from traceconv.core.model import I64, Mask
+from traceconv.core.ordering import distinct
+from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
-from traceconv.readers.shared.arguments import register
+from traceconv.readers.shared.layouts import TableRows, add_rows
 from traceconv.readers.shared.sqlite.database import Column
 
 TABLE = "SCHED_EVENTS"
-TITLE = "CPU Scheduling"
-NAME = "Off CPU"
-OTHERS = "Other Processes"
 
 _KERNEL = ("kworker/", "ksoftirqd/", "migration/")
 """How names of threads of the kernel begin: no process launches these."""
@@ -58,7 +57,7 @@ def scheduling(report: Report) -> None:
     rows, resting = _taken(rows, ~idle), int(idle.sum())
     pids = owner_of(rows["globalTid"])
     strangers = _taken(rows, (pids != NOBODY) & (pids != report.process.pid))
-    mine, rows["globalTid"] = report.owned(TABLE, rows, "globalTid")
+    mine, rows["globalTid"] = report.owned(TABLE, rows["globalTid"])
     own, others = _own(report, _taken(rows, mine)), _runs(report, strangers, resting)
     names = process_names(report.database, pid_of(others["globalTid"]))
     whole = resting > 0 or any(name.startswith(_KERNEL) for name in names.values())
@@ -68,40 +67,28 @@ def scheduling(report: Report) -> None:
 
 def _add_own(report: Report, own: Rows, others: Rows | None) -> None:
     """Add the slices of this process; with what ``others`` did meanwhile, if that is known."""
+    columns = {key: own[key] for key in ("start", "end")} | {"thread": own["globalTid"]}
     args = {"from CPU": own["from"], "to CPU": own["to"]}
-    told = np.full(len(own["start"]), others is not None)
-    told &= pid_of(own["globalTid"]) == report.process.pid
-    ids = np.empty(len(told), np.int32)
-    ids[~told] = register(report.build, _taken(args, ~told))
     if others is not None:
+        told = np.flatnonzero(pid_of(own["globalTid"]) == report.process.pid)
         some = _taken(own, told)
-        beside = {f"{edge} CPU": _beside(some, some[edge], others) for edge in ("from", "to")}
-        told_args = _taken(args, told)
-        told_args |= {f"other processes on {cpu} (ns)": ns for cpu, ns in beside.items()}
-        ids[told] = register(report.build, told_args)
-    report.build.extend(
-        track=report.threads(own["globalTid"], Layer.OTHER, TITLE),
-        start_ns=own["start"],
-        dur_ns=own["end"] - own["start"],
-        name=np.full(len(told), report.build.string(NAME), np.int32),
-        op=OpClass.OTHER,
-        args=ids,
-    )
+        for edge in ("from", "to"):
+            beside = np.full(len(own["start"]), -1, np.int64)
+            beside[told] = _beside(some, some[edge], others)
+            args[f"other processes on {edge} CPU (ns)"] = beside
+    rows = TableRows({**columns, **args}, f"table {TABLE}", len(own["start"]))
+    report.name_threads(rows)
+    add_rows(report.build, structs.replace(tables.OFF_CPU, args=tuple(args)), rows)
 
 
 def _add_runs(report: Report, runs: Rows, names: Mapping[int, str]) -> None:
     """Add runs of other processes, on the lanes of their CPUs."""
-    build, pids = report.build, pid_of(runs["globalTid"])
-    build.seen("slice", len(pids))
-    cpus, back = factored(runs["cpu"])
-    lanes = [build.track(Layer.OTHER, f"CPU {n}", "", OTHERS, sort=n) for n in cpus.tolist()]
-    build.extend(
-        track=np.array(lanes, np.int32)[back],
-        start_ns=runs["start"],
-        dur_ns=runs["end"] - runs["start"],
-        name=report.labels(pids, lambda pid: f"{names.get(pid, 'process')} (pid {pid})"),
-        op=OpClass.OTHER,
-    )
+    pids = pid_of(runs["globalTid"])
+    rows = TableRows({**runs, "pid": pids}, f"table {TABLE}", len(pids))
+    rows.names["pid"] = {
+        pid: f"{names.get(pid, 'process')} (pid {pid})" for pid in distinct(pids).tolist()
+    }
+    add_rows(report.build, tables.RUNS, rows)
 
 
 def _taken(rows: Rows, which: NDArray[Any]) -> Rows:
@@ -111,7 +98,7 @@ def _taken(rows: Rows, which: NDArray[Any]) -> Rows:
 def _own(report: Report, rows: Rows) -> Rows:
     """The slices of this process: ``globalTid``, ``start``, ``end``, ``from`` and ``to`` CPU."""
     build, lost = report.build, rows["isSchedIn"] == 0
-    build.seen("slice", int(lost.sum()))
+    every = int(lost.sum())
     bad = rows["start"] < 0
     build.skip("bad-time", f"table {TABLE}", int((bad & lost).sum()), "slice")
     odd = ~bad & ~lost & (rows["isSchedIn"] != 1)
@@ -120,6 +107,7 @@ def _own(report: Report, rows: Rows) -> Rows:
     ended = lost & follows & ~np.append(lost[1:], True)
     build.skip("metadata-unused", f"table {TABLE}", int((lost & ~ended).sum()), "slice")
     at = np.flatnonzero(ended)
+    build.seen("slice", every - len(at))
     return {
         "globalTid": rows["globalTid"][at],
         "start": rows["start"][at],
@@ -170,8 +158,8 @@ def _runs(report: Report, rows: Rows, resting: int) -> Rows:
 def _touching(report: Report, own: Rows, others: Rows) -> Mask:
     """Which runs touch the time in which a thread that calls the runtime had lost the CPU, or came
     back to it; all threads count where none does."""
-    calling = np.isin(own["globalTid"], report.calls.thread)
-    if not len(report.calls.thread):
+    calling = np.isin(own["globalTid"], report.calls["thread"])
+    if not len(report.calls):
         calling[:] = True
     kept = np.zeros(len(others["start"]), bool)
     for cpu, at in _of_cpus(others).items():

@@ -154,7 +154,7 @@ class Process:
                 members = None if more is None else partial(_of, more, at)
                 added[at] = add_rows(self.build, placed, rows.take(at), members)
                 if spans and not of.marker:
-                    self.launched.calls.append((rows["correlation"][at], added[at]))
+                    self.launched.calls.append((_linked(rows)[at], added[at]))
         return added
 
     def work(self, layout: RowLayout, rows: TableRows, more: Members | None = None) -> I64:
@@ -166,7 +166,7 @@ class Process:
         if len(rows) and rows["stream"].max() < 0 and "queue" in layout.sources:
             layout = msgspec.structs.replace(layout, lane=QUEUES)
         added = add_rows(self.build, layout, rows, more)
-        self.launched.work.append((rows["correlation"], added))
+        self.launched.work.append((_linked(rows), added))
         return added
 
     def place(self, rows: TableRows, devices: Mapping[int, int]) -> None:
@@ -221,6 +221,11 @@ class Process:
             build.counters(
                 track=track, start_ns=np.array(times, np.int64), value=np.array(values, np.float64)
             )
+
+
+def _linked(rows: TableRows) -> I64:
+    """The correlation numbers of rows; 0 is that of what nothing launched."""
+    return np.where(rows["correlation"] > 0, rows["correlation"], -1)
 
 
 def _of(more: Members, at: NDArray[np.intp], part: NDArray[np.intp]) -> Sequence[bytes]:

@@ -10,7 +10,7 @@ lane, the class, the arguments. What is the same is here. Reading a table takes 
         name=Shown("name", "(no name)"), lane=Shown("stream", "Stream {}"),
         layer=Layer.DEVICE, title="GPU Hardware", op=KERNEL, args=("stream", "grid"),
     )
-    rows = database_rows(database, KERNELS, strings={"name": strings})   # or csv_rows, json_rows
+    rows = database_rows(database, KERNELS, strings)      # or csv_rows, json_rows
     added = add_rows(build, KERNELS, rows)                # row in the trace of each, -1 if lost
 
 Rows are columns of numbers (:class:`TableRows`), never an object per row. Text is a column of codes
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
         field:  the column; "" for the same text in every row, which is ``absent``.
         number: format of a number that has no name.
         name:   format of its name.
-        absent: what stands for -1.
+        absent: what stands for -1, and for a name without a letter.
         of:     the field of a track that the number is, such as "stream"; "" if it is none.
     """
 
@@ -78,9 +78,9 @@ class Shown(NamedTuple):
     def text(self, rows: TableRows, code: int) -> str:
         """What is shown for one number."""
         found = rows.names.get(self.field, {}).get(code)
-        if found:
-            return self.name.format(found)
-        return self.number.format(code) if code >= 0 else self.absent
+        if found is None:
+            return self.number.format(code) if code >= 0 else self.absent
+        return self.name.format(found) if found else self.absent
 
     def identity(self, rows: TableRows, code: int) -> Mapping[str, Any]:
         """The fields of a track that one number gives."""
@@ -114,6 +114,8 @@ class RowLayout(msgspec.Struct, frozen=True):
         columns: field -> its column, several names separated by "|" if it was renamed, a tuple of
             columns for a vector; in JSON the path of a member ("dispatch_info.kernel_id").
         texts:   fields that are stored as text.
+        strings: fields whose numbers stand for rows of the source's table of strings.
+        names:   field -> what its numbers are called, where the producer's enumeration says so.
         floats:  fields that are no whole numbers.
         first_ns: no usable time is before this one.
         unended: whether a row without an end lasts until the last stamp of the table (and is
@@ -135,6 +137,8 @@ class RowLayout(msgspec.Struct, frozen=True):
     duration: str = ""
     columns: Mapping[str, str | tuple[str, ...]] = {}
     texts: frozenset[str] = frozenset()
+    strings: frozenset[str] = frozenset()
+    names: Mapping[str, Mapping[int, str]] = {}
     floats: frozenset[str] = frozenset()
     first_ns: int = 0
     unended: bool = False
@@ -212,16 +216,14 @@ class TableRows:
 def database_rows(
     database: Database,
     layout: RowLayout,
-    strings: Mapping[str, Callable[[I64], Mapping[int, str]]] | None = None,
-    table: str = "",
+    strings: Callable[[I64], Mapping[int, str]] | None = None,
 ) -> TableRows:
     """The rows of a table of SQLite; of a missing column every number is absent.
 
     Args:
-        strings: field -> what gives the strings that its numbers stand for.
-        table:   its name, if it is not that of the layout.
+        strings: gives the strings that some numbers stand for, for the fields of ``strings``.
     """
-    table = table or layout.table
+    table = layout.table
     missing = {key: np.nan if key in layout.floats else -1 for key in layout.sources}
     asked = {one: missing[key] for key, many in layout.sources.items()
              if key not in layout.texts for one in many}  # fmt: skip
@@ -237,8 +239,10 @@ def database_rows(
     for key in layout.texts:
         stored = database.texts(table, "rowid", layout.sources[key][0])
         rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
-    for key, named in (strings or {}).items():
-        rows.names[key] = named(distinct(rows[key][rows[key] >= 0]))
+    rows.names.update(layout.names)
+    if strings is not None:
+        for key in layout.strings:
+            rows.names[key] = strings(distinct(rows[key][rows[key] >= 0]))
     return rows
 
 
@@ -356,12 +360,17 @@ def _vector(columns: Sequence[Column]) -> Column:
 
 
 def add_rows(
-    build: TraceBuilder, layout: RowLayout, rows: TableRows, more: Members | None = None
+    build: TraceBuilder,
+    layout: RowLayout,
+    rows: TableRows,
+    more: Members | None = None,
+    args: I32 | None = None,
 ) -> I64:
     """Add the rows of a table as slices or instants.
 
     Args:
         more: further arguments of some rows, by their positions.
+        args: ids of arguments, where those of the layout do not do.
 
     Returns:
         The row in the trace of each, -1 of those that are left out; see ``TraceBuilder.extend``.
@@ -384,7 +393,7 @@ def add_rows(
         name=name,
         op=op,
         step=step[back] if len(step) else -1,
-        args=arguments(build, rows, layout.args, at, more),
+        args=arguments(build, rows, layout.args, at, more) if args is None else args[at],
     )
     added = np.full(len(rows), -1, np.int64)
     added[at] = np.arange(first, first + len(at))
@@ -405,7 +414,7 @@ def _spans(
         dur = rows["duration"]
         bad |= dur == -1
         negative = ~bad & (dur < 0)
-    elif layout.end:
+    elif layout.end and layout.kind is Kind.SLICE:
         end = rows["end"]
         if layout.unended and (unended := ~bad & (end < 0)).any():
             build.skip("unfinished-slice", rows.where, int(unended.sum()))
@@ -566,7 +575,7 @@ def _value(head: bytes, names: Mapping[int, str] | None, code: float) -> bytes:
 
 @dataclass
 class Launched:
-    """Calls, and the work they launched, by their correlation numbers (0 and less: none)."""
+    """Calls, and the work they launched, by their correlation numbers; -1: none."""
 
     calls: list[tuple[I64, I64]] = field(default_factory=list)
     work: list[tuple[I64, I64]] = field(default_factory=list)
@@ -590,5 +599,5 @@ def _joined(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
     none = np.empty(0, np.int64)
     numbers, rows = zip(*parts, strict=True) if parts else ((none,), (none,))
     number, row = np.concatenate(numbers), np.concatenate(rows)
-    there = np.flatnonzero((number > 0) & (row >= 0))
+    there = np.flatnonzero((number >= 0) & (row >= 0))
     return number[there], row[there]

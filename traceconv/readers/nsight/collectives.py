@@ -1,0 +1,177 @@
+"""What NCCL was asked for, and by which kernels it was done.
+
+Kernels that communicate get what NCCL was asked for, by the call of NCCL that launched them. Such a
+call is a range on the host of a few hundred ns; the kernel is launched within it, or, if calls are
+grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. What all calls
+of a group move together is the size of its kernel if it launched one; of several kernels nothing
+says which moved what, and none gets a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I64, OpClass, Strings
+from traceconv.core.ordering import distinct, factored
+from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS, Ranges
+from traceconv.readers.shared.arguments import lookup, picked
+from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.layouts import TableRows
+
+GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """Calls of NCCL that are carried out together, in the order of (thread, start).
+
+    Attributes:
+        thread:  serialized id.
+        start_ns, end_ns: as in the report.
+        bytes:   of all messages.
+        communicator: their one communicator; ``mixed`` where there are several.
+        mixed:   bool.
+    """
+
+    thread: I64
+    start_ns: I64
+    end_ns: I64
+    bytes: I64
+    communicator: NDArray[np.uint64]
+    mixed: NDArray[np.bool_]
+
+    def mark(
+        self, rows: TableRows, calls: TableRows, ranks: Mapping[int, int], words: Sequence[str]
+    ) -> None:
+        """Add to kernels what is known of those that communicate: columns ``communicator``,
+        ``bytes`` and ``ranks``, and ``lane``, their communicator where it is known, else the
+        stream. A communicator is one lane, whatever streams it runs on.
+
+        Args:
+            calls: into the runtime.
+            ranks: of communicators.
+            words: the user's own for kernels that communicate.
+        """
+        codes, back = factored(rows["name"])
+        texts = (rows.names["name"].get(code, "") for code in codes.tolist())
+        comm = np.array([kernel_class(text, words) is OpClass.COMM for text in texts], bool)[back]
+        number = np.where(comm & (rows["correlation"] >= 0), rows["correlation"], -2)
+        made = self._of_calls(calls, lookup(calls["correlation"], number))
+        alone = np.bincount(made[made >= 0], minlength=len(self.bytes)) == 1
+        known = (made >= 0) & ~self.mixed[made]
+        ids, which = np.unique(self.communicator, return_inverse=True)
+        at = np.where(known, which[made], -1)
+        sizes = np.array([ranks.get(one, -1) for one in ids.tolist()], np.int64)
+        rows.columns[COMMUNICATOR] = at
+        rows.columns[BYTES] = np.where((made >= 0) & alone[made], self.bytes[made], -1)
+        rows.columns[RANKS] = picked(sizes, at)
+        rows.columns["lane"] = np.where(known, -2 - at, rows["stream"])
+        names = {i: f"0x{one:x}" for i, one in enumerate(ids.tolist())}
+        rows.names[COMMUNICATOR] = names
+        rows.names["lane"] = {-2 - i: f"Communicator {name}" for i, name in names.items()}
+        rows.identity["lane"] = {
+            code: {"communicator": name} for code, name in rows.names["lane"].items()
+        }
+
+    def _of_calls(self, calls: TableRows, chosen: I64) -> I64:
+        """What each of the chosen calls into the runtime was made for; -1 = none of these.
+
+        Args:
+            chosen: positions among the calls; -1 for none.
+        """
+        found = np.full(len(chosen), -1)
+        there = np.flatnonzero(chosen >= 0)
+        threads, start = calls["thread"][chosen[there]], calls["start"][chosen[there]]
+        for thread in distinct(self.thread).tolist():
+            low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
+            own = np.flatnonzero(threads == thread)
+            at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1
+            inside = (at >= low) & (start[own] <= self.end_ns[np.maximum(at, low)])
+            found[there[own[inside]]] = at[inside]
+        return found
+
+
+def issued(ranges: Ranges, strings: Strings) -> Issued | None:
+    """The calls of NCCL whose sizes are known; None if there are none."""
+    size, communicator = _messages(ranges)
+    rows = ranges.rows
+    groups = _groups(ranges, strings)
+    single = np.flatnonzero(size >= 0)
+    if not len(single):
+        return None
+    thread = np.concatenate((groups[:, 0], rows["thread"][single]))
+    start = np.concatenate((groups[:, 1], rows["start"][single]))
+    end = np.concatenate((groups[:, 2], rows["end"][single]))
+    call = np.concatenate((np.full(len(groups), -1), single))
+    order = np.lexsort((call, start, thread))  # a group before its first call
+    thread, start, end, call = thread[order], start[order], end[order], call[order]
+    unit = _units(thread, start, end)
+    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
+    low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
+    high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
+    some = np.maximum.reduceat(call, first) >= 0
+    first, low, high = first[some], low[some], high[some]
+    return Issued(thread[first], start[first], end[first], bytes_[some], low, low != high)
+
+
+_LAST = np.uint64(2**64 - 1)
+
+
+def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
+    """Bytes (-1 = not known) and communicator of every range."""
+    size = np.full(len(ranges.name), -1, np.int64)
+    communicator = np.zeros(len(ranges.name), np.uint64)
+    for group in ranges.payloads:
+        if BYTES in group.values and COMMUNICATOR in group.values:
+            size[group.at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
+            communicator[group.at] = group.values[COMMUNICATOR].astype(np.uint64)
+    return size, communicator
+
+
+def _groups(ranges: Ranges, strings: Strings) -> I64:
+    """Thread, start and end of every outermost group, (n, 3). What the window cut off is none."""
+    marks = {strings.intern(GROUP_START): 1, strings.intern(GROUP_END): -1}
+    at = np.flatnonzero(np.isin(ranges.name, list(marks)))
+    rows = ranges.rows
+    at = at[np.lexsort((rows["start"][at], rows["thread"][at]))]
+    found, depth, begun, last = [], 0, -1, None
+    for thread, start, end, name in zip(
+        *(rows[key][at].tolist() for key in ("thread", "start", "end")),
+        ranges.name[at].tolist(),
+        strict=True,
+    ):
+        if thread != last:
+            depth, last = 0, thread
+        step = marks[name]
+        if step > 0 and depth == 0:
+            begun = start
+        if step < 0 and depth == 1:
+            found.append((thread, begun, end))
+        depth = max(depth + step, 0)
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _units(thread: I64, start: I64, end: I64) -> I64:
+    """Numbers of runs of ranges that the first of each run holds; sorted by (thread, start)."""
+    number, unit, holder, until = [], -1, None, -1
+    for t, s, e in zip(thread.tolist(), start.tolist(), end.tolist(), strict=True):
+        if t != holder or s > until:
+            unit, holder, until = unit + 1, t, e
+        number.append(unit)
+    return np.array(number, np.int64)
+
+
+def sizes_of(ranges: Ranges) -> Mapping[int, int]:
+    """Ranks of every communicator whose making was seen."""
+    found: dict[int, int] = {}
+    for group in ranges.payloads:
+        if RANKS in group.values and COMMUNICATOR in group.values:
+            columns: list[NDArray[Any]] = [group.values[COMMUNICATOR], group.values[RANKS]]
+            found.update(zip(*(c.tolist() for c in columns), strict=True))
+    return found
