@@ -19,7 +19,7 @@ import click
 from traceconv.cli import cli, file_kinds, say
 from traceconv.cli.explain import meanings
 from traceconv.cli.formats import format_rows, markdown_tables, unverified
-from traceconv.cli.options import SECTIONS
+from traceconv.cli.options import Command
 from traceconv.core.codes import CODES
 from traceconv.find import registry
 
@@ -58,13 +58,9 @@ def _command(name: str, around: click.Context) -> str:
     context = click.Context(command, info_name=name, parent=around)
     usage = " ".join(["traceconv", name, *command.collect_usage_pieces(context)])
     texts = [f"## traceconv {name}", f"```text\n{usage}\n```", _prose(command.help or "")]
-    left = {str(p.name): p for p in command.params if isinstance(p, click.Option)}
-    for title, names in SECTIONS.items():
-        found = [left.pop(one) for one in names.split() if one in left]
-        if found:
-            texts.append(f"**{title}**\n\n{_options(found, context)}")
-    if left:
-        texts.append(f"**Others**\n\n{_options(left.values(), context)}")
+    assert isinstance(command, Command)
+    for title, found in command.sections(context).items():
+        texts.append(f"**{title}**\n\n{_options(found, context)}")
     return "\n\n".join(texts)
 
 

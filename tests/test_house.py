@@ -20,6 +20,7 @@ LEVELS = (
     {"find"},
     {"report"},
     {"analysis"},
+    {"options"},
     {"validation"},
     {"readers", "passes", "alignment", "writers"},
     {"protobuf", "io"},

@@ -21,8 +21,8 @@ _HOMES = {
     "merge": "api.merge",
     "join": "api.merge",
     "convert": "api.convert",
-    "MergeArguments": "api.convert",
-    "RankArguments": "api.reading",
+    "MergeArguments": "options.verbs",
+    "RankArguments": "options.verbs",
     "inspect": "api.inspect",
     "stats": "api.stats",
     "align": "api.align",
@@ -43,8 +43,8 @@ _HOMES = {
     "Statistics": "analysis.tables.catalog",
     "Report": "merging.run_report",
     "ValidationReport": "validation",
-    "Selection": "run.settings",
-    "MergeOptions": "run.settings",
+    "Selection": "options.groups",
+    "MergeOptions": "options.groups",
     "SizeLimit": "writers.size_limit",
     "Capture": "core.model",
     "Layer": "core.model",
@@ -141,7 +141,7 @@ __all__ = [
 if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.api.align import Alignment, align
-    from traceconv.api.convert import MergeArguments, convert
+    from traceconv.api.convert import convert
     from traceconv.api.critical_path import CriticalPath, critical_path
     from traceconv.api.diagnose import Diagnosis, diagnose
     from traceconv.api.diff import DiffReport, diff
@@ -149,7 +149,6 @@ if TYPE_CHECKING:
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
     from traceconv.api.query import query
-    from traceconv.api.reading import RankArguments
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import StragglerReport, stragglers
     from traceconv.api.write import write
@@ -182,7 +181,7 @@ if TYPE_CHECKING:
     from traceconv.core.model import Capture, Layer, Trace
     from traceconv.core.side_tables import SideTable
     from traceconv.merging.run_report import Report
-    from traceconv.run.settings import MergeOptions, Selection
+    from traceconv.options.groups import MergeOptions, Selection
     from traceconv.validation import ValidationReport, validate
     from traceconv.writers.size_limit import SizeLimit
 

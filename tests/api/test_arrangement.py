@@ -10,6 +10,7 @@ from traceconv.api.arrangement import Arrangement, arranged
 from traceconv.cli import run
 from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import ABSENT, DataTable
+from traceconv.options.values import texts, words
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 COLUMNS = (
@@ -32,7 +33,7 @@ def rows(columns=(), sort=(), filters=(), top=None):
     table = Table("type", "Made", "", "", COLUMNS, dict, dict, True)
     data = {column.key: array for column, array in zip(COLUMNS, values, strict=True)}
     made = Result(table, DataTable("type", data, {}), len(ROWS))
-    how = Arrangement.of(columns, sort, filters, top, [])
+    how = Arrangement.of(words(columns, ""), words(sort, ""), texts(filters, ""), top, [])
     found, out = arranged([made], how)
     if not found:
         return out
@@ -113,7 +114,7 @@ def test_what_leaves_nothing_is_named():
 )
 def test_what_cannot_be_meant_is_refused(monkeypatch, given, part):
     """Before anything is read."""
-    monkeypatch.setattr("traceconv.api.reading.find", None)
+    monkeypatch.setattr("traceconv.api.reading.found_below", None)
     with pytest.raises(OptionError) as refused:
         traceconv.stats(SAMPLE, by="type", **given)
     assert part in str(refused.value)

@@ -11,12 +11,14 @@ from golden_cases import case_folder
 from paths import ROOT
 
 import traceconv
-from traceconv.api import options
 from traceconv.core.errors import OptionError, SelectionError
 from traceconv.core.model import Layer
+from traceconv.options import values as options
+from traceconv.options import values as typed
+from traceconv.options import verbs
+from traceconv.options.groups import Limits
 from traceconv.passes import VIEWS
 from traceconv.run import engines
-from traceconv.run import settings as typed
 from traceconv.writers.size_limit import POLICIES
 
 SAMPLE = ROOT / "golden" / "trace_view" / "demo" / "input"
@@ -144,28 +146,40 @@ def test_thresholds():
 
 def test_choices():
     """Modes, engines, methods and policies that there are not."""
-    assert [options.mode(m) for m in ("detail", None, "source")] == ["detail", "source", "source"]
-    for call, meant in (
-        (lambda: options.mode("detial"), "detail"),
-        (lambda: options.engine("locl"), "local"),
-        (lambda: options.align("colective"), "collective"),
-        (lambda: options.limit("1M", "splt"), "split"),
+    assert [options.mode(m, "mode") for m in ("detail", None)] == ["detail", "source"]
+    for given, meant in (
+        ({"mode": "detial"}, "detail"),
+        ({"engine": "locl"}, "local"),
+        ({"align": "colective"}, "collective"),
+        ({"over_limit": "splt"}, "split"),
+        ({"layout": "lanes"}, "lane"),
     ):
         with pytest.raises(OptionError, match=rf"did you mean '{meant}'.*there are: "):
-            call()
+            verbs.MergeRequest.of(given)
     with pytest.raises(OptionError, match=r"there are: summary, detail, source"):
-        options.mode(5)
+        options.mode(5, "mode")
 
 
 def test_limits():
     """Bytes, text or a limit; what is done at it."""
     split = traceconv.SizeLimit(5, None, "split")
-    assert options.limit("1K", "split") == traceconv.SizeLimit(1024, None, "split")
-    assert (options.limit(5, "split"), options.limit(split), options.limit(None)) == (
-        split, split, None,
-    )  # fmt: skip
+
+    def limit(**given):
+        return Limits.of(given).size_limit()
+
+    assert limit(limit="1K", over_limit="split") == traceconv.SizeLimit(1024, None, "split")
+    assert (limit(limit=5, over_limit="split"), limit(limit=split), limit()) == (split, split, None)
+    assert limit(max_events="2K") == traceconv.SizeLimit(None, 2000)
+    assert limit(target="chrome", max_size=7) == traceconv.SizeLimit(7, 2_000_000)
     with pytest.raises(OptionError, match=r"`over_limit`: 'fail', but `limit` says 'split'"):
-        options.limit(split, "fail")
+        limit(limit=split, over_limit="fail")
+
+
+def test_a_decimal_comma_is_answered_with_a_point():
+    """Where half of the world writes one."""
+    for parse in (options.window, options.size, options.length, options.percent):
+        with pytest.raises(OptionError, match=r"decimal comma; write '1\.5"):
+            parse("1,5s:2s" if parse is options.window else "1,5", "x")
 
 
 def test_paths():
@@ -178,12 +192,12 @@ def test_paths():
 
 def test_shards():
     """As text or numbers."""
-    assert (options.shard("2/8"), options.shard((2, 8)), options.shard(None)) == (
+    assert (options.shard("2/8", "x"), options.shard((2, 8), "x"), options.shard(None, "x")) == (
         (2, 8), (2, 8), None,
     )  # fmt: skip
     for value in ("8/8", "1", 5, (1,), (1, 2.5)):
         with pytest.raises(OptionError, match=r"^`shard`: "):
-            options.shard(value)
+            options.shard(value, "shard")
 
 
 def test_what_a_parser_returned_it_takes_again():
@@ -266,8 +280,10 @@ def test_a_selection_and_options_at_once(tmp_path):
     with pytest.raises(OptionError, match="is given beside"):
         traceconv.merge(SAMPLE, out=one, merge_options=whole, mode="detail")
     assert traceconv.stats(SAMPLE, selection=selection).ranks == (0,)
-    with pytest.raises(OptionError, match="`layers` cannot be selected here"):
-        traceconv.stats(SAMPLE, selection=traceconv.Selection(layers=("device",)))
+    device = traceconv.stats(
+        SAMPLE, by="kernel,memory", selection=traceconv.Selection(layers=("device",))
+    )
+    assert {one.table.name for one in device.results if one.rows} == {"kernel", "copy"}
 
 
 def test_other_verbs_take_what_people_type():

@@ -6,7 +6,9 @@ import re
 import pytest
 
 import traceconv
-from traceconv.api.convert import MergeArguments
+from traceconv.options import values, verbs
+from traceconv.options.declaration import declared
+from traceconv.options.groups import Selection
 
 VERBS = (
     *("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose"),
@@ -17,7 +19,7 @@ PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathL
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_a_signature_names_can_be_imported(verb):
-    """The result and the classes of arguments; those of ``api.options`` are aliases."""
+    """The result and the classes of arguments; those of ``options.values`` are aliases."""
     signature = inspect.signature(getattr(traceconv, verb))
     mentioned = {
         word
@@ -25,8 +27,7 @@ def test_what_a_signature_names_can_be_imported(verb):
                      signature.return_annotation)
         for word in re.findall(r"(?<![.\w])[A-Z]\w+", str(text))
     }  # fmt: skip
-    literals = {"Mode", "Layout", "EngineName", "OverLimit", "LayerName", "AlignMethod"}
-    missing = mentioned - set(traceconv.__all__) - PLAIN - literals - {"None"}
+    missing = mentioned - set(traceconv.__all__) - PLAIN - set(vars(values)) - {"None"}
     assert missing == set()
     assert str(signature.return_annotation) in traceconv.__all__
 
@@ -44,11 +45,43 @@ def test_names_are_sorted_and_real():
     assert all(getattr(traceconv, name) is not None for name in traceconv.__all__)
 
 
-def test_convert_takes_what_merge_takes():
-    """By the same names, of the same types."""
-    wanted = {
-        name: one.annotation for name, one in inspect.signature(traceconv.merge).parameters.items()
-    }
-    del wanted["paths"], wanted["out"]
-    given = {name: one.__forward_arg__ for name, one in MergeArguments.__annotations__.items()}
-    assert given == wanted
+KEYWORDS = {
+    "inspect": (verbs.InspectOptions, verbs.InspectArguments),
+    "merge": (verbs.MergeRequest, verbs.MergeArguments),
+    "convert": (verbs.ConvertRequest, verbs.ConvertArguments),
+    "join": (verbs.JoinOptions, verbs.JoinArguments),
+    "align": (verbs.AlignOptions, verbs.AlignArguments),
+    "stats": (verbs.StatsOptions, verbs.StatsArguments),
+    "stragglers": (verbs.StragglerOptions, verbs.StragglerArguments),
+    "critical_path": (verbs.CriticalPathOptions, verbs.CriticalPathArguments),
+    "diagnose": (verbs.DiagnoseOptions, verbs.DiagnoseArguments),
+    "diff": (verbs.DiffOptions, verbs.DiffArguments),
+    "write": (verbs.WriteOptions, verbs.WriteArguments),
+}
+
+
+@pytest.mark.parametrize("verb", KEYWORDS)
+def test_keywords_are_the_declared_options(verb):
+    """Type checkers, ``inspect.signature``, ``help()`` and the parser know the same names."""
+    kind, keywords = KEYWORDS[verb]
+    names = {one.name for one in declared(kind)}
+    function = getattr(traceconv, verb)
+    parameters = inspect.signature(function).parameters
+    shown = {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+    assert shown == set(keywords.__annotations__)
+    assert names - shown <= {"out"}  # of convert and write it is a positional argument
+    assert shown - names <= {"selection", "merge_options"}
+    assert all(f"\n        {name}: " in function.__doc__ for name in shown)
+
+
+def test_an_analysis_takes_the_same_selection_as_a_merge():
+    """Ranks, graphs, steps, time, layers and names, whatever the verb."""
+    kept = [one.name for one in declared(Selection)]
+    for verb in ("merge", "convert", "stats", "stragglers", "critical_path", "diagnose", "diff"):
+        assert set(kept) <= set(inspect.signature(getattr(traceconv, verb)).parameters), verb
+
+
+def test_an_unknown_keyword_is_answered_with_the_nearest():
+    """As an option of the command line is."""
+    with pytest.raises(TypeError, match=r"no argument 'rank' .did you mean 'ranks'"):
+        traceconv.merge("x", rank=3)

@@ -85,7 +85,7 @@ def test_runs_that_cannot_be_compared_end_in_11(runs, tmp_path, capsys):
         (["a"], "one run needs two sides: --ranks 0:3, --steps 1-5:6-10, or another run"),
         (["a", "b", "--fail-on", "stp>2%"], "--fail-on: no figure 'stp' (did you mean 'step'?)"),
         (["a", "b", "--fail-on", "op:nope>2%"], "--fail-on: no operator 'nope' in either run"),
-        (["a", "b", "--tolerance", "x"], "no share in percent, from 0 to 100"),
+        (["a", "b", "--tolerance", "x"], "is not a percentage from 0 to 100"),
         (["a", "--ranks", "0-1:3"], "--ranks: 2 ranks before and 1 after do not pair"),
         (["a", "b", "--steps", "1:x"], "--steps: 'x' is not a list like 0-7,12"),
     ],

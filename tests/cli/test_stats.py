@@ -250,9 +250,9 @@ def test_every_table_of_every_golden_case(good):
             ["-o", "t.ods"],
             "no format ends in '.ods'; there are: .txt, .csv, .json, .md, .parquet, .xlsx",
         ),
-        (["-o", "t.parquet", "--format", "text"], "the ending says parquet, and --format says"),
-        (["--format", "xlsx"], "xlsx goes into a file: name one with -o FILE.xlsx"),
-        (["-o", "t.json", "--format", "csv"], "the ending says json, and --format says csv"),
+        (["-o", "t.parquet", "--format", "text"], "the extension says parquet, and --format says"),
+        (["--format", "xlsx"], "xlsx needs a file; name one with -o FILE.xlsx"),
+        (["-o", "t.json", "--format", "csv"], "the extension says json, and --format says csv"),
         (["--json", "--format", "md"], "both want stdout"),
         (["--format", "csv"], "one (--by step_summary), or write a file for each (-o FILE.csv)"),
         (["--by", "opp", "--format", "csv"], "did you mean 'op'"),
@@ -261,7 +261,7 @@ def test_every_table_of_every_golden_case(good):
 def test_a_format_that_does_not_fit_is_refused(tmp_path, monkeypatch, capsys, words, text):
     """Before anything is read, with what fits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("traceconv.api.reading.find", None)
+    monkeypatch.setattr("traceconv.api.reading.found_below", None)
     assert run(["stats", SAMPLE, *words]) == 2
     assert text in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
@@ -329,7 +329,7 @@ def test_names_of_csv_files_depend_on_what_is_asked_for(tmp_path):
 
 def test_a_file_that_exists_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     """It may take minutes to read."""
-    monkeypatch.setattr("traceconv.api.reading.find", None)
+    monkeypatch.setattr("traceconv.api.reading.found_below", None)
     (tmp_path / "t.json").write_text("mine")
     assert run(["stats", SAMPLE, "-o", str(tmp_path / "t.json")]) == 2
 

@@ -23,10 +23,10 @@ from traceconv.core.errors import (
 )
 from traceconv.find.registry import writer_for
 from traceconv.merging import merge_ranks
+from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run import engines
 from traceconv.run.engines import Run
 from traceconv.run.executor import Executor
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.writers.output import silent
 
 NEEDS = {"dask": "distributed", "ray": "ray"}
@@ -117,7 +117,7 @@ def test_bytes_do_not_depend_on_the_engine(run, tmp_path):
     traceconv.merge(str(captures), out=str(one), mode="detail", jobs=1)
     folder = tmp_path / "shared"
     folder.mkdir()
-    executor, options = Executor(run, folder, parallel=True), MergeOptions("detail")
+    executor, options = Executor(run, folder, parallel=True), MergeOptions(mode="detail")
     found = traceconv.open(str(captures)).found
     ranks = merge_ranks.read_ranks(found, options, executor, RunOptions(), Issues())
     target = merge_ranks.Target(str(other), writer_for(str(other)))

@@ -7,10 +7,13 @@ from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.summarize import SummaryRequest
-from traceconv.api import options
-from traceconv.api.reading import RankArguments, asked
+from traceconv.api.reading import opened
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.groups import View
+from traceconv.options.verbs import AlignArguments, AlignOptions
 from traceconv.run.summaries import Summarizing, spans_of
 
 ALIGN_VERSION = 1
@@ -66,32 +69,22 @@ class Alignment:
         return lines_html("clock alignment", self.lines())
 
 
-def align(
-    *paths: options.Paths,
-    method: options.Align = "auto",
-    max_error_ns: options.Length | None = None,
-    ranks: options.Ranks | None = None,
-    **given: Unpack[RankArguments],
-) -> Alignment:
+@takes(AlignOptions, AlignArguments)
+def align(*paths: values.Paths, **given: Unpack[AlignArguments]) -> Alignment:
     """How the clocks of the ranks found below ``paths`` differ.
 
-    Args:
-        method: as ``align`` of :func:`traceconv.merge`.
-        max_error_ns: the largest error of a rank that is accepted, ns or ``"50us"``; None = any.
-
-    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
-    has one rank in memory.
+    Each worker has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`; ``ClockError`` if an alignment is refused.
     """
-    reading = asked(given)
-    how, most = options.align(method, "method"), options.length(max_error_ns, "max_error_ns")
-    work = Summarizing(SummaryRequest(), None, reading.comm_patterns, collectives=True)
-    with reading.opened(*paths, ranks=ranks) as every:
+    asked = AlignOptions.of(given)
+    view = View(comm_patterns=asked.comm_patterns)
+    work = Summarizing(SummaryRequest(), view, as_read=True, collectives=True)
+    with opened(paths, asked.input, asked.run, asked.ranks) as every:
         read, summaries = every.summaries(work)
-    records = [one.collectives for one in summaries]
-    plan = clocks.plan(read, how, records, most, spans=spans_of(summaries))
+    records, spans = [one.collectives for one in summaries], spans_of(summaries)
+    plan = clocks.plan(read, asked.method, records, asked.max_error_ns, spans=spans)
     every.issues.extend(plan.issues)
     return Alignment(plan, every.issues)

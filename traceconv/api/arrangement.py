@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.catalog import FILES, TABLES, coordinate_columns, first_rows
 from traceconv.analysis.tables.definition import RANK, Column, Result
-from traceconv.api import options
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
+from traceconv.options import values as parsers
 
 Mask = NDArray[np.bool_]
 
@@ -53,9 +53,9 @@ class Arrangement:
     @classmethod
     def of(
         cls,
-        columns: options.Names,
-        sort: options.Names,
-        filters: options.Names,
+        columns: tuple[str, ...],
+        sort: tuple[str, ...],
+        filters: tuple[str, ...],
         top: int | None,
         names: Sequence[str],
         axes: Sequence[str] = (),
@@ -65,13 +65,11 @@ class Arrangement:
         Raises:
             OptionError: it cannot be understood, or names a column that none of them has.
         """
-        words = options.words(sort, "sort") or ()
-        orders = [match for word in words if (match := _SORT.fullmatch(word))]
-        given = (filters,) if isinstance(filters, str) else tuple(filters)
+        orders = [match for word in sort if (match := _SORT.fullmatch(word))]
         found = cls(
-            options.words(columns, "columns") or (),
+            columns,
             tuple((match[1], match[2] or "") for match in orders),
-            tuple(_comparison(text) for text in given),
+            tuple(map(_comparison, filters)),
             top,
         )
         known = [column for name in names for column in {**TABLES, **FILES}[name].columns]
@@ -169,7 +167,7 @@ def _is_called(column: Column, name: str) -> bool:
 
 
 def _comparison(text: str) -> tuple[str, str, str]:
-    match = _FILTER.fullmatch(text) if isinstance(text, str) else None
+    match = _FILTER.fullmatch(text)
     if match is None:
         raise OptionError(
             f"{text!r} compares nothing; write COLUMN=VALUE, with one of = != < <= > >= ~ !~",
@@ -214,7 +212,7 @@ def _known(values: NDArray[Any]) -> Mask:
 def _number(column: Column, text: str) -> float:
     """A value of a column: times and sizes with their units, or 0."""
     if column.unit in ("ns", "B") and text.strip("0."):
-        parse = options.length if column.unit == "ns" else options.size
+        parse = parsers.length if column.unit == "ns" else parsers.size
         return parse(text, "filters") or 0
     try:
         return float(text.removesuffix("%"))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from traceconv.alignment import plan as clocks
-from traceconv.alignment.collective_matching import matched
-from traceconv.alignment.offsets import stamped
 from traceconv.analysis.critical_path import path_tables, walk
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables.definition import Result, data_of
-from traceconv.api import options
-from traceconv.api.reading import RankArguments, asked
-from traceconv.core.errors import Issues, OptionError
+from traceconv.api.reading import Read, read
+from traceconv.core.errors import Issues, OptionError, SelectionError
 from traceconv.core.side_tables import DataTable
 from traceconv.find.rank_selection import refuse_missing
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.groups import Selection
+from traceconv.options.verbs import CriticalPathArguments, CriticalPathOptions
 from traceconv.report import table_text
-from traceconv.run.summaries import Summarizing, found_numbers, spans_of
+from traceconv.run.summaries import found_numbers
 
 
 @dataclass(frozen=True)
@@ -94,71 +95,72 @@ class CriticalPath:
         return lines_html("critical path", self.lines())
 
 
-def critical_path(
-    *paths: options.Paths,
-    by: options.Names = ("steps", "ranks", "segments"),
-    align: options.Align = "auto",
-    align_max_error_ns: options.Length | None = None,
-    clock_error_ns: options.Length | None = None,
-    world_size: int | None = None,
-    ranks: options.Ranks | None = None,
-    steps: options.Numbers | None = None,
-    top: int | None = None,
-    step_marker: str | None = None,
-    **given: Unpack[RankArguments],
-) -> CriticalPath:
+@takes(CriticalPathOptions, CriticalPathArguments)
+def critical_path(*paths: values.Paths, **given: Unpack[CriticalPathArguments]) -> CriticalPath:
     """What chain of compute, communication and waiting bounds the steps of the job below ``paths``.
 
     The path of a step begins where its last rank ends and goes back: over the rank's own work to
     the communication that it waited for, to the rank that came last to that, and so on to the
-    start of the step. Its stretches tile the step to the ns. Where it is not decided how the path
+    start of the step. Its intervals tile the step to the ns. Where it is not decided how the path
     goes on, that is said, and what depends on it is not certain.
 
-    Args:
-        by:    tables: "steps", "ranks", "segments", or "all".
-        clock_error_ns: how far clocks may be off of which nothing says it, ns or ``"50us"``; None:
-            what collectives bound it to, and the path is unknown where there are none.
-        world_size: ranks of the job, for captures that do not state it: where all of them have a
-            capture, groups without a size that all ranks know have all of them as members.
-        steps: only the paths of these steps.
-        top:   rows kept of the stretches; None = all.
-
-    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
-    has one rank in memory.
+    Each worker has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; there is no such table.
-        SelectionError: a step is in none of the ranks.
+        SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    names = path_tables.chosen(options.words(by, "by") or ())
-    reading = asked(given)
-    kept, most = options.numbers(steps, "steps"), options.count(top, "top")
-    how, error = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
-    assumed = options.length(clock_error_ns, "clock_error_ns")
-    size = options.count(world_size, "world_size")
-    view = {"mode": "detail", "step_marker": options.pattern(step_marker, "step_marker")}
-    work = Summarizing(SummaryRequest(lateness=True, path=True), view, reading.comm_patterns)
-    with reading.opened(*paths, ranks=ranks) as every:
-        read, summaries = every.summaries(work)
-    refuse_missing({"step": kept}, found_numbers(summaries))
-    reading.run.progress(0, 0, "following the path")
-    groups = tuple(matched([one.collectives for one in summaries], stamped(read)))
-    records = [one.collectives for one in summaries]
-    plan = clocks.plan(read, how, records, error, groups, spans_of(summaries))
-    every.issues.extend(plan.issues)
+    asked = CriticalPathOptions.of(given)
+    names, kept = path_tables.chosen(asked.by), asked.view.selection
+    every_step = replace(asked.view, selection=replace(kept, steps=None, time=None))
+    requested, align = SummaryRequest(lateness=True, path=True), asked.clocks.align
+    found = read(
+        paths, replace(asked, view=every_step), requested, align, asked.clocks.align_max_error_ns
+    )
+    refuse_missing({"step": kept.steps}, found_numbers(found.summaries))
+    asked.run.progress(0, 0, "following the path")
+    size = asked.world_size
     if size is not None:
-        _refuse_another(size, [one.world_size for one in summaries])
-    path = walk.of_job(summaries, plan, groups, read, assumed, size)
-    if kept is not None:
-        path = replace(
-            path,
-            steps={step: one for step, one in path.steps.items() if step[0] in kept},
-            segments=tuple(one for one in path.segments if one.step[0] in kept),
-            left_out={step: why for step, why in path.left_out.items() if step[0] in kept},
-            unchecked={step: r for step, r in path.unchecked.items() if step[0] in kept},
-        )
-    return CriticalPath(path, path_tables.results(path, names, most), plan, every.issues)
+        _refuse_another(size, [one.world_size for one in found.summaries])
+    path = walk.of_job(
+        found.summaries, found.plan, found.groups, found.captures, asked.clock_error_ns, size
+    )
+    if kept.steps is not None or kept.time is not None:
+        path = _within(path, kept, found)
+    return CriticalPath(path, path_tables.results(path, names, asked.top), found.plan, found.issues)
+
+
+def _within(path: walk.Path, kept: Selection, found: Read) -> walk.Path:
+    """The paths of the steps that are selected.
+
+    Raises:
+        SelectionError: no step lies in the window.
+    """
+    starts = [
+        found.plan.offsets[one.rank].correction.of(one.span_ns[0])
+        for one in found.summaries
+        if one.span_ns
+    ]
+    first, last = (
+        None if t is None else min(starts, default=0) + t for t in kept.time or (None, None)
+    )
+    wanted = {
+        step
+        for step, (start, end, _) in path.steps.items()
+        if (kept.steps is None or step[0] in kept.steps)
+        and (first is None or start >= first)
+        and (last is None or end <= last)
+    }
+    if path.steps and not wanted:
+        raise SelectionError("no step lies in `time`; pass a longer window")
+    return structs.replace(
+        path,
+        steps={step: one for step, one in path.steps.items() if step in wanted},
+        segments=tuple(one for one in path.segments if one.step in wanted),
+        left_out={step: why for step, why in path.left_out.items() if step in wanted},
+        unchecked={step: r for step, r in path.unchecked.items() if step in wanted},
+    )
 
 
 def _steps(numbers: Sequence[int]) -> str:

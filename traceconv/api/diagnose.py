@@ -9,22 +9,19 @@ from typing import Any, Unpack
 import orjson
 
 from traceconv.alignment import plan as clocks
-from traceconv.alignment.collective_matching import matched
-from traceconv.alignment.offsets import stamped
 from traceconv.analysis.critical_path.walk import of_job
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
 from traceconv.analysis.stragglers import verdict as stragglers
-from traceconv.api import options
-from traceconv.api.reading import RankArguments, asked
+from traceconv.api.reading import read
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Capture
-from traceconv.find.rank_selection import refuse_missing
 from traceconv.merging.run_report import Report
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import DiagnoseArguments, DiagnoseOptions
 from traceconv.report import html, run_summary
-from traceconv.run.settings import Selection
-from traceconv.run.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)
@@ -91,65 +88,36 @@ class Diagnosis:
         return [] if self.verdict is None else self.verdict.lines()
 
 
-def diagnose(
-    *paths: options.Paths,
-    rule: options.Names | None = None,
-    threshold: Mapping[str, float] | options.Names | None = None,
-    ranks: options.Ranks | None = None,
-    graphs: options.Numbers | None = None,
-    steps: options.Numbers | None = None,
-    selection: Selection | None = None,
-    align: options.Align = "auto",
-    analyse: bool = False,
-    step_marker: str | None = None,
-    **given: Unpack[RankArguments],
-) -> Diagnosis:
+@takes(DiagnoseOptions, DiagnoseArguments)
+def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagnosis:
     """What is wrong with the run whose ranks are below ``paths``.
 
-    Args:
-        rule:  ids of rules; None for all.
-        threshold: other thresholds than the defaults: by rule, or by ``rule.name`` where a rule
-            has several: ``{"long-tail": 30}`` or ``"long-tail=30"``.
-        steps: only what belongs to these steps. Tables that repeat the profiler's own files (data
-            pipeline, memory records) are always of the whole capture.
-        selection: ``ranks``, ``graphs`` and ``steps`` at once, in place of these.
-        align: how clocks are aligned where ranks are compared; times of findings are on the clock
-            of their own rank.
-        analyse: also make the document of a page.
-
-    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
-    has one rank in memory.
+    Tables that repeat the profiler's own files (data pipeline, memory records) are always of the
+    whole capture. Times of findings are on the clock of their own rank. Each worker has one rank
+    in memory.
 
     Raises:
         OptionError: an argument is not understood; there is no such rule or threshold.
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    only = options.words(rule, "rule")
-    values = options.thresholds(threshold, "threshold")
-    thresholds(values)  # refuses early
-    requested = run_summary.request(only, drawn=analyse, issues=True)
-    kept = options.selection(selection, ranks=ranks, graphs=graphs, steps=steps)
-    options.refuse_others(kept, ("ranks", "graphs", "steps"))
-    reading = asked(given)
-    how = options.align(align)
-    view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps}
-    view["step_marker"] = options.pattern(step_marker, "step_marker")
-    with reading.opened(*paths, ranks=kept.ranks) as every:
-        read, summaries = every.summaries(Summarizing(requested, view, reading.comm_patterns))
-    refuse_missing(kept.numbers, found_numbers(summaries))
-    records = [one.collectives for one in summaries]
-    groups = tuple(matched(records, stamped(read)))
-    plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
-    every.issues.extend(plan.issues)
+    asked = DiagnoseOptions.of(given)
+    limits = asked.threshold or {}
+    thresholds(limits)  # refuses early
+    requested = run_summary.request(asked.rule, drawn=asked.analyse, issues=True)
+    found = read(paths, asked, requested, asked.align)
+    summaries, plan, groups = found.summaries, found.plan, found.groups
     verdict = stragglers.judge(summaries, plan, groups)
-    path = of_job(summaries, plan, groups, read)
-    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict, path, groups)
-    document = _document(read, plan, every.issues, summaries, judged) if analyse else None
+    path = of_job(summaries, plan, groups, found.captures)
+    findings = rules.judge(summaries, limits, asked.rule, plan)
+    judged = run_summary.Judged(findings, verdict, path, groups)
+    document = None
+    if asked.analyse:
+        document = _document(found.captures, plan, found.issues, summaries, judged)
     return Diagnosis(
         judged.findings,
         verdict if len(summaries) > 1 else None,
-        every.issues,
+        found.issues,
         document,
         run_summary.headline_of(summaries, verdict),
     )

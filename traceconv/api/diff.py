@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.diff.comparison import TOLERANCE, ComparedRows, RunComparison, compare
+from traceconv.analysis.diff.comparison import ComparedRows, RunComparison, compare
 from traceconv.analysis.diff.gates import Gate, GateResult, Outcome, judged
 from traceconv.analysis.diff.runs import RankPair, Run
+from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables.definition import texts
-from traceconv.api import options
-from traceconv.api.reading import Asked, RankArguments, asked
+from traceconv.api.open import found_below
+from traceconv.api.reading import opened, within
 from traceconv.core.errors import (
     ComparisonError,
     Issues,
@@ -31,8 +32,13 @@ from traceconv.find.rank_selection import refuse_missing
 from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.groups import Output, View
+from traceconv.options.verbs import DiffArguments, DiffOptions
 from traceconv.report import diff_document, diff_page, diff_text
 from traceconv.run import run_items
+from traceconv.run.summaries import Summarizing, found_numbers
 from traceconv.writers import output
 from traceconv.writers.output import Written
 
@@ -208,20 +214,9 @@ def _units(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     }  # fmt: skip
 
 
+@takes(DiffOptions, DiffArguments)
 def diff(
-    before: options.Paths,
-    after: options.Paths | None = None,
-    *,
-    ranks: options.Ranks | None = None,
-    graphs: options.Numbers | None = None,
-    steps: options.Numbers | None = None,
-    tolerance: float | str = TOLERANCE,
-    fail_on: str | Sequence[str] = (),
-    force_compare: bool = False,
-    out: options.AnyPath | None = None,
-    writer: str | None = None,
-    force: bool = False,
-    **given: Unpack[RankArguments],
+    before: values.Paths, after: values.Paths | None = None, **given: Unpack[DiffArguments]
 ) -> DiffReport:
     """What differs between two runs: every nanosecond of a step belongs to an item, and the changes
     of the items add up to the change of the step, on every rank.
@@ -230,20 +225,10 @@ def diff(
         before, after: captures, folders of ranks, merged traces of ours, or a report
             (``merge(..., analyse=True)`` written as JSON); texts, ``Path`` or lists of them.
             Without ``after`` ranks or steps of one run are compared.
-        ranks: ``"0-3"`` for both, or before and after: ``"0:3"`` compares rank 0 before with rank 3
-            after, ``"0-3:4-7"`` four pairs.
-        steps: likewise: ``"2-9"``, or ``"1-5:6-10"``.
-        tolerance: percent of what is compared; a smaller difference is none.
-        fail_on: gates, such as ``"step>2%"``, ``"exposed_comm>500us"``, ``"op:MatMul>3%"``; see
-            :class:`traceconv.analysis.diff.gates.Gate`.
-        force_compare: show runs that cannot be compared, too, without verdict.
-        out:    file for a trace of both runs: steps begin side by side, changed slices are marked;
-            every rank is read a second time. Its ending names the format.
-        writer: name of that format, where the ending does not say it.
-        force:  overwrite ``out``.
 
-    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
-    has one rank in memory.
+    ``ranks`` and ``steps`` may name two sides: ``"0:3"`` compares rank 0 before with rank 3 after,
+    ``"0-3:4-7"`` four pairs. ``out`` is a trace of both runs: steps begin side by side and changed
+    slices are marked; every rank is read a second time. Each worker has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; a gate is on an operator that neither run has.
@@ -251,56 +236,72 @@ def diff(
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    gates = [Gate.of(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
-    percent = options.percent(tolerance, "tolerance")
-    *wanted, paired = options.rank_sides(ranks, "ranks")
-    *kept_steps, apart = options.sides(steps, "steps")
+    sides = [DiffOptions.of(_of_side(given, side)) for side in (0, 1)]
+    asked, wanted = sides[0], [one.view.selection for one in sides]
+    paired, apart = (":" in str(given.get(name)) for name in ("ranks", "steps"))
+    gates = [Gate.of(text) for text in asked.fail_on]
     if after is None and not (paired or apart):
         why = 'one run needs two sides: `ranks="0:3"`, `steps="1-5:6-10"`, or another run'
         raise OptionError(why, "after")
-    target = _target(out, writer, force)
-    reading = _Reading(asked(given), options.numbers(graphs, "graphs"))
+    target = _target(asked.output)
     issues = Issues()
-    places = zip((before, before if after is None else after), wanted, strict=True)
-    kept_ranks = [reading.by_number(paths, some) for paths, some in places]
+    places = (before, before if after is None else after)
+    kept_ranks = [
+        _by_number(paths, one.ranks, asked) for paths, one in zip(places, wanted, strict=True)
+    ]
     pairs = _pairs(kept_ranks[0], kept_ranks[1]) if paired else None
     if after is None:
         every = sorted({rank for kept in kept_ranks for rank in kept or ()})
-        whole = reading.run(before, None if None in kept_ranks else every, issues)
+        whole = _run(before, None if None in kept_ranks else every, asked, issues)
         read = [whole, whole]
     else:
-        sides = zip((before, after), kept_ranks, strict=True)
-        read = [reading.run(paths, kept, issues) for paths, kept in sides]
+        read = [
+            _run(paths, kept, asked, issues) for paths, kept in zip(places, kept_ranks, strict=True)
+        ]
     runs = []
-    for one, ranked, kept in zip(read, kept_ranks, kept_steps, strict=True):
-        refuse_missing({"graph": None, "step": kept}, {"graph": set(), "step": one.run.steps})
-        runs.append(one.run.only(ranked, kept))
+    for one, ranked, kept in zip(read, kept_ranks, wanted, strict=True):
+        refuse_missing({"step": kept.steps}, {"step": one.run.steps})
+        runs.append(one.run.only(ranked, kept.steps))
         if target is not None and not one.captures:
             why = f"{one.run.label} is a report; a trace is made of the captures of both runs"
             raise OptionError(why, "out")
-    found = compare(runs[0], runs[1], pairs, percent, force_compare)
+    found = compare(runs[0], runs[1], pairs, asked.tolerance, asked.force_compare)
     if found.items is None:
-        raise ComparisonError(found.reasons, force_compare or not found.pairs)
+        raise ComparisonError(found.reasons, asked.force_compare or not found.pairs)
     results = judged(found, gates)
     if target is None:
         return DiffReport(found, results, issues)
     from traceconv.merging import side_by_side
 
     sources = side_by_side.Sources(
-        (read[0].run, read[1].run), (read[0].captures, read[1].captures), reading.view,
-        reading.asked.comm_patterns,
-    )  # fmt: skip
-    report = side_by_side.write(found, sources, target, reading.asked.run)
+        (read[0].run, read[1].run), (read[0].captures, read[1].captures), _view(asked)
+    )
+    report = side_by_side.write(found, sources, target, asked.run)
     return DiffReport(found, results, issues, report.written)
 
 
-def _target(out: options.AnyPath | None, writer: str | None, force: bool) -> Target | None:
+def _of_side(given: DiffArguments, side: int) -> dict[str, Any]:
+    """The arguments of one side: of text like ``"1-5:6-10"``, what is before or after the colon."""
+    own: dict[str, Any] = dict(given)
+    for name in ("ranks", "steps"):
+        if isinstance(own.get(name), str) and ":" in own[name]:
+            own[name] = own[name].partition(":")[2 * side].strip()
+    return own
+
+
+def _view(asked: DiffOptions) -> View:
+    """What runs are read with; ranks and steps are selected afterwards."""
+    kept = replace(asked.view.selection, ranks=None, steps=None, time=None)
+    return replace(asked.view, selection=kept)
+
+
+def _target(wanted: Output) -> Target | None:
     """Where the trace is written; refused early if it cannot be."""
-    path = options.path(out, "out")
-    if path is None:
+    if wanted.out is None:
         return None
-    target = Target(redact_url(path), registry.writer_for(path, writer), force)
-    output.check(target.path, force)
+    factory = registry.writer_for(wanted.out, wanted.writer)
+    target = Target(redact_url(wanted.out), factory, wanted.force)
+    output.check(target.path, wanted.force)
     return target
 
 
@@ -321,49 +322,44 @@ class _Read:
     captures: tuple[Capture, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How runs are read: arguments of :func:`diff`."""
+def _by_number(
+    paths: values.Paths, ranks: values.SelectedRanks, asked: DiffOptions
+) -> tuple[int, ...] | None:
+    """The numbers of ranks that are selected by coordinates; others as they are."""
+    if not isinstance(ranks, ByCoordinates):
+        return ranks
+    below = sources(values.paths([paths]))
+    if len(below) == 1 and run_items.is_report(below[0]):
+        why = f"{below[0].label} is a report: name its ranks by their numbers, not by {ranks}"
+        raise OptionError(why, "ranks")
+    found = found_below([paths], asked.input).ranks(ranks, asked.run.allow_missing_ranks)
+    return tuple(one.rank for one in found.found if one.rank is not None)
 
-    asked: Asked
-    graphs: tuple[int, ...] | None
 
-    @property
-    def view(self) -> dict[str, Any]:
-        """Arguments of :func:`traceconv.passes.compose`."""
-        return {"mode": "detail", "graphs": self.graphs}
+def _run(
+    paths: values.Paths, ranks: Sequence[int] | None, asked: DiffOptions, issues: Issues
+) -> _Read:
+    """One side; ``issues`` grows.
 
-    def by_number(
-        self, paths: options.Paths, ranks: tuple[int, ...] | ByCoordinates | None
-    ) -> tuple[int, ...] | None:
-        """The numbers of ranks that are selected by coordinates; others as they are."""
-        if not isinstance(ranks, ByCoordinates):
-            return ranks
-        below = sources(options.paths([paths]))
-        if len(below) == 1 and run_items.is_report(below[0]):
-            why = f"{below[0].label} is a report: name its ranks by their numbers, not by {ranks}"
-            raise OptionError(why, "ranks")
-        found = self.asked.captures(paths, ranks=ranks).found
-        return tuple(one.rank for one in found if one.rank is not None)
-
-    def run(self, paths: options.Paths, ranks: Sequence[int] | None, issues: Issues) -> _Read:
-        """One side; ``issues`` grows.
-
-        Raises:
-            RankError: a selected rank is not there.
-            TraceconvError: it cannot be read.
-        """
-        below = sources(options.paths([paths]))
-        label = ", ".join(source.label for source in below)
-        if len(below) == 1 and run_items.is_report(below[0]):
-            return _Read(_selected(run_items.of_report(below[0]), ranks))
-        found = self.asked.captures(paths, ranks=ranks)
-        run, noted, numbers = run_items.of_captures(
-            label, found.found, found.issues, self.asked.run, self.view, self.asked.comm_patterns
-        )
-        issues.extend(noted)
-        refuse_missing({"graph": self.graphs, "step": None}, numbers)
-        return _Read(run, found.found)
+    Raises:
+        RankError: a selected rank is not there.
+        TraceconvError: it cannot be read.
+    """
+    below = sources(values.paths([paths]))
+    label, kept = ", ".join(source.label for source in below), asked.view.selection
+    if len(below) == 1 and run_items.is_report(below[0]):
+        if kept.time is not None:
+            why = f"{label} is a report, which keeps no times; name its steps by `steps`"
+            raise OptionError(why, "time")
+        return _Read(_selected(run_items.of_report(below[0]), ranks))
+    work = Summarizing(SummaryRequest(items=True), _view(asked))
+    with opened([paths], asked.input, asked.run, None if ranks is None else tuple(ranks)) as every:
+        found = every.captures
+        every, work = within(every, work, "auto", kept.time)
+        _, summaries = every.summaries(work)
+    issues.extend(every.issues)
+    refuse_missing({"graph": kept.graphs}, found_numbers(summaries))
+    return _Read(run_items.of_summaries(label, summaries), found)
 
 
 def _selected(run: Run, ranks: Sequence[int] | None) -> Run:

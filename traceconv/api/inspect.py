@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
@@ -21,14 +20,16 @@ from traceconv.find import registry
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.io.sources import sources
 from traceconv.merging.run_report import described
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import InspectArguments, InspectOptions
 from traceconv.readers.shared.table_kinds import NOT_NEEDED
 from traceconv.report.figures import UNKNOWN
-from traceconv.writers.output import Progress, silent
 
 if TYPE_CHECKING:
     from traceconv.merging.size_prediction import Prediction
+    from traceconv.options.groups import RunOptions
     from traceconv.run.engines import Advance
-    from traceconv.run.settings import EngineName, RunOptions
 
 LINES = 40
 """More captures than this share lines, unless every one is asked for."""
@@ -334,52 +335,34 @@ def _found(trace: Trace) -> dict[str, Any]:
     return {"graphs": graphs, "steps": steps}
 
 
-def inspect(
-    *paths: options.Paths,
-    reader: str | None = None,
-    rank_from: str = "meta",
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    counts: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
-) -> Inspection:
+@takes(InspectOptions, InspectArguments)
+def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspection:
     """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
 
-    Args:
-        counts: also read every event: rows by kind and layer, steps, graphs, and what each mode
-            would take, per rank and in all (upper bounds, a few percent above).
-        jobs, mem_limit, engine, engine_address: who reads them, as of :func:`traceconv.merge`.
-
-    The other arguments are those of :func:`traceconv.open`. Unlike that, it shows captures whose
-    rank is unknown or doubled, and reports the problem.
+    Unlike :func:`traceconv.open`, it shows captures whose rank is unknown or doubled, and reports
+    the problem. Predicted sizes are upper bounds, a few percent above.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    options.text(reader, "reader"), options.text(rank_from, "rank_from")
-    run = options.run_options(jobs, mem_limit, engine, engine_address, progress=progress)
-    below = sources(options.paths(paths))
-    found = registry.discover(
-        below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
-    )
+    asked = InspectOptions.of(given)
+    source = asked.input
+    below = sources(values.paths(paths))
+    found = registry.discover(below, source.reader, source.mapping, source.nsys)
     inspection = Inspection(
         captures=list(found.captures),
-        unknown=[source.title(name) for source, name in found.unknown],
+        unknown=[one.title(name) for one, name in found.unknown],
         issues=found.issues,
     )
     try:
-        inspection.take(registry.ranked(found, below, rank_from, reader))
+        inspection.take(registry.ranked(found, below, source.rank_from, source.reader))
     except RankError as e:
         inspection.problem = str(e)
         return inspection
-    if counts:
+    if asked.counts:
         try:
-            _count(inspection, run)
+            _count(inspection, asked.run)
         except RankError as e:
             inspection.problem = str(e)
     return inspection

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_records import collective_records
-from traceconv.api import options
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
@@ -15,10 +15,13 @@ from traceconv.find import registry
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.find.rank_selection import chosen
 from traceconv.io.sources import sources
-from traceconv.passes import Pass, compose
-from traceconv.run.settings import MergeOptions, Mode, Selection
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.groups import Input, InputArguments, View
+from traceconv.options.verbs import TraceArguments, TraceOptions
+from traceconv.passes import Pass
 from traceconv.run.stages import events, passed
-from traceconv.writers.output import Progress, silent
+from traceconv.writers.output import Progress
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Captures:
     unknown: tuple[str, ...] = ()
     issues: Issues = field(default_factory=Issues)
 
-    def ranks(self, selected: options.Ranks | None, allow_missing: bool = False) -> Captures:
+    def ranks(self, selected: values.Ranks | None, allow_missing: bool = False) -> Captures:
         """Only these ranks (None = all): ``3``, ``[0, 2]``, ``range(4)``, ``"0-7,12"``, or those at
         coordinates, ``"tp=0,pp=1"``.
 
@@ -43,7 +46,7 @@ class Captures:
             RankError: one of them is not there; coordinates are unknown, or no rank has them.
             OptionError: these are no ranks.
         """
-        issues, ranks = self.issues.copy(), options.ranks(selected, "ranks")
+        issues, ranks = self.issues.copy(), values.ranks(selected, "ranks")
         return replace(self, found=chosen(self.found, ranks, allow_missing, issues), issues=issues)
 
     @property
@@ -51,47 +54,32 @@ class Captures:
         """The coordinates of the ranks, as far as the captures state them."""
         return shape_of_captures(self.found)
 
+    @takes(TraceOptions, TraceArguments)
     def traces(
-        self,
-        mode: Mode | None = None,
-        *,
-        align: options.Align = "none",
-        progress: Progress = silent,
-        comm_patterns: options.Names = (),
-        step_marker: str | None = None,
-        graphs: options.Numbers | None = None,
-        steps: options.Numbers | None = None,
-        layers: options.Layers | None = None,
-        exclude: str | None = None,
-        merge_graphs: bool = True,
-        scope: bool = False,
+        self, mode: values.Mode | None = None, **given: Unpack[TraceArguments]
     ) -> Iterator[Trace]:
         """One trace per rank, read when the iteration comes to it.
 
         Args:
             mode: "summary" or "detail" for that view; None or "source" for the events as read, of
                 which only what is asked for is kept.
-            align: as in :func:`traceconv.merge`. For "auto" and "collective" ranks are read twice.
 
-        The other arguments are those of :func:`traceconv.merge`.
+        For ``align="auto"`` and "collective" ranks are read twice.
 
         Raises:
             TraceconvError: see :mod:`traceconv.core.errors`; before the first trace, or for it.
         """
-        kept = options.selection(graphs=graphs, steps=steps, layers=layers, exclude=exclude)
-        patterns = options.words(comm_patterns, "comm_patterns") or ()
-        marker = options.pattern(step_marker, "step_marker")
-        view = MergeOptions(
-            options.mode(mode), kept, merge_graphs=merge_graphs, scope=scope, step_marker=marker
+        asked = TraceOptions.of({**given, "mode": mode})
+        passes = (
+            []
+            if asked.view == View(mode="source", comm_patterns=asked.view.comm_patterns)
+            else asked.view.passes()
         )
-        as_read = view.mode == "source" and kept == Selection() and not scope and not marker
-        passes = [] if as_read else compose(**view.view)
-        return self._traces(passes, options.align(align), patterns, progress)
+        return self._traces(passes, asked)
 
-    def _traces(
-        self, passes: Sequence[Pass], align: str, patterns: Sequence[str], progress: Progress
-    ) -> Iterator[Trace]:
+    def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
         known, spans = None, {}
+        patterns, align, progress = asked.view.comm_patterns, asked.align, asked.progress
         if align in clocks.FROM_EVENTS and len(self.found) > 1:
             known = []
             for capture in self.found:
@@ -110,32 +98,24 @@ def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str]) 
     return events(capture, lambda n: progress(n, 0, label), comm_patterns)
 
 
-def open(
-    *paths: options.Paths,
-    reader: str | None = None,
-    rank_from: str = "meta",
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-) -> Captures:
+@takes(Input, InputArguments)
+def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
     Args:
-        paths:     files, folders, glob patterns, archives, URLs, ``-``; texts, ``Path`` or lists.
-        reader:    the one reader to ask, by name; None asks all.
-        rank_from: "meta", "name" or a regular expression; see
-                   :func:`traceconv.find.capture_ranks.resolve`.
-        mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
-        nsys:      the program that exports ``.nsys-rep``; None for the one on the path, if any.
+        paths: files, folders, glob patterns, archives, URLs, ``-``; texts, ``Path`` or lists.
 
     Raises:
         SourceError, UnknownFormatError, AmbiguousFormatError, RankError: see those.
         OptionError: an argument has a wrong type.
     """
-    options.text(reader, "reader"), options.text(rank_from, "rank_from")
-    below = sources(options.paths(paths))
-    found = registry.discover(
-        below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
-    )
-    captures = registry.ranked(found, below, rank_from, reader)
-    unknown = tuple(source.title(name) for source, name in found.unknown)
+    return found_below(paths, Input.of(given))
+
+
+def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
+    """As :func:`open`, of options that have been checked."""
+    below = sources(values.paths(paths))
+    found = registry.discover(below, source.reader, source.mapping, source.nsys)
+    captures = registry.ranked(found, below, source.rank_from, source.reader)
+    unknown = tuple(one.title(name) for one, name in found.unknown)
     return Captures(captures, unknown, found.issues)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from traceconv.api import options
 from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import DataTable
+from traceconv.options import values
 
 
-def query(trace: options.AnyPath, sql: str) -> DataTable:
+def query(trace: values.AnyPath, sql: str) -> DataTable:
     """What SQL finds in a trace, as columns; ``.to_pandas()`` of the result is a ``DataFrame``.
 
     Perfetto's trace processor must be here: the one that ``TRACECONV_TRACE_PROCESSOR`` names, or
@@ -30,8 +30,8 @@ def query(trace: options.AnyPath, sql: str) -> DataTable:
     """
     from traceconv.validation.processor import loaded
 
-    statement = options.text(sql, "sql")
+    statement = values.text(sql, "sql")
     if not statement or not statement.strip():
         raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
-    with loaded(str(options.path(trace, "trace"))) as processor:
+    with loaded(str(values.path(trace, "trace"))) as processor:
         return processor.query(statement)

@@ -1,101 +1,141 @@
-"""What every verb that reads ranks is given: how they are found and read, and who does it."""
+"""How every analysis gets its ranks: found, read by workers, summarized, on one clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from traceconv.api import options
-from traceconv.api.open import Captures
-from traceconv.api.open import open as find
-from traceconv.core.choices import unknown
-from traceconv.run.settings import EngineName, RunOptions
-from traceconv.writers.output import Progress
+import numpy as np
+
+from traceconv.alignment import plan as clocks
+from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.alignment.offsets import stamped
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.api.open import found_below
+from traceconv.core.errors import Issues, SelectionError
+from traceconv.core.model import Capture, Trace
+from traceconv.find.rank_selection import refuse_missing
+from traceconv.options.verbs import Analysis
+from traceconv.passes.select import by_step
+from traceconv.run.summaries import Ranks, Summarizing, analysed, found_numbers, spans_of
 
 if TYPE_CHECKING:
-    from traceconv.run.summaries import Ranks
+    from traceconv.options.groups import Input, RunOptions
+    from traceconv.options.values import Paths, SelectedRanks
+
+Window = tuple[int | None, int | None]
 
 
-class RankArguments(TypedDict, total=False):
-    """Arguments by keyword of every verb that reads ranks, as of :func:`traceconv.merge`."""
-
-    rank_from: str
-    reader: str | None
-    mapping: options.AnyPath | None
-    nsys: options.AnyPath | None
-    comm_patterns: options.Names
-    allow_missing_ranks: bool
-    jobs: int | None
-    mem_limit: options.Size | None
-    engine: EngineName
-    engine_address: str | None
-    progress: Progress
-
-
-class FoundBy(TypedDict):
-    """Arguments of :func:`traceconv.open`."""
-
-    rank_from: str
-    reader: str | None
-    mapping: options.AnyPath | None
-    nsys: options.AnyPath | None
+@contextmanager
+def opened(
+    paths: Sequence[Paths], source: Input, run: RunOptions, ranks: SelectedRanks
+) -> Iterator[Ranks]:
+    """The captures of some ranks, with workers for as long as the context lasts."""
+    captures = found_below(paths, source).ranks(ranks, run.allow_missing_ranks)
+    with analysed(captures.found, captures.issues, run) as every:
+        yield every
 
 
 @dataclass(frozen=True)
-class Asked:
-    """These arguments, checked.
+class Read:
+    """Ranks on one clock.
 
     Attributes:
-        found_by: how captures are found.
-        comm_patterns: words in names of kernels that communicate.
-        run:      who does the work.
+        captures:  those that could be read.
+        summaries: one for each.
+        groups:    collectives that belong together.
+        plan:      how clocks are aligned.
+        issues:    what finding and reading the ranks noted.
     """
 
-    found_by: FoundBy
-    comm_patterns: tuple[str, ...]
-    run: RunOptions
-
-    def captures(
-        self, *paths: options.Paths, ranks: options.Ranks | Sequence[int] | None = None
-    ) -> Captures:
-        """Those below ``paths`` of some ranks; None for all."""
-        return find(*paths, **self.found_by).ranks(ranks, self.run.allow_missing_ranks)
-
-    @contextmanager
-    def opened(self, *paths: options.Paths, ranks: options.Ranks | None) -> Iterator[Ranks]:
-        """The same with workers for as long as the context lasts."""
-        from traceconv.run.summaries import analysed  # convert does not need it
-
-        captures = self.captures(*paths, ranks=ranks)
-        with analysed(captures.found, captures.issues, self.run) as every:
-            yield every
+    captures: tuple[Capture, ...]
+    summaries: list[RankSummary]
+    groups: tuple[Matched, ...]
+    plan: clocks.Plan
+    issues: Issues
 
 
-def asked(given: RankArguments) -> Asked:
-    """Arguments, checked.
+def read(
+    paths: Sequence[Paths],
+    asked: Analysis,
+    requested: SummaryRequest,
+    align: str,
+    max_error_ns: int | None = None,
+) -> Read:
+    """The ranks of an analysis, summarized.
 
     Raises:
-        OptionError: one of them is not understood.
-        TypeError: there is no such argument.
+        SelectionError: a graph or step is in none of the ranks, or no step lies in the window.
+        TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    for name in given.keys() - RankArguments.__annotations__.keys():
-        raise TypeError(unknown("argument", name, RankArguments.__annotations__))
-    return Asked(
-        {
-            "rank_from": given.get("rank_from", "meta"),
-            "reader": given.get("reader"),
-            "mapping": given.get("mapping"),
-            "nsys": given.get("nsys"),
-        },
-        options.words(given.get("comm_patterns"), "comm_patterns") or (),
-        options.run_options(
-            given.get("jobs"),
-            given.get("mem_limit"),
-            given.get("engine", "local"),
-            given.get("engine_address"),
-            given.get("allow_missing_ranks", False),
-            given.get("progress"),
-        ),
+    kept = asked.view.selection
+    work = Summarizing(requested, asked.view)
+    with opened(paths, asked.input, asked.run, kept.ranks) as every:
+        every, work = within(every, work, align, kept.time)
+        captures, summaries = every.summaries(work)
+    refuse_missing(kept.numbers, found_numbers(summaries))
+    if kept.time is not None and not any(one.steps for one in summaries):
+        raise SelectionError("no step lies in `time`; pass a longer window")
+    records = [one.collectives for one in summaries]
+    groups = tuple(matched(records, stamped(captures)))
+    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans_of(summaries))
+    every.issues.extend(plan.issues)
+    return Read(captures, summaries, groups, plan, every.issues)
+
+
+def within(
+    every: Ranks, work: Summarizing, align: str, time: Window | None
+) -> tuple[Ranks, Summarizing]:
+    """The work on those steps only that lie in a window; and the ranks that are left."""
+    if time is None:
+        return every, work
+    every, plan, base_ns = shared_clock(every, work, align)
+    return every, replace(
+        work, change=partial(_steps_within, plan=plan, time=time, base_ns=base_ns)
     )
+
+
+def shared_clock(
+    every: Ranks, work: Summarizing, align: str
+) -> tuple[Ranks, clocks.Plan, int | None]:
+    """The ranks that can be read, their clocks, and the earliest event of all of them.
+
+    Ranks are read for it only where several of them decide: on clocks by their collectives, on the
+    start of a window by their earliest events. The time is None where each rank decides.
+    """
+    if len(every.captures) == 1:
+        return every, clocks.plan(every.captures, align, None), None
+    by_events = align in clocks.FROM_EVENTS
+    first = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
+    captures, summaries = every.summaries(first, "looking through")
+    spans = spans_of(summaries)
+    records = [one.collectives for one in summaries] if by_events else None
+    plan = clocks.plan(captures, align, records, spans=spans)
+    starts = [plan.offsets[r].correction.of(span[0]) for r, span in spans.items() if span]
+    return replace(every, captures=captures), plan, min(starts, default=0)
+
+
+def bounds(trace: Trace, time: Window, base_ns: int | None) -> Window:
+    """A window on the clock of a trace; it counts from the first event if nothing else is known."""
+    if base_ns is None:
+        span = trace.span()
+        base_ns = span[0] if span else 0
+    start, end = (None if t is None else base_ns + t for t in time)
+    return start, end
+
+
+def _steps_within(trace: Trace, *, plan: clocks.Plan, time: Window, base_ns: int | None) -> Trace:
+    """A rank, on its own clock, with those steps only that lie in a window of the shared clock."""
+    moved = clocks.aligned(trace, plan)
+    start, end = bounds(moved, time, base_ns)
+    steps = moved.steps
+    inside = np.ones(len(steps), bool)
+    if start is not None:
+        inside &= steps.start_ns >= start
+    if end is not None:
+        inside &= steps.end_ns <= end
+    return by_step(trace, steps.step[inside].tolist())

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
-from traceconv.alignment.collective_matching import matched
-from traceconv.alignment.offsets import stamped
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers_of
 from traceconv.analysis.summarize import SummaryRequest
-from traceconv.api import options
-from traceconv.api.reading import RankArguments, asked
+from traceconv.api.reading import read
 from traceconv.core.errors import Issues
-from traceconv.find.rank_selection import refuse_missing
-from traceconv.run.settings import Selection
-from traceconv.run.summaries import Summarizing, found_numbers, spans_of
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import StragglerArguments, StragglerOptions
 
 
 @dataclass(frozen=True)
@@ -64,47 +61,19 @@ class StragglerReport:
         return lines_html("stragglers", self.lines())
 
 
-def stragglers(
-    *paths: options.Paths,
-    align: options.Align = "auto",
-    align_max_error_ns: options.Length | None = None,
-    material: float | str = 1.0,
-    ranks: options.Ranks | None = None,
-    steps: options.Numbers | None = None,
-    selection: Selection | None = None,
-    step_marker: str | None = None,
-    **given: Unpack[RankArguments],
-) -> StragglerReport:
+@takes(StragglerOptions, StragglerArguments)
+def stragglers(*paths: values.Paths, **given: Unpack[StragglerArguments]) -> StragglerReport:
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 
-    Args:
-        material: percent of a step; ranks and groups that cost less are not named.
-        steps: only what belongs to these steps.
-        selection: ``ranks`` and ``steps`` at once, in place of these; nothing else can be selected.
-
-    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
-    has one rank in memory.
+    Each worker has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    reading = asked(given)
-    kept = options.selection(selection, ranks=ranks, steps=steps)
-    options.refuse_others(kept, ("ranks", "steps"))
-    how, most = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
-    least = options.percent(material, "material")
-    requested = SummaryRequest(lateness=True, links=True)
-    marker = options.pattern(step_marker, "step_marker")
-    view = {"mode": "detail", "steps": kept.steps, "step_marker": marker}
-    work = Summarizing(requested, view, reading.comm_patterns)
-    with reading.opened(*paths, ranks=kept.ranks) as every:
-        read, summaries = every.summaries(work)
-    refuse_missing({"step": kept.steps}, found_numbers(summaries))
-    records = [one.collectives for one in summaries]
-    groups = tuple(matched(records, stamped(read)))
-    plan = clocks.plan(read, how, records, most, groups, spans_of(summaries))
-    every.issues.extend(plan.issues)
-    verdict = stragglers_of.judge(summaries, plan, groups, least / 100)
-    slow = tuple(links.slow(summaries))
-    return StragglerReport(verdict, slow, plan, every.issues, links.too_few(summaries))
+    asked = StragglerOptions.of(given)
+    requested, align = SummaryRequest(lateness=True, links=True), asked.clocks.align
+    found = read(paths, asked, requested, align, asked.clocks.align_max_error_ns)
+    verdict = stragglers_of.judge(found.summaries, found.plan, found.groups, asked.material / 100)
+    slow = tuple(links.slow(found.summaries))
+    return StragglerReport(verdict, slow, found.plan, found.issues, links.too_few(found.summaries))

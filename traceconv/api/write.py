@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from traceconv.alignment.collective_records import collective_records
-from traceconv.api import options
 from traceconv.core.errors import RankError
 from traceconv.core.model import Trace, arranged
 from traceconv.find import registry
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.groups import MergeOptions, RunOptions
+from traceconv.options.verbs import WriteArguments, WriteOptions
 from traceconv.passes.lanes import lanes
 from traceconv.run.executor import Executor, started
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
 from traceconv.writers import output
-from traceconv.writers.output import Progress, silent
 
 
+@takes(WriteOptions, WriteArguments)
 def write(
-    traces: Trace | Iterable[Trace],
-    out: str | os.PathLike[str],
-    *,
-    args: options.Names | None = None,
-    limit: options.Limit | None = None,
-    writer: str | None = None,
-    strict: bool = False,
-    force: bool = False,
-    progress: Progress = silent,
+    traces: Trace | Iterable[Trace], out: values.AnyPath, **given: Unpack[WriteArguments]
 ) -> Report:
     """Write traces, one per rank, into one file.
 
     The traces are written as they are, on the clocks they are on: nothing is derived, aligned or
-    selected. Rows are put into table order, and slices that cross get lanes of their own. Traces
+    selected. Rows are put into table order, and slices that cross get tracks of their own. Traces
     are taken one at a time, so that ``traceconv.open(...).traces()`` may be written from a
     generator whatever its size; ranks wait in temporary files.
 
     Args:
         traces: from :meth:`traceconv.Captures.traces`, changed by :meth:`traceconv.Trace.keep` and
             numpy, or made by a :class:`traceconv.TraceBuilder`.
-        out:    the file; its ending names the format. "-": standard output. It may be a URL.
-        args:   keys of arguments that are written; None = all, () = none.
-        limit:  size limit; None = none.
-        writer: name of the output format, where the ending of ``out`` does not say it.
-        strict: raise :class:`~traceconv.core.errors.StrictError` if anything is lost or in doubt;
-            nothing is written.
-        force:  overwrite ``out``.
+        out:    the file; its extension selects the format. "-": standard output. It may be a URL.
 
     Returns:
         What was written and lost.
@@ -58,20 +46,17 @@ def write(
         OutputError: ``out`` exists, names no format, or cannot be written. No file is left behind.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    path = redact_url(options.path(out, "out") or "")
-    factory = registry.writer_for(path, writer)
-    output.check(path, force)
-    merge_options = MergeOptions(
-        mode="source",
-        align="none",
-        args=options.kept_args(args, "args"),
-        limit=options.limit(limit),
-    )
+    asked = WriteOptions.of(given)
+    wanted = asked.output
+    path = redact_url(values.path(out, "out") or "")
+    factory = registry.writer_for(path, wanted.writer)
+    output.check(path, wanted.force)
+    limit = asked.limits.size_limit()
+    merge_options = MergeOptions(mode="source", align="none", args=asked.args, limit=limit)
+    target = Target(path, factory, wanted.force, wanted.strict)
     with started(RunOptions(jobs=1), [0]) as executor:
         ranks = _ranks([traces] if isinstance(traces, Trace) else traces, executor)
-        return finish(
-            ranks, merge_options, Target(path, factory, force, strict), executor, progress
-        )
+        return finish(ranks, merge_options, target, executor, asked.progress)
 
 
 def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:

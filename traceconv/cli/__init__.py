@@ -167,7 +167,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
-        e.show()
+        say.message(f"error: {_usage_error(e)}", fg="red")
         return e.exit_code
     except (KeyboardInterrupt, click.Abort):
         say.message("interrupted; nothing was written")
@@ -180,6 +180,17 @@ def run(arguments: Sequence[str]) -> int:
         say.message(f"error: {say.with_flags(str(e))}", fg="red")
         return e.exit_code
     return 0
+
+
+def _usage_error(error: click.ClickException) -> str:
+    """What click found wrong with the command line, in the form of all errors."""
+    text = error.format_message()
+    text = text.rstrip(".") if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}".rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        near = error.possibilities or []
+        hint = f" (did you mean {' or '.join(map(repr, sorted(near)))}?)" if near else ""
+        return f"no option {error.option_name}{hint}; `{error.ctx.command_path} -h` lists all"
+    return text
 
 
 def _reader_gone() -> int:

@@ -10,17 +10,10 @@ import click
 from traceconv.cli import files, options, say
 
 
-@click.command(
-    cls=options.Computing, short_help="Estimate how the clocks of ranks differ; print or write it."
-)
+@click.command(cls=options.Computing, short_help="Estimate the clock offsets of ranks.")
 @options.paths
 @options.output("Write the offsets as JSON, for --align FILE.")
-@options.aligning
-@options.ranks
-@options.reading
-@options.classing
-@options.missing
-@options.working
+@options.of("align")
 @options.force
 @options.as_json
 @options.chatter
@@ -33,9 +26,8 @@ def align(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Say by how much the clocks of the ranks below PATH... (default: here) differ.
-
-    How sure that is, is said for each.
+    """Estimate how the clocks of the ranks below PATH (default: the current folder) differ, and how
+    sure that is.
 
     \b
     traceconv align ./prof
@@ -49,9 +41,8 @@ def align(
         files.refuse_existing(Path(output), force)
     from traceconv import align
 
-    method, max_error_ns = given.pop("align"), given.pop("align_max_error_ns")
     with say.bar(quiet=quiet) as progress:
-        found = align(*paths, method=method, max_error_ns=max_error_ns, **given, progress=progress)
+        found = align(*paths, **options.given(given), progress=progress)
     if as_json:
         say.document(found.as_dict())
     else:

@@ -19,6 +19,8 @@ from traceconv.core.choices import unknown
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from traceconv.options.declaration import Option
+
 Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 Source = Callable[[], Iterable[tuple[str, str]]]
 """Gives (word, what it means) pairs."""
@@ -147,5 +149,25 @@ def presets() -> list[tuple[str, str]]:
     return [(name, "") for name in PRESETS]
 
 
-clocks = one_of(these("auto", "collective", "meta", "wall", "none"), else_files=True)
-"""Values of --align."""
+OF_OPTIONS: dict[str, Complete] = {
+    "args": one_of(these("all", "none")),
+    "clocks": one_of(these("auto", "collective", "meta", "wall", "none"), else_files=True),
+    "files": files,
+    "layers": some_of(layers),
+    "of_columns": of_columns,
+    "presets": one_of(presets, else_files=True),
+    "rank_sources": one_of(these("meta", "name")),
+    "readers": one_of(readers),
+    "rules": some_of(rules),
+    "tables": some_of(tables),
+    "writers": one_of(writers),
+}
+"""What is offered for an option, by the name that its declaration gives."""
+
+
+def of_option(one: Option) -> Complete | None:
+    """What is offered for a declared option; the words of its metavar if it lists words."""
+    if one.complete:
+        return OF_OPTIONS[one.complete]
+    words = one.metavar.split("|")
+    return one_of(these(*words)) if len(words) > 1 and one.metavar.islower() else None

@@ -18,6 +18,8 @@ SUFFIX = ".losses.json"
 
 SCHEMA_VERSION = 1
 
+OUTPUT = "Output file; the extension selects the format (see `traceconv formats`), - is stdout."
+
 
 def prepare(options: dict[str, Any]) -> Path:
     """Where the report goes; ``options`` become those of a run that saves what it can.
@@ -28,10 +30,10 @@ def prepare(options: dict[str, Any]) -> Path:
     """
     if options["out"] == "-":
         raise click.UsageError("--salvage writes two files; name one with -o")
-    if options["strict"]:
+    if options.get("strict"):
         raise click.UsageError("--salvage accepts losses, --strict refuses them")
     path = Path(options["out"] + SUFFIX)
-    files.refuse_existing(path, options["force"])
+    files.refuse_existing(path, options.get("force", False))
     options["allow_missing_ranks"] = True
     return path
 
@@ -74,39 +76,34 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-@click.command(cls=options.Computing, short_help="Convert one capture, format to format.")
+@click.command(cls=options.Computing, short_help="Convert one capture to another format.")
 @click.argument("path", metavar="IN", shell_complete=completion.files)
-@options.output(
-    "Where to; the ending names the format (see `formats`), - is stdout.", required=True
-)
-@click.option(
+@options.option(
     "--salvage",
     is_flag=True,
-    help="Of damaged input: write what can be read, and FILE.losses.json with what cannot.",
+    section="Input",
+    help="For damaged input: write what can be read, and list the rest in FILE.losses.json.",
 )
-@options.selecting
-@options.limiting
-@options.reading
-@options.classing
-@options.marking
-@options.writing
-@options.working
+@options.of("convert", help={"out": OUTPUT})
+@options.report
 @options.as_json
 @options.chatter
 def convert(path: str, salvage: bool, **given: Any) -> None:
-    """Convert one capture, with what is in it and nothing else; its clock is left as it is.
+    """Convert one capture as it is: nothing is derived, and its clock is not changed.
 
     \b
     traceconv convert trace_view.json -o trace.pftrace
     traceconv convert run.json.gz -o run.json --exclude '^aten::'
     traceconv convert broken.json --salvage -o repaired.json
     """
+    if given["out"] is None:
+        raise click.UsageError("-o is missing: name the output file")
     task = outcome.Task.of(given)
     lost = prepare(task.options) if salvage else None
     from traceconv import convert
 
     with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = convert(path, **task.options, progress=progress)
-    if lost is not None and not task.options["dry_run"]:
+    if lost is not None and not task.options.get("dry_run"):
         write(report, lost, quiet=task.quiet)
     task.show(report)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import completion, files, options, say
+from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import Diagnosis
@@ -18,47 +19,21 @@ GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
 
-@click.command(cls=options.Computing, short_help="Say what is wrong, with evidence and advice.")
+@click.command(cls=options.Computing, short_help="Find problems, with evidence and advice.")
 @options.paths
-@click.option(
-    "--rule",
-    callback=options.parsed("words"),
-    metavar="ID,...",
-    shell_complete=completion.some_of(completion.rules),
-    help="Only these rules; default all.",
-)
-@click.option(
-    "--threshold",
-    multiple=True,
-    callback=options.parsed("thresholds"),
-    metavar="RULE[.NAME]=NUMBER",
-    help="Another threshold than the default; may be given several times.",
-)
-@options.ranks
-@options.graphs
-@options.steps
-@options.form(FORMATS, "How findings are written; the ending of -o says it, too; default text.")
-@options.output("Where to; default standard output.")
+@options.of("diagnose")
+@options.form(FORMATS, "Format of the findings, also given by the extension of -o. Default: text.")
+@options.output("Output file. Default: standard output.")
 @options.force
-@click.option(
+@options.option(
     "--fail-on",
-    type=options.Choice(["note", "warning"]),
-    help=f"End with exit code {GATE} if a finding is at least as grave.",
+    metavar="note|warning",
+    section="Messages",
+    usual=True,
+    callback=options.parsed(values.one_of("note", "warning")),
+    shell_complete=completion.one_of(completion.these("note", "warning")),
+    help=f"End with exit code {GATE} if there is a finding of at least this severity.",
 )
-@click.option(
-    "--align",
-    callback=options.parsed("align"),
-    metavar="auto|collective|meta|wall|none|FILE",
-    shell_complete=completion.clocks,
-    default="auto",
-    show_default=True,
-    help="How clocks are brought together to compare ranks.",
-)
-@options.reading
-@options.classing
-@options.marking
-@options.missing
-@options.working
 @options.as_json
 @options.chatter
 def diagnose(
@@ -72,9 +47,10 @@ def diagnose(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Judge the ranks below PATH... (default: here) by rules, with evidence.
+    """Check the ranks below PATH (default: the current folder) for problems, by rules.
 
-    A rule that cannot look says what it would need.
+    Findings name their evidence and what to do. -v lists the rules that were not checked, and what
+    each needs.
 
     \b
     traceconv diagnose ./prof
@@ -88,7 +64,7 @@ def diagnose(
     from traceconv import diagnose
 
     with say.bar(quiet=quiet) as progress:
-        found = diagnose(*paths, **given, analyse=form == "html", progress=progress)
+        found = diagnose(*paths, **options.given(given), analyse=form == "html", progress=progress)
     _write(_rendered(found, form, verbose), target, quiet)
     if as_json and target:
         say.document(found.as_dict())

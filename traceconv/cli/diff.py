@@ -9,6 +9,7 @@ import click
 
 from traceconv.cli import completion, files, options, say
 from traceconv.core.errors import OutputPathError
+from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import DiffReport
@@ -20,74 +21,38 @@ REGRESSION, UNSURE = 10, 11
 _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 
 
-@click.command(cls=options.Computing, short_help="Compare two runs, item by item; a gate for CI.")
+@click.command(cls=options.Computing, short_help="Compare two runs; a gate for CI.")
 @click.argument("before", shell_complete=completion.files)
 @click.argument("after", required=False, shell_complete=completion.files)
-@click.option(
-    "--ranks",
-    metavar="0-7|0:3|tp=0",
-    help="Which ranks, by number or coordinates; BEFORE:AFTER compares one with the other: 0:3, "
-    "0-3:4-7.",
+@options.of(
+    "diff",
+    without={"out", "force"},
+    help={
+        "ranks": "Only these ranks, by number or coordinates; BEFORE:AFTER compares some with "
+        "others, as in 0:3 or 0-3:4-7.",
+        "steps": "Only these steps; BEFORE:AFTER compares some with others, as in 1-5:6-10.",
+    },
 )
-@options.graphs
-@click.option(
-    "--steps",
-    metavar="2-9|1-5:6-10",
-    help="Which steps; BEFORE:AFTER compares these with those.",
-)
-@click.option(
-    "--tolerance",
-    callback=options.parsed("percent"),
-    metavar="PERCENT",
-    default="1",
-    show_default=True,
-    help="A smaller difference, of whatever is compared, is none.",
-)
-@click.option(
-    "--fail-on",
-    multiple=True,
-    metavar="FIGURE>LIMIT",
-    help="A gate: 'step>2%', 'exposed_comm>500us', 'op:MatMul>3%'; may be given several times. "
-    f"Exit code {REGRESSION} if one is proven to be broken, {UNSURE} if that cannot be told.",
-)
-@click.option(
-    "--force-compare",
-    is_flag=True,
-    help="Show runs that cannot be compared, too, without verdict.",
-)
-@options.form(
-    FORMATS, "How the result is printed; default text, and one line where all gates pass."
-)
+@options.form(FORMATS, "Format of the result. Default: text, or one line if all gates pass.")
 @options.output(
-    "Where to: .txt, .md, .csv, .json or .html for the result; .pftrace for both runs in one "
-    "trace, aligned at the starts of their steps, with what changed marked."
+    "Output file: .txt, .md, .csv, .json or .html for the result; .pftrace for both runs in one "
+    "trace, aligned at the starts of their steps, with the changes marked."
 )
-@click.option(
-    "--report",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Also write the result: .html, .md, .csv or .json.",
-)
-@click.option(
+@options.report
+@options.option(
     "--top",
-    callback=options.top,
     metavar="N|all",
     default="10",
-    show_default=True,
-    help="Items shown in text and md; json, csv and html have all.",
+    callback=options.parsed(values.rows),
+    section="Output",
+    help="Items shown in text and md; json, csv and html have all.  [default: 10]",
 )
 @options.force
-@options.reading
-@options.classing
-@options.missing
-@options.working
 @options.as_json
 @options.chatter
 def diff(
     before: str,
     after: str | None,
-    fail_on: tuple[str, ...],
     form: str | None,
     output: str | None,
     report: str | None,
@@ -98,11 +63,11 @@ def diff(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Say what of a step got slower or faster from the run BEFORE to the run AFTER.
+    """Compare the steps of two runs: what got slower or faster, item by item.
 
-    Each is a capture, a folder of ranks, a merged trace, or a report (merge --report FILE.json).
-    Every nanosecond of a step belongs to one item, and the changes of the items add up to the
-    change of the step.
+    BEFORE and AFTER are captures, folders of ranks, merged traces, or reports (merge --report
+    FILE.json). Every nanosecond of a step belongs to one item, and the changes of the items add up
+    to the change of the step.
 
     \b
     traceconv diff ./monday ./tuesday
@@ -123,7 +88,7 @@ def diff(
 
     with say.bar(quiet=quiet) as progress:
         found = diff(
-            before, after, fail_on=fail_on, **given, out=trace, force=force, progress=progress
+            before, after, **options.given(given), out=trace, force=force, progress=progress
         )
     passed = found.outcome == "passed"
     _print(found, form, page, top, passed)

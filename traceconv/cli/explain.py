@@ -92,13 +92,12 @@ def _offered() -> list[tuple[str, str]]:
     return [(one.code, one.kind) for one in meanings()]
 
 
-@click.command(short_help="Say what an issue, a rule or a table means.")
+@click.command(cls=options.Command, short_help="Explain an issue, a rule or a table.")
 @click.argument("words", metavar="[CODE]...", nargs=-1, shell_complete=completion.one_of(_offered))
 @options.as_json
 def explain(words: Sequence[str], as_json: bool) -> None:
-    """Say what each CODE means: an issue, a rule of `diagnose` or `validate`, a table of `stats`.
-
-    Without one, list all of them, a line each.
+    """Explain each CODE: an issue, a rule of `diagnose` or `validate`, or a table of `stats`.
+    Without CODE, list all of them.
 
     \b
     traceconv explain truncated

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from traceconv.writers import Writer
 
 
-@click.command(short_help="List the formats that are read and written.")
+@click.command(cls=options.Command, short_help="List the formats that are read and written.")
 @options.as_json
-@click.option("--markdown", is_flag=True, help="The tables as they stand in the documentation.")
-@click.option("--files", is_flag=True, help="Where each kind of file is shown, as Markdown.")
+@options.option(
+    "--markdown", is_flag=True, section="Output", help="The tables of the documentation."
+)
+@options.option(
+    "--files", is_flag=True, section="Output", help="Where each kind of file is shown, as Markdown."
+)
 def formats(as_json: bool, markdown: bool, files: bool) -> None:
-    """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
+    """List the readers, in the order they are tried, and the writers, with those of plugins."""
     from traceconv.find import registry
 
     if files:

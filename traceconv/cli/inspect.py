@@ -9,31 +9,25 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(
-    cls=options.Sectioned, short_help="Say what is here: formats, ranks, graphs, clocks."
-)
+@click.command(cls=options.Command, short_help="Show the captures in a folder.")
 @options.paths
-@click.option(
-    "--counts",
-    is_flag=True,
-    help="Read every event, too: counts by kind and layer, steps, graphs.",
-)
-@options.reading
-@options.working
+@options.of("inspect")
 @options.as_json
 @options.chatter
 def inspect(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Show the captures below PATH... (default: here).
+    """Show the captures below PATH (default: the current folder): format, rank, host, device,
+    graphs, clock and size.
 
-    Of each the format, rank, host, device, graphs, clock and size.
-    Reads names and small identity files only, unless --counts is given.
+    \b
+    traceconv inspect ./prof
+    traceconv inspect ./prof --counts
     """
     from traceconv import inspect
 
     with say.bar(quiet=quiet) as progress:
-        found = inspect(*paths, **given, progress=progress)
+        found = inspect(*paths, **options.given(given), progress=progress)
     if as_json:
         say.document(found.as_dict())
     else:

@@ -9,28 +9,25 @@ import click
 from traceconv.cli import completion, options, outcome, say
 
 
-@click.command(cls=options.Computing, short_help="Join the shards of one merge to its trace.")
+@click.command(cls=options.Computing, short_help="Join the shards of one merge.")
 @click.argument(
     "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
 )
-@options.output(
-    "Where to; the ending names the format (see `formats`), - is stdout. "
-    "Default: trace_<mode>_ranks<ranks>.pftrace, here."
+@options.of(
+    "join",
+    help={
+        "allow_missing_ranks": "Go on without shards that are absent and ranks that could not be "
+        "read.",
+    },
 )
-@click.option(
-    "--allow-missing-ranks",
-    is_flag=True,
-    help="Go on without shards that are not there and ranks that could not be read.",
-)
-@options.finishing
-@options.working
+@options.report
 @options.as_json
 @options.chatter
 def join(shards: tuple[str, ...], **given: Any) -> None:
-    """Join the folders that `traceconv merge --shard I/N` left, for all I of one merge.
+    """Join the folders that `traceconv merge --shard I/N` wrote for all I into one trace.
 
-    The trace is the one that a single run would have written, byte for byte; what was asked of
-    the merge is stored in the shards.
+    The trace is byte for byte the one that a single run would have written. The options of the
+    merge are stored in the shards.
 
     \b
     traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard   on 8 hosts

@@ -10,56 +10,24 @@ from traceconv.cli import open as viewer
 from traceconv.cli import options, outcome, say
 
 
-@click.command(cls=options.Computing, short_help="Merge ranks and write a trace: the main command.")
+@click.command(cls=options.Computing, short_help="Merge ranks and write one trace.")
 @options.paths
-@options.output(
-    "Where to; the ending names the format (see `formats`), - is stdout. "
-    "Default: trace_<mode>_ranks<ranks>.pftrace, here."
-)
-@click.option(
-    "-m",
-    "--mode",
-    type=options.Choice(["summary", "detail", "source"]),
-    default="summary",
-    show_default=True,
-    help="summary: steps and overlap. detail: every stream, plane, call and counter. source: what "
-    "the files hold, nothing made from it; JSON into JSON is copied by its bytes.",
-)
-@options.selecting
-@click.option(
-    "--annotate",
-    is_flag=True,
-    help="Draw in what the analyses know: findings and stragglers as marks, the critical path and "
-    "pipeline stages as slices, the overlap of each step as its arguments.",
-)
-@click.option(
-    "--layout",
-    type=options.Choice(["rank", "lane"]),
-    default="rank",
-    show_default=True,
-    help="rank: all lanes of a rank together. lane: the same lane of all ranks together, the rank "
-    "that loses most first (Perfetto output).",
-)
-@click.option(
+@options.of("merge")
+@options.report
+@options.option(
     "--open",
     "opened",
     is_flag=True,
+    section="Viewer",
+    usual=True,
     help="Open the trace in the viewer, as `traceconv open` does.",
 )
 @viewer.viewing
-@options.limiting
-@options.aligning
-@options.reading
-@options.classing
-@options.marking
-@options.missing
-@options.writing
-@options.working
-@options.sharding
 @options.as_json
 @options.chatter
 def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **given: Any) -> None:
-    """Merge the ranks below PATH... (files, folders, archives, patterns, -; default: here).
+    """Merge the ranks below PATH into one trace. PATH is a file, folder, archive or pattern, or -
+    (default: the current folder).
 
     \b
     traceconv merge ./prof --ranks 0-7 --open
@@ -77,7 +45,7 @@ def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **g
     task.show(report)
     if opened:
         path = viewer.of_written([str(part.path) for part in report.written])
-        view = viewer.view_of(report, by_rank=given["layout"] != "lane")
+        view = viewer.view_of(report, by_rank=given.get("layout") != "lane")
         viewer.show(path, address, not no_browser, wait, task.quiet, view)
 
 
@@ -87,7 +55,7 @@ def _refuse_unseen(given: dict[str, Any]) -> None:
     Raises:
         click.UsageError: nothing, or no trace, would be written, or --json wants stdout as well.
     """
-    out = given["output"] or ""
+    out = given["out"] or ""
     unseen = (
         (f"-o {out}", out == "-" or out.endswith(".txt") or given["writer"] == "text"),
         ("--dry-run", given["dry_run"]),

@@ -10,7 +10,7 @@ from string import Template
 
 import click
 
-from traceconv.cli import completion, options, say
+from traceconv.cli import options, say
 
 _FILES = {
     "pyproject.toml": "pyproject.toml.txt",
@@ -23,20 +23,18 @@ _FILES = {
 """What is written, and the template of each (in ``skeleton``; ``$name`` is the name)."""
 
 
-@click.command("new-reader", short_help="Write the skeleton of a plugin that reads a format.")
-@click.argument("name", metavar="NAME")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    shell_complete=completion.files,
-    help="Where to; default: traceconv-NAME, here.",
+@click.command(
+    "new-reader",
+    cls=options.Command,
+    short_help="Write the skeleton of a plugin that reads a format.",
 )
+@click.argument("name", metavar="NAME")
+@options.output("Folder to create. Default: traceconv-NAME in the current folder.")
 @options.chatter
 def new_reader(name: str, output: str | None, quiet: bool, verbose: bool) -> None:
-    """Write an installable package with a reader called NAME, and a golden case that passes.
+    """Write an installable package with a reader called NAME and a golden case that passes.
 
-    It reads a line per event, so that all of it can be tried before the first change.
+    The reader takes one line per event, so that you can try everything before the first change.
 
     \b
     traceconv new-reader mylog
@@ -46,14 +44,12 @@ def new_reader(name: str, output: str | None, quiet: bool, verbose: bool) -> Non
     from traceconv.io.atomic import replacing_folder
 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise click.BadParameter(
-            f"{name!r} cannot be the name of a module; use lower case letters, digits and _",
-            param_hint="NAME",
+        raise click.UsageError(
+            f"NAME: {name!r} cannot name a module; use lower-case letters, digits and _"
         )
     if name in registry.readers().found:
-        raise click.BadParameter(
-            f"there is a reader {name!r} (`traceconv formats`); choose another name",
-            param_hint="NAME",
+        raise click.UsageError(
+            f"NAME: there is a reader {name!r} (`traceconv formats`); choose another name"
         )
     folder = Path(output or f"traceconv-{name}")
     if folder.exists():

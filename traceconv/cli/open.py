@@ -19,7 +19,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from traceconv.cli import completion, options, say
-from traceconv.core.errors import OutputError, SourceError, TraceconvError
+from traceconv.core.errors import OptionError, OutputError, SourceError, TraceconvError
+from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import Report
@@ -266,61 +267,60 @@ def _advise(port: int, quiet: bool, stays: bool) -> None:
         say.message(f"From where you sit: ssh -L {port}:127.0.0.1:{port} and this machine.")
 
 
-def viewer_of(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def viewer_of(value: str, option: str) -> str:
     """The address of a viewer, as a browser would call its origin and path.
 
     Raises:
-        click.BadParameter: it is none.
+        OptionError: it is none.
     """
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise click.BadParameter(f"{value!r} is no address like {VIEWER}", ctx, param)
+        raise OptionError(f"{value!r} is not an address like {VIEWER}", option)
     if "@" in parts.netloc:
-        raise click.BadParameter("browsers write an address down, with its password", ctx, param)
+        raise OptionError("browsers store addresses; use one without a password", option)
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
-viewing = options.together(
-    click.option(
-        "--ui",
-        "viewer",
-        metavar="URL",
-        default=VIEWER,
-        show_default=True,
-        callback=viewer_of,
-        help="The viewer, if you host one yourself.",
-    ),
-    click.option("--no-browser", is_flag=True, help="Print the link, and open nothing."),
-    click.option(
-        "--wait",
-        metavar="5m",
-        default="300s",
-        show_default=True,
-        callback=options.parsed("length"),
-        help="How long the viewer may take to ask for the trace.",
-    ),
-)
-"""Where a trace is shown."""
+def viewing(command: options.Function) -> options.Function:
+    """The options of where a trace is shown."""
+    for add in (
+        options.option(
+            "--wait", metavar="5m", default="300s", section="Viewer",
+            callback=options.parsed(values.length),
+            help="How long to wait for the viewer to ask for the trace.  [default: 300s]",
+        ),
+        options.option(
+            "--no-browser", is_flag=True, section="Viewer",
+            help="Print the link instead of opening a browser.",
+        ),
+        options.option(
+            "--ui", "viewer", metavar="URL", default=VIEWER, section="Viewer",
+            callback=options.parsed(viewer_of),
+            help=f"The viewer, if you host one yourself.  [default: {VIEWER}]",
+        ),
+    ):  # fmt: skip
+        command = add(command)
+    return command
 
 
 @click.command("open", cls=options.Computing, short_help="Open a trace in the viewer.")
 @click.argument("path", metavar="TRACE", shell_complete=completion.files)
 @viewing
-@click.option(
+@options.option(
     "--report",
     metavar="PAGE.html",
+    section="Viewer",
     shell_complete=completion.files,
-    help="Open this report on the trace instead; its findings lead to their places in the viewer.",
+    help="Open this report instead; its findings lead to their places in the trace.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and the link.")
+@options.option("-q", "--quiet", is_flag=True, section="Messages", help="Print only the link.")
 def open_(
     path: str, viewer: str, no_browser: bool, wait: int, report: str | None, quiet: bool
 ) -> None:
-    """Open TRACE, of whatever program, in ui.perfetto.dev: ranks expanded, steps in view.
+    """Open TRACE in ui.perfetto.dev, with the ranks expanded and the steps in view.
 
-    The page fetches the file from this machine, which gives it to that page only, and ends when
-    it has been given. Nothing else is sent; the link has the name of the file. With --report both
-    stay there until Ctrl-C.
+    The viewer fetches the file from this machine, and this command ends then. The file is given to
+    the viewer only and is not uploaded. With --report, trace and report are served until Ctrl-C.
 
     \b
     traceconv open trace_summary_ranks0-7.pftrace

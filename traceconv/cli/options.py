@@ -1,144 +1,170 @@
-"""What the commands share: how values are read, and the options several of them have.
+"""Options of commands: those that :mod:`traceconv.options` declares, and those that only the
+command line has.
 
-Values are read by :mod:`traceconv.api.options`, which is imported when there is one, so that
-``--help`` stays quick.
+Values go to the library as they are typed; it reads them, and what it refuses is an error of usage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from traceconv.cli import completion, say
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
+from traceconv.options import values
+from traceconv.options.declaration import Declared, declared
+from traceconv.options.verbs import VERBS
 
-if TYPE_CHECKING:
-    _Words = click.Choice[str]
-else:
-    _Words = click.Choice  # which is not generic in click 8.1
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback that reads a value as the library does; what it refuses is an error of usage.
-
-    Args:
-        parser: name of a function of :mod:`traceconv.api.options`.
-    """
-
-    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value is None or value == () or ctx.resilient_parsing:
-            return value
-        from traceconv.api import options
-
-        try:
-            return getattr(options, parser)(value, str(param.name))
-        except OptionError as e:
-            raise click.BadParameter(say.with_flags(e.why)) from e
-
-    return read
-
-
-def top(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """``20`` as a number of rows, ``all`` as None."""
-    if value.strip().lower() == "all":
-        return None
-    try:
-        found: int = parsed("count")(ctx, param, value)
-    except click.BadParameter as e:
-        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
-    return found
-
-
-def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
-    """How a result is written: as the ending of ``output`` says, else in ``form``.
-
-    Args:
-        output: name of a file; None or "-" for standard output.
-        form:   what --format says, if anything.
-        forms:  those there are; the first goes where nothing is said.
-
-    Raises:
-        click.BadParameter: the ending names none of ``forms``, or another one than ``form``.
-    """
-    ending = "" if output in (None, "-") else PurePath(str(output)).suffix
-    known = {".txt" if one == "text" else f".{one}": one for one in forms}
-    if ending and ending not in known:
-        raise click.BadParameter(unknown("format ends in", ending, known), param_hint="'-o'")
-    if ending and form not in (None, known[ending]):
-        why = f"{output}: the ending says {known[ending]}, and --format says {form}"
-        raise click.BadParameter(why, param_hint="'-o'")
-    return known[ending] if ending else form or forms[0]
-
-
-def refuse_binary(form: str) -> None:
-    """Raise for a form that is no text, where nothing but standard output is named.
-
-    Raises:
-        click.UsageError: it is Parquet or a workbook.
-    """
-    if form in BINARY:
-        raise click.UsageError(f"{form} goes into a file: name one with -o FILE.{form}")
-
-
-def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
-    """What --format says where --json may ask for one document on stdout instead.
-
-    Raises:
-        click.UsageError: both want stdout.
-    """
-    if not as_json or output not in (None, "-"):
-        return form
-    if form not in (None, "json"):
-        raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
-    return "json"
-
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 BINARY = ("parquet", "xlsx")
 """Forms of tables that a terminal cannot show."""
 
-SECTIONS = {
-    "Where to": "output writer form force dry_run",
-    "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
-    "What it becomes": "mode annotate layout threshold tolerance force_compare group_by columns "
-    "sort filters top explain counts",
-    "In the viewer": "opened viewer no_browser wait",
-    "How large": "max_size max_events target over_limit",
-    "Clocks": "align align_max_error_ns",
-    "Input": "reader rank_from mapping nsys comm_patterns step_marker allow_missing_ranks salvage",
-    "Who does the work": "jobs mem_limit engine engine_address shard",
-    "What is said": "report strict fail_on as_json quiet verbose help",
-}
-"""What options are for: headings of --help, and the parameters below each."""
+SECTIONS = (
+    *("Output", "Selection", "Comparison", "Tables", "Verdict", "Rules", "View", "Viewer"),
+    *("Size limit", "Clocks", "Input", "Resources", "Messages"),
+)
+"""Headings of options, in order."""
 
 
-class Sectioned(click.Command):
-    """A command with so many options that --help groups them by their purpose."""
+class Option(click.Option):
+    """An option below a heading of the help.
+
+    Attributes:
+        section: the heading, one of :data:`SECTIONS`.
+        usual:   whether the short help explains it.
+    """
+
+    def __init__(self, *flags: Any, section: str, usual: bool = False, **more: Any) -> None:
+        super().__init__(*flags, **more)
+        self.section, self.usual = section, usual
+
+
+def option(*flags: str, section: str, **more: Any) -> Callable[[Function], Function]:
+    """An option that only the command line has."""
+    return click.option(*flags, cls=Option, section=section, **more)
+
+
+def of(
+    verb: str, without: Collection[str] = (), help: Mapping[str, str] | None = None
+) -> Callable[[Function], Function]:
+    """The options of a verb of the library.
+
+    Args:
+        without: those that this command does not have.
+        help:    what some of them do here, if that is not what is declared.
+    """
+
+    def add(function: Function) -> Function:
+        for one in reversed([*declared(VERBS[verb])]):
+            if one.option.flags and one.name not in without:
+                function = _click_option(one, (help or {}).get(one.name))(function)
+        return function
+
+    return add
+
+
+def _click_option(one: Declared, text: str | None) -> Callable[[Function], Function]:
+    found = one.option
+    shown = say.with_flags(text or found.help)
+    if one.default not in (None, False, True, ()):
+        default = ",".join(one.default) if isinstance(one.default, tuple) else one.default
+        shown += f"  [default: {default}]"
+    return option(
+        *found.flags,
+        one.name,
+        section=one.section,
+        usual=found.usual,
+        default=None,
+        is_flag=not found.metavar,
+        multiple=found.repeated,
+        metavar=found.metavar or None,
+        help=shown,
+        shell_complete=completion.of_option(found),
+    )
+
+
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: one for name, one in arguments.items() if one not in (None, ())}
+
+
+# -- commands -----------------------------------------------------------------------------
+
+
+class Command(click.Command):
+    """A command with a short help (-h) and a long one (--help), both grouped by purpose."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.params.append(
+            Option(
+                ["-h", "short_help"], section="Messages", is_flag=True, is_eager=True,
+                expose_value=False, callback=_show_short, help="Show a short help and exit.",
+            )
+        )  # fmt: skip
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """``--help``."""
+        return Option(
+            ["--help"], section="Messages", is_flag=True, is_eager=True, expose_value=False,
+            callback=_show_long, help="Show all options and exit.",
+        )  # fmt: skip
+
+    def sections(self, ctx: click.Context) -> dict[str, list[Option]]:
+        """The options by heading."""
+        found: dict[str, list[Option]] = {title: [] for title in SECTIONS}
+        for one in self.get_params(ctx):
+            if isinstance(one, Option) and not one.hidden:
+                found[one.section].append(one)
+        return {title: some for title, some in found.items() if some}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, a section for each purpose."""
-        records = {
-            "help" if "--help" in param.opts else str(param.name): record
-            for param in self.get_params(ctx)
-            if isinstance(param, click.Option)
-            and (record := param.get_help_record(ctx)) is not None
-        }
-        for title, names in SECTIONS.items():
-            found = [records.pop(name) for name in names.split() if name in records]
-            if found:
-                with formatter.section(title):
-                    formatter.write_dl(found, col_max=26)
-        if records:
-            with formatter.section("Options"):
-                formatter.write_dl(list(records.values()))
+        """Write all options, a section for each heading."""
+        for title, some in self.sections(ctx).items():
+            records = [record for one in some if (record := one.get_help_record(ctx))]
+            with formatter.section(title):
+                formatter.write_dl(records, col_max=26)
+
+    def short(self, ctx: click.Context) -> str:
+        """The help that fits on a screen: the usual options explained, the others named."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        sections = self.sections(ctx)
+        usual = [one for some in sections.values() for one in some if one.usual]
+        if usual:
+            with formatter.section("Usual options"):
+                records = [record for one in usual if (record := one.get_help_record(ctx))]
+                first = [(flags, text.partition(". ")[0].rstrip(".")) for flags, text in records]
+                formatter.write_dl(first, col_max=40)
+        with formatter.section("All options"):
+            names = [
+                (title, "  ".join(one.opts[-1] for one in some)) for title, some in sections.items()
+            ]
+            formatter.write_dl(names)
+        formatter.write(f"\n`{ctx.command_path} --help` explains all options.\n")
+        return formatter.getvalue().rstrip("\n")
 
 
-class Computing(Sectioned):
+def _show_short(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
+    if shown and not ctx.resilient_parsing:
+        assert isinstance(ctx.command, Command)
+        click.echo(ctx.command.short(ctx))
+        ctx.exit()
+
+
+def _show_long(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
+    if shown and not ctx.resilient_parsing:
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+class Computing(Command):
     """A command that reads events, and so needs arrays whatever it finds."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -155,29 +181,7 @@ class Computing(Sectioned):
         return super().invoke(ctx)
 
 
-class Choice(_Words):
-    """One of some words; what is none of them is answered with the nearest."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The word.
-
-        Raises:
-            click.BadParameter: it is none of the choices.
-        """
-        if value not in self.choices:
-            self.fail(unknown("choice", value, self.choices), param, ctx)
-        return str(super().convert(value, param, ctx))
-
-
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """One decorator that adds ``options``, in this order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+# -- what only the command line has -------------------------------------------------------
 
 
 paths = click.argument(
@@ -189,271 +193,111 @@ paths = click.argument(
 )
 """Files and folders; the current folder if none is named."""
 
-force = click.option("-f", "--force", is_flag=True, help="Overwrite.")
-explain = click.option("--explain", is_flag=True, help="Show the formula of every table.")
+force = option("-f", "--force", is_flag=True, section="Output", help="Overwrite existing files.")
+explain = option(
+    "--explain", is_flag=True, section="Tables", help="Show the formula of every table."
+)
+as_json = option(
+    "--json", "as_json", is_flag=True, section="Messages", help="One JSON document on stdout."
+)
+report = option(
+    "--report",
+    metavar="FILE",
+    section="Output",
+    usual=True,
+    shell_complete=completion.files,
+    help="Also write a report: .html, .md or .json.",
+)
 
 
-def output(text: str, required: bool = False) -> Callable[[Command], Command]:
-    """``-o``: where to."""
-    return click.option(
+def parsed(parse: Callable[[Any, str], Any]) -> Callable[[Any, click.Parameter, Any], Any]:
+    """A callback that reads the value of an option that the library does not have."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            return None if value is None else parse(value, str(param.name))
+        except OptionError as e:
+            raise click.UsageError(f"{param.opts[0]}: {e.why}") from e
+
+    return read
+
+
+def output(text: str) -> Callable[[Function], Function]:
+    """``-o``, for what only the command line writes."""
+    return option(
         "-o",
         "--output",
         metavar="FILE",
+        section="Output",
+        usual=True,
         shell_complete=completion.files,
-        required=required,
         help=text,
     )
 
 
-def form(forms: Sequence[str], text: str) -> Callable[[Command], Command]:
+def form(forms: Sequence[str], text: str) -> Callable[[Function], Function]:
     """``--format``: one of ``forms``."""
-    return click.option("--format", "form", type=Choice(forms), help=text)
+    return option(
+        "--format",
+        "form",
+        metavar="|".join(forms),
+        section="Output",
+        help=text,
+        shell_complete=completion.one_of(completion.these(*forms)),
+        callback=parsed(values.one_of(*forms)),
+    )
 
 
-reading = together(
-    click.option(
-        "--from",
-        "reader",
-        metavar="FORMAT",
-        shell_complete=completion.one_of(completion.readers),
-        help="Ask this reader only (see `formats`).",
-    ),
-    click.option(
-        "--rank-from",
-        metavar="meta|name|REGEX",
-        shell_complete=completion.one_of(completion.these("meta", "name")),
-        default="meta",
-        show_default=True,
-        help="Where ranks come from: the files' own marks (names, where those say nothing and "
-        "names leave no doubt), names, or a pattern searched in the path: its first group, or its "
-        "named groups as coordinates, 'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
-    ),
-    click.option(
-        "--map",
-        "mapping",
-        metavar="COLUMNS|PRESET|FILE",
-        shell_complete=completion.one_of(completion.presets, else_files=True),
-        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us'; "
-        "lines of text: 'line=/(?P<ts>\\S+) (?P<name>.*)/' or \"line='%(asctime)s %(message)s'\"; "
-        "a preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
-    ),
-    click.option(
-        "--nsys",
-        metavar="PROGRAM",
-        shell_complete=completion.files,
-        help="Nsight Systems' nsys, to export .nsys-rep files with; default: the one on the path.",
-    ),
-)
-"""How inputs are recognised and numbered."""
-
-classing = click.option(
-    "--comm-pattern",
-    "comm_patterns",
-    callback=parsed("words"),
-    default="",
-    metavar="WORD,...",
-    help="GPU kernels whose name contains one of these communicate, besides NCCL's and similar.",
-)
-"""What counts as communication."""
-
-marking = click.option(
-    "--step-marker",
-    callback=parsed("pattern"),
-    metavar="REGEX",
-    help="Ranges of the host (NVTX, rocTX, annotations) whose name this finds are the steps; its "
-    "first group is their number, else they are numbered by time.",
-)
-"""What counts as a step."""
-
-ranks = click.option(
-    "--ranks",
-    callback=parsed("ranks"),
-    metavar="0-7,12|tp=0,pp=1|all",
-    help="Which ranks, by number or by coordinates; default all.",
-)
-graphs = click.option(
-    "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."
-)
-steps = click.option(
-    "--steps", callback=parsed("numbers"), metavar="10-12|all", help="Which steps."
-)
-
-selecting = together(
-    ranks,
-    graphs,
-    steps,
-    click.option(
-        "--time",
-        callback=parsed("window"),
-        metavar="1.2s:1.5s",
-        help="A window, counted from the first event; s, ms, us or ns; one end may be left out.",
-    ),
-    click.option(
-        "--layers",
-        callback=parsed("layers"),
-        metavar="step,overlap,...",
-        shell_complete=completion.some_of(completion.layers),
-        help="Which layers: step, overlap, host, runtime, scope, device, comm, counter, other.",
-    ),
-    click.option(
-        "--exclude",
-        callback=parsed("pattern"),
-        metavar="REGEX",
-        help="Leave out events whose name this finds.",
-    ),
-    click.option(
-        "--merge-graphs/--split-graphs",
-        default=True,
-        show_default=True,
-        help="One lane of steps per rank, or one per graph.",
-    ),
-    click.option("--scope", is_flag=True, help="Add the lanes of module scopes."),
-)
-"""What is kept. Filters are combined with AND."""
+def chatter(function: Function) -> Function:
+    """``-q`` and ``-v``."""
+    function = option(
+        "-v", "--verbose", is_flag=True, section="Messages",
+        help="Say more; show the traceback of internal errors.",
+    )(function)  # fmt: skip
+    return option(
+        "-q", "--quiet", is_flag=True, section="Messages", help="Say nothing but errors."
+    )(function)
 
 
-aligning = together(
-    click.option(
-        "--align",
-        callback=parsed("align"),
-        metavar="auto|collective|meta|wall|none|FILE",
-        shell_complete=completion.clocks,
-        default="auto",
-        show_default=True,
-        help="How clocks are brought together: by the ends of collectives, by what profilers "
-        "recorded, as stamped; FILE is JSON as `align` writes it, or {rank: offset in ns}.",
-    ),
-    click.option(
-        "--align-max-error",
-        "align_max_error_ns",
-        callback=parsed("length"),
-        metavar="50us",
-        help="Refuse (exit code 5) if the clock of a rank may be off by more, or by an unknown "
-        "amount.",
-    ),
-)
-"""How clocks are brought together."""
+def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
+    """How a result is written: as the extension of ``output`` says, else in ``form``.
 
-limiting = together(
-    click.option(
-        "--max-size",
-        callback=parsed("size"),
-        metavar="200M",
-        help="Largest output file, before compression; units of 1024.",
-    ),
-    click.option(
-        "--max-events",
-        callback=parsed("count"),
-        metavar="1M",
-        help="Most events (slices, instants, samples, arrows) in an output file; units of 1000.",
-    ),
-    click.option(
-        "--target",
-        type=Choice(["perfetto", "chrome", "none"]),
-        default="none",
-        show_default=True,
-        help="Limits that suit a viewer (perfetto: 1G and 10M events, chrome: 256M and 2M); "
-        "--max-size and --max-events go before.",
-    ),
-    click.option(
-        "--over-limit",
-        type=Choice(["reduce", "split", "fail"]),
-        default="reduce",
-        show_default=True,
-        help="At the limit: leave out what matters least, go on in another file, or give up.",
-    ),
-)
-"""How large the output may be."""
+    Args:
+        output: name of a file; None or "-" for standard output.
+        form:   what --format says, if anything.
+        forms:  those there are; the first goes where nothing is said.
 
-finishing = together(
-    click.option(
-        "--to",
-        "writer",
-        metavar="FORMAT",
-        shell_complete=completion.one_of(completion.writers),
-        help="Output format, whatever the ending.",
-    ),
-    click.option(
-        "--report",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Write the full account: .html, .md or .json.",
-    ),
-    click.option(
-        "--strict", is_flag=True, help="Any loss or doubt ends in exit code 4, without output."
-    ),
-    force,
-)
-"""How a run ends."""
-
-writing = together(
-    click.option(
-        "--args",
-        callback=parsed("kept_args"),
-        metavar="all|none|KEY,...",
-        shell_complete=completion.one_of(completion.these("all", "none")),
-        default="all",
-        show_default=True,
-        help="Which arguments of events are kept.",
-    ),
-    click.option("-n", "--dry-run", is_flag=True, help="Say what would be done; read no events."),
-    finishing,
-)
-"""What is written, and where."""
+    Raises:
+        click.UsageError: the extension names none of ``forms``, or another one than ``form``.
+    """
+    ending = "" if output in (None, "-") else PurePath(str(output)).suffix
+    known = {".txt" if one == "text" else f".{one}": one for one in forms}
+    if ending and ending not in known:
+        raise click.UsageError(f"-o {output}: {unknown('format ends in', ending, known)}")
+    if ending and form not in (None, known[ending]):
+        why = f"the extension says {known[ending]}, and --format says {form}"
+        raise click.UsageError(f"-o {output}: {why}")
+    return known[ending] if ending else form or forms[0]
 
 
-missing = click.option(
-    "--allow-missing-ranks",
-    is_flag=True,
-    help="Go on without ranks of --ranks that are not there, and those that cannot be read.",
-)
-"""What becomes of ranks that fail."""
+def refuse_binary(form: str) -> None:
+    """Raise for a form that is no text, where nothing but standard output is named.
 
-working = together(
-    click.option(
-        "-j",
-        "--jobs",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Worker processes, one per rank at most, and threads where ranks are fewer; default "
-        "TRACECONV_JOBS, else what suits the machine and the input. The result does not depend on "
-        "it.",
-    ),
-    click.option(
-        "--mem-limit",
-        callback=parsed("size"),
-        metavar="SIZE",
-        help="Memory for all of it, at least 192M a process; what does not fit is kept in "
-        "temporary files. The result does not depend on it.",
-    ),
-    click.option(
-        "--engine",
-        type=Choice(["local", "dask", "ray"]),
-        default="local",
-        show_default=True,
-        help="Who runs the workers; dask and ray are extras. All must see TRACECONV_TMPDIR.",
-    ),
-    click.option(
-        "--engine-address",
-        metavar="ADDRESS",
-        help="Of a running Dask scheduler or Ray cluster; default: a cluster of our own, here.",
-    ),
-)
-"""Who does the work."""
+    Raises:
+        click.UsageError: it is Parquet or a workbook.
+    """
+    if form in BINARY:
+        raise click.UsageError(f"{form} needs a file; name one with -o FILE.{form}")
 
-sharding = click.option(
-    "--shard",
-    callback=parsed("shard"),
-    metavar="I/N",
-    help="Read only share I (from 0) of N, into a folder that `join` makes the trace of.",
-)
 
-chatter = together(
-    click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Say more; show the traceback of internal errors."
-    ),
-)
-"""How much is printed."""
+def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
+    """What --format says where --json may ask for one document on stdout instead.
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+    Raises:
+        click.UsageError: both want stdout.
+    """
+    if not as_json or output not in (None, "-"):
+        return form
+    if form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
+    return "json"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, say
+from traceconv.cli import files, options, say
 from traceconv.core.errors import OutputPathError, StrictError
 
 if TYPE_CHECKING:
-    from traceconv import Report, SizeLimit
+    from traceconv import Report
 
 
 def write(document: Mapping[str, Any], path: Path) -> None:
@@ -139,23 +139,14 @@ class Task:
             click.UsageError: two options contradict each other.
             OutputError: the report would overwrite a file.
         """
-        options = dict(given)
-        task = cls(
-            options,
-            options.pop("report") or "",
-            *(options.pop(flag) for flag in ("as_json", "quiet", "verbose")),
-        )
-        out = options.pop("output")
-        if out == "-":
+        report = given.pop("report") or ""
+        as_json, quiet, verbose = (given.pop(flag) for flag in ("as_json", "quiet", "verbose"))
+        task = cls(options.given(given), report, as_json, quiet, verbose)
+        if given["out"] == "-":
             if task.as_json:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
-            options["writer"] = options["writer"] or "perfetto"
-        options["out"] = out
-        if "max_size" in options:  # of a join, shards know it
-            options["limit"] = _limit(
-                *(options.pop(name) for name in ("max_size", "max_events", "target", "over_limit"))
-            )
-        _check_report(task.report, options["force"])
+            task.options.setdefault("writer", "perfetto")
+        _check_report(task.report, task.options.get("force", False))
         return task
 
     def show(self, report: Report) -> None:
@@ -170,8 +161,8 @@ class Task:
         if self.options.get("dry_run"):
             say.message(f"would write {report.output}; nothing was read or written (--dry-run)")
         elif self.options.get("shard"):
-            of = self.options["shard"][1]
-            say.message(f"wrote {report.output}; `traceconv join` takes it and the other {of - 1}")
+            of = self.options["shard"].partition("/")[2]
+            say.message(f"wrote {report.output}; `traceconv join` joins all {of} shards")
         for part in report.written:
             say.message(f"wrote {part.path} ({say.size(part.bytes)})")
         if any(
@@ -198,16 +189,6 @@ class Task:
     def _account(self, report: Report) -> None:
         if self.report:
             write(say.flagged(report.as_dict()), Path(self.report))
-
-
-def _limit(
-    max_bytes: int | None, max_events: int | None, target: str, policy: str
-) -> SizeLimit | None:
-    if max_bytes is None and max_events is None and target == "none":
-        return None
-    from traceconv import SizeLimit
-
-    return SizeLimit.of_viewer(target, max_bytes, max_events, policy)
 
 
 def _check_report(report: str, force: bool) -> None:

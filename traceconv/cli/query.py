@@ -21,13 +21,11 @@ SCHEMA_VERSION = 1
 FORMATS = ("text", "csv", "json", "parquet", "xlsx")
 
 
-@click.command(short_help="SQL over a trace, by Perfetto's trace processor.")
+@click.command(cls=options.Command, short_help="Run SQL over a trace.")
 @click.argument("trace", metavar="TRACE", shell_complete=completion.files)
 @click.argument("sql", metavar="SQL")
-@options.form(FORMATS, "How the rows are written; default text, or what the ending of -o says.")
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write to a file: .txt, .csv, .json, .parquet or .xlsx."
-)
+@options.form(FORMATS, "Format of the rows, also given by the extension of -o. Default: text.")
+@options.output("Output file: .txt, .csv, .json, .parquet or .xlsx.")
 @options.force
 @options.as_json
 @options.chatter
@@ -41,10 +39,10 @@ def query(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Ask TRACE, an output or any trace that Perfetto reads, in SQL (- is standard input).
+    """Run SQL (- is standard input) over TRACE, any trace that Perfetto reads.
 
-    Perfetto's own trace processor answers: the program that TRACECONV_TRACE_PROCESSOR names, or
-    trace_processor_shell on the path. It is never fetched. Times of its tables are ns.
+    It runs in Perfetto's trace processor: the program that TRACECONV_TRACE_PROCESSOR names, or
+    trace_processor_shell on the path. It is never downloaded. Times are in ns.
 
     \b
     traceconv query out.pftrace "select name, sum(dur) from slice group by 1"

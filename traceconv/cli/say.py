@@ -16,6 +16,8 @@ import click
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issue
 from traceconv.core.patterns import lazy_regex
+from traceconv.options.declaration import declared
+from traceconv.options.verbs import VERBS
 
 ISSUE_LINES = 8
 """At most this many lines of issues end a run; ``--report`` has them all."""
@@ -34,52 +36,11 @@ _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue
 
 
 FLAGS = {
-    "after": "AFTER",
-    "align": "--align",
-    "align_max_error_ns": "--align-max-error",
-    "allow_missing_ranks": "--allow-missing-ranks",
-    "args": "--args",
-    "by": "--by",
-    "clock_error_ns": "--clock-error",
-    "columns": "--columns",
-    "comm_patterns": "--comm-pattern",
-    "engine": "--engine",
-    "engine_address": "--engine-address",
-    "exclude": "--exclude",
-    "fail_on": "--fail-on",
-    "filters": "--filter",
-    "force": "-f",
-    "force_compare": "--force-compare",
-    "graphs": "--graphs",
-    "jobs": "--jobs",
-    "layers": "--layers",
-    "limit": "--max-size",
-    "mapping": "--map",
-    "nsys": "--nsys",
-    "max_error_ns": "--align-max-error",
-    "mem_limit": "--mem-limit",
-    "method": "--align",
-    "mode": "-m",
-    "out": "-o",
-    "over_limit": "--over-limit",
-    "paths": "PATH",
-    "rank_from": "--rank-from",
-    "ranks": "--ranks",
-    "reader": "--from",
-    "rule": "--rule",
-    "scope": "--scope",
-    "shard": "--shard",
-    "sort": "--sort",
-    "step_marker": "--step-marker",
-    "steps": "--steps",
-    "strict": "--strict",
-    "threshold": "--threshold",
-    "time": "--time",
-    "tolerance": "--tolerance",
-    "top": "--top",
-    "world_size": "--world-size",
-    "writer": "--to",
-}
+    one.name: one.option.flags[0].partition("/")[0]
+    for verb in VERBS.values()
+    for one in declared(verb)
+    if one.option.flags
+} | {"after": "AFTER", "limit": "--max-size", "paths": "PATH"}
 """The flag for every keyword argument that messages of the library name in backticks."""
 
 API_ONLY = {"analyse", "merge_options", "selection"}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import completion, files, options, say
+from traceconv.cli import files, options, say
 from traceconv.core.errors import EmptyResultError
+from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv.analysis.tables.definition import Result
@@ -22,95 +23,18 @@ SHEETS = (*ONE_TABLE, "xlsx")
 
 DEFAULT_TOP = 20
 
-
-def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """As :func:`.options.top`; by default 20 rows for people, all for programs."""
-    return -1 if value is None else options.top(ctx, param, value)
+BY = "step,overlap"
 
 
 @click.command(
-    cls=options.Computing, short_help="Tables: steps, overlap, operators, communication, memory ..."
+    cls=options.Computing, short_help="Show tables: steps, overlap, operators, kernels, memory ..."
 )
 @options.paths
-@click.option(
-    "--by",
-    callback=options.parsed("words"),
-    metavar="TABLE,...",
-    shell_complete=completion.some_of(completion.tables),
-    default="step,overlap",
-    show_default=True,
-    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
-    "files; one of their single tables; or all.",
-)
-@options.ranks
-@options.graphs
-@options.steps
-@click.option(
-    "--time",
-    callback=options.parsed("window"),
-    metavar="1.2s:1.5s",
-    help="What touches this window, counted from the first event.",
-)
-@options.form(FORMATS, "How tables are written; the ending of -o says it, too; default text.")
-@options.output(
-    "Where to, default standard output; several tables in CSV or Parquet go to "
-    "FILE_<table>.csv each."
-)
+@options.of("stats")
+@options.form(FORMATS, "Format of the tables, also given by the extension of -o. Default: text.")
+@options.output("Output file. Several tables in CSV or Parquet go to FILE_<table>.csv each.")
 @options.force
-@click.option(
-    "--group-by",
-    callback=options.parsed("words"),
-    default="",
-    metavar="pp,tp,node,...",
-    help="One row for all ranks with equal coordinates; see `inspect` for what is known of them.",
-)
-@click.option(
-    "--columns",
-    callback=options.parsed("words"),
-    default="",
-    metavar="NAME,...",
-    shell_complete=completion.of_columns,
-    help="Only these columns, in this order; without their units.",
-)
-@click.option(
-    "--sort",
-    callback=options.parsed("words"),
-    default="",
-    metavar="NAME[:asc|:desc],...",
-    shell_complete=completion.of_columns,
-    help="Order rows by columns: numbers fall, texts rise, unless said otherwise.",
-)
-@click.option(
-    "--filter",
-    "filters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    shell_complete=completion.of_columns,
-    help="Rows for which this holds: = != < <= > >=, ~ and !~ for regular expressions; times and "
-    "sizes with units ('Total Time>1ms'). May be given several times: all have to hold.",
-)
-@click.option(
-    "--top",
-    callback=top_rows,
-    metavar="N|all",
-    help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
-    "else all.",
-)
 @options.explain
-@click.option(
-    "--align",
-    callback=options.parsed("align"),
-    metavar="none|auto|meta|wall|FILE",
-    shell_complete=completion.clocks,
-    default="none",
-    show_default=True,
-    help="How clocks are brought together; it moves stamps and --time, no lengths.",
-)
-@options.reading
-@options.classing
-@options.marking
-@options.missing
-@options.working
 @options.as_json
 @options.chatter
 def stats(
@@ -124,7 +48,8 @@ def stats(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Tables of the ranks below PATH... (default: here), per rank and over all ranks.
+    """Show tables of the ranks below PATH (default: the current folder), per rank and over all
+    ranks. The exit code is 3 if no table has a row.
 
     \b
     traceconv stats ./prof --by step,overlap
@@ -132,23 +57,21 @@ def stats(
     traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
     traceconv stats ./prof --by overlap,comm --group-by pp
     traceconv stats ./prof --by all -o tables.xlsx
-
-    Without a single row in any of the tables the exit code is 3.
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
     target = None if output in (None, "-") else Path(str(output))
     if target is None:
         options.refuse_binary(form)
         if form == "csv":
-            _refuse_several(given["by"])
+            _refuse_several(values.words(given["by"] or BY, "by"))
     elif form not in ONE_TABLE:
         files.refuse_existing(target, force)
-    if given["top"] == -1:
-        given["top"] = DEFAULT_TOP if form in ("text", "md") else None
+    if given["top"] is None and form in ("text", "md"):
+        given["top"] = DEFAULT_TOP
     from traceconv import stats
 
     with say.bar(quiet=quiet) as progress:
-        found = stats(*paths, **given, progress=progress)
+        found = stats(*paths, **options.given(given), progress=progress)
     for name, why in found.left_out:
         if not quiet:
             say.message(f"table {name} is left out: {why}")

@@ -9,36 +9,20 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(
-    cls=options.Computing, short_help="Say which rank, and which link, delays the others."
-)
+@click.command(cls=options.Computing, short_help="Find the ranks and links that delay the others.")
 @options.paths
-@options.ranks
-@options.steps
-@click.option(
-    "--material",
-    callback=options.parsed("percent"),
-    metavar="PERCENT",
-    default="1",
-    show_default=True,
-    help="Name nobody who costs less than this share of a step.",
-)
-@options.aligning
-@options.reading
-@options.classing
-@options.marking
-@options.missing
-@options.working
+@options.of("stragglers")
 @options.as_json
 @options.chatter
 def stragglers(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Compare the ranks below PATH... (default: here) by what they do between collectives.
+    """Compare the ranks below PATH (default: the current folder) by what they do between
+    collectives.
 
-    A rank is named if it works longer by itself than ranks that do the same, in most steps or in
-    some, by more than chance explains, and others wait for it. Else the verdict is that nobody is
-    slow, with a bound, or inconclusive, with what was seen. Exit code 0 either way.
+    A rank is named if it works longer than ranks that do the same, in most steps or in some, by
+    more than chance explains, and others wait for it. Otherwise no rank stands out, or there is no
+    verdict and the reason is shown. The exit code is 0 in each case.
 
     \b
     traceconv stragglers ./prof
@@ -47,7 +31,7 @@ def stragglers(
     from traceconv import stragglers
 
     with say.bar(quiet=quiet) as progress:
-        found = stragglers(*paths, **given, progress=progress)
+        found = stragglers(*paths, **options.given(given), progress=progress)
     if as_json:
         say.document(found.as_dict())
     else:

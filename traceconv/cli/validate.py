@@ -16,23 +16,26 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 2
 
 
-@click.command(short_help="Check traces: nesting, ids, references, precision.")
+@click.command(cls=options.Command, short_help="Check traces: nesting, ids, references, precision.")
 @click.argument(
     "paths", metavar="TRACE...", nargs=-1, required=True, shell_complete=completion.files
 )
-@click.option(
+@options.option(
     "--deep",
     is_flag=True,
-    help="Also load every TRACE into Perfetto's own trace processor, and compare what it counts; "
-    "see `query --help` for where it is looked for.",
+    section="Input",
+    usual=True,
+    help="Also load each TRACE into Perfetto's trace processor and compare the counts. "
+    "`traceconv query --help` says where it is looked for.",
 )
 @options.as_json
 @options.chatter
 def validate(paths: Sequence[str], deep: bool, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Check every TRACE, Perfetto or Chrome JSON, ours or not, for what viewers drop or show wrong.
+    """Check each TRACE (Perfetto or Chrome JSON, from any program) for what viewers drop or show
+    wrong.
 
-    Exits with 3 if there is any of that, or if a file cannot be checked; the others are checked
-    all the same.
+    The exit code is 3 if there is any, or if a file cannot be read; the other files are checked in
+    any case.
 
     \b
     traceconv validate trace.pftrace

@@ -16,8 +16,8 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.find import registry
+from traceconv.options.groups import MergeOptions, Selection
 from traceconv.readers import PassesOn
-from traceconv.run.settings import MergeOptions, Selection
 from traceconv.run.spill import SpilledRank
 from traceconv.writers import ArchiveWriter, Beside, Document, Plan, WriterFactory
 

@@ -19,9 +19,9 @@ from traceconv.core.model import Capture, Trace
 from traceconv.merging.merge_ranks import Target, refuse_losses
 from traceconv.merging.patch import Copier, Unusual
 from traceconv.merging.run_report import Report
+from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run.emptiness import nothing_read
 from traceconv.run.rank_loop import stored
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.writers import Document, Part, output
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.output import Progress
@@ -95,7 +95,7 @@ def _job_summary(
     from traceconv.report import run_summary
     from traceconv.run.summaries import Summarizing, analysed
 
-    work = Summarizing(run_summary.request(), comm_patterns=options.comm_patterns)
+    work = Summarizing(run_summary.request(), options.of_analysis)
     with analysed(captures, Issues(), run) as every:
         read, summaries = every.summaries(work)
     return JobSummary(summaries, run_summary.judge(summaries, clock, read), clock)

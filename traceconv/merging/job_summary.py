@@ -23,10 +23,10 @@ from traceconv.core.clock import time_text
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture
+from traceconv.options.groups import MergeOptions
 from traceconv.passes.annotate import Mark
 from traceconv.report import run_summary
 from traceconv.run.executor import Executor
-from traceconv.run.settings import MergeOptions
 from traceconv.run.spill import SpilledRank
 from traceconv.run.stages import summary_path
 

@@ -22,11 +22,11 @@ from traceconv.find.rank_selection import refuse_missing
 from traceconv.merging import beside
 from traceconv.merging.beside import OtherSources
 from traceconv.merging.run_report import Report
+from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run import engines
 from traceconv.run.emptiness import refuse_empty, refuse_empty_window
 from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import counted_progress, map_ranks
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.run.spill import SpilledRank
 from traceconv.run.stages import Annotating, Narrowing, Reading, annotated, narrow
 from traceconv.writers import Across, Document, Plan, WriterFactory, output
@@ -62,15 +62,13 @@ def reading(
         in_memory: the one rank of the merge is kept in memory instead.
         alone:     see :func:`traceconv.run.spill.spill`.
     """
-    view = {**options.view, "zero_counters": False}
-    plain = Reading(folder, view, in_memory, alone, options.comm_patterns)
+    plain = Reading(folder, options, in_memory, alone)
     if not options.summarizes:
         return plain
-    from traceconv.report.run_summary import request, scope
+    from traceconv.report.run_summary import request
 
-    whole = {"mode": "detail", **scope(options.view)}
     requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
-    return replace(plain, summary=requested, summary_view=whole)
+    return replace(plain, summary=requested)
 
 
 def read_ranks(

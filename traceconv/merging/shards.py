@@ -30,10 +30,10 @@ from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.storage import is_url
 from traceconv.merging.merge_ranks import Ranks, reading
 from traceconv.merging.run_report import Report
+from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run import rank_file
 from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import book_failure, map_ranks
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.run.spill import SpilledRank
 
 SUFFIX = ".shard"

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,12 +28,11 @@ from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no
 from traceconv.core.source import Progress
 from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
-from traceconv.passes import compose
+from traceconv.options.groups import MergeOptions, RunOptions, View
 from traceconv.passes.lanes import lanes
 from traceconv.report.diff_document import changes, signed
 from traceconv.run.executor import started
 from traceconv.run.rank_loop import map_ranks, stored
-from traceconv.run.settings import MergeOptions, RunOptions
 from traceconv.run.spill import SpilledRank, rank_path, spill
 from traceconv.run.stages import events, passed
 
@@ -61,8 +59,7 @@ class Side:
         kept:   by rank, which of the steps are compared.
         slots:  where each of these begins in the trace.
         marks:  what changed, by item: words for the slices.
-        view:   arguments of :func:`traceconv.passes.compose`.
-        comm_patterns: words; GPU kernels whose name contains one communicate.
+        view:   what is made of the events.
     """
 
     folder: Path
@@ -71,8 +68,7 @@ class Side:
     starts: Mapping[int, I64]
     slots: I64
     marks: Mapping[Key, str]
-    view: Mapping[str, Any]
-    comm_patterns: Sequence[str]
+    view: View
 
     def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
         """The rank, laid out and spilled.
@@ -80,7 +76,7 @@ class Side:
         Raises:
             TraceconvError: it cannot be read, or not be spilled.
         """
-        trace = passed(events(capture, advance, self.comm_patterns), compose(**self.view))
+        trace = passed(events(capture, advance, self.view.comm_patterns), self.view.passes())
         rank = trace.rank
         trace = laid_out(marked(trace, self.marks), self.starts[rank], self.slots)
         name = f"Rank {rank} {self.word}"
@@ -201,13 +197,12 @@ class Sources:
         runs:     with all of their steps.
         captures: of the ranks that are compared.
         issues:   what finding them noted.
-        view, comm_patterns: as of :class:`Side`.
+        view:     as of :class:`Side`.
     """
 
     runs: tuple[Run, Run]
     captures: tuple[Sequence[Capture], Sequence[Capture]]
-    view: Mapping[str, Any]
-    comm_patterns: Sequence[str]
+    view: View
 
 
 def write(comparison: RunComparison, sources: Sources, target: Target, run: RunOptions) -> Report:
@@ -234,7 +229,7 @@ def write(comparison: RunComparison, sources: Sources, target: Target, run: RunO
         for side in (0, 1):
             number = {pair[side]: 2 * i + side for i, pair in enumerate(pairs)}
             work = Side(executor.folder, WORDS[side], number, starts[side], slots, marks[side],
-                        sources.view, sources.comm_patterns)  # fmt: skip
+                        sources.view)  # fmt: skip
             done = map_ranks(
                 work, every[side], executor, run, issues, what=f"laying out {WORDS[side]}"
             )

@@ -39,17 +39,6 @@ PLACES_KEPT = 10
 LONGEST_TEXT = 2000
 """Characters of a text that are kept."""
 
-_SCOPE = ("graphs", "merge_graphs", "step_marker", "steps")
-
-
-def scope(view: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a view's choices an analysis keeps to; lanes and names that are shown do not matter.
-
-    Args:
-        view: arguments of :func:`traceconv.passes.compose`.
-    """
-    return {key: view[key] for key in _SCOPE if view.get(key) is not None}
-
 
 def remarks(mode: str | None, window: bool) -> list[str]:
     """How a trace shows less than was analysed.

@@ -9,8 +9,8 @@ from traceconv.core.clock import time_text
 from traceconv.core.codes import Severity
 from traceconv.core.errors import EmptyResultError, Issue
 from traceconv.core.model import Capture
+from traceconv.options.groups import MergeOptions
 from traceconv.passes.table_counters import SOURCES
-from traceconv.run.settings import MergeOptions
 from traceconv.run.spill import SpilledRank
 
 _UNREAD = ("kind-not-read", "flow-without-end")

@@ -13,8 +13,8 @@ import msgspec
 
 from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.threads import using
+from traceconv.options.groups import RunOptions
 from traceconv.run import engines
-from traceconv.run.settings import RunOptions
 from traceconv.scratch.memory import LOWEST, limited
 from traceconv.scratch.temporary import ADVICE, sweep, temporary_directory, temporary_folder
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import Capture
+from traceconv.options.groups import RunOptions
 from traceconv.run import engines
 from traceconv.run.executor import Executor
-from traceconv.run.settings import RunOptions
 
 Failed = Callable[[Capture, TraceconvError], None]
 """Called with a rank that is left out."""

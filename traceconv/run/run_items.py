@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import orjson
 
@@ -11,13 +10,9 @@ from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.stored import restored
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.summarize import SummaryRequest
-from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import Capture
+from traceconv.core.errors import MalformedInputError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.run.settings import RunOptions
-from traceconv.run.summaries import Summarizing, analysed, found_numbers
 
 _REPORT = lazy_regex(rb'\{\s*"schema_version": ?\d+,\s*"traceconv": ?"')
 _HEAD_BYTES = 4096
@@ -47,30 +42,8 @@ def of_report(source: Source) -> Run:
     return restored(document["step_items"], source.label)
 
 
-def of_captures(
-    label: str,
-    captures: Sequence[Capture],
-    issues: Issues,
-    run: RunOptions,
-    view: Mapping[str, Any],
-    comm_patterns: Sequence[str],
-) -> tuple[Run, Issues, dict[str, set[int]]]:
-    """The run of captures, what reading them noted, and the graphs and steps there are.
-
-    Args:
-        issues: what finding them noted.
-        view:   arguments of :func:`traceconv.passes.compose`.
-
-    Raises:
-        TraceconvError: see :func:`traceconv.run.rank_loop.map_ranks`.
-    """
-    work = Summarizing(SummaryRequest(items=True), view, comm_patterns)
-    with analysed(captures, issues, run) as every:
-        _, summaries = every.summaries(work)
-    return _run(label, summaries), every.issues, found_numbers(summaries)
-
-
-def _run(label: str, summaries: Sequence[RankSummary]) -> Run:
+def of_summaries(label: str, summaries: Sequence[RankSummary]) -> Run:
+    """The run of ranks whose summaries have items of steps."""
     size = max((one.world_size for one in summaries), default=-1)
     items = {one.rank: one.items for one in summaries}
     return Run.of(label, items, size, stated_shape(summaries))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,7 +15,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
 from traceconv.find import registry
-from traceconv.passes import Pass, compose
+from traceconv.options.groups import View
+from traceconv.passes import Pass
 from traceconv.passes.select import time_window
 from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
 
@@ -29,21 +30,17 @@ class Reading(msgspec.Struct, frozen=True):
 
     Attributes:
         folder:  for the rank's file.
-        view:    arguments of :func:`traceconv.passes.compose`.
+        view:    what is made of the events.
         in_memory: the rank, the only one, stays in memory and has no file.
         alone:   see :func:`traceconv.run.spill.spill`.
-        comm_patterns: words; GPU kernels whose name contains one communicate.
         summary: what the summary beside the rank's file holds; None for no summary.
-        summary_view: arguments of ``compose`` for the trace that is summarized.
     """
 
     folder: Path
-    view: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    view: View
     in_memory: bool = False
     alone: bool = False
-    comm_patterns: Sequence[str] = ()
     summary: SummaryRequest | None = None
-    summary_view: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
         """The rank, spilled; ``advance`` gets the bytes that are read.
@@ -51,15 +48,15 @@ class Reading(msgspec.Struct, frozen=True):
         Raises:
             TraceconvError: the rank cannot be read, or not be spilled.
         """
-        trace = events(capture, advance, self.comm_patterns)
+        trace = events(capture, advance, self.view.comm_patterns)
         only = self.in_memory  # there is no other to compare it with
         known = CollectiveRecords.none(trace.rank) if only else collective_records(trace)
-        shown = compose(**self.view)
+        shown = self.view.passes(zero_counters=False)
         if self.summary is not None:
             from traceconv.analysis import rank_summary
             from traceconv.analysis.summarize import summarize
 
-            analysed = compose(**self.summary_view)
+            analysed = self.view.of_analysis.passes()
             own = _own_at_first(analysed, shown)
             begun, analysed = passed(trace, analysed[:own]), analysed[own:]
             if begun is trace:  # they change nothing, so what follows can be shared

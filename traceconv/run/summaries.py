@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -15,11 +14,10 @@ from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
-from traceconv.passes import compose
+from traceconv.options.groups import RunOptions, View
 from traceconv.run.emptiness import nothing_read, unread
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
-from traceconv.run.settings import RunOptions
 from traceconv.run.stages import events, passed
 
 
@@ -29,15 +27,15 @@ class Summarizing:
 
     Attributes:
         requested: what the summary holds.
-        view:    arguments of :func:`traceconv.passes.compose`; None for the events as read.
-        comm_patterns: words; GPU kernels whose name contains one communicate.
+        view:    what is made of the events.
+        as_read: the view is not made; the events as read are summarized.
         collectives: those of the events as read are in the summary, for a plan of clocks.
         change:  what is done with the view before it is summarized.
     """
 
     requested: SummaryRequest
-    view: Mapping[str, Any] | None = field(default_factory=lambda: {"mode": "detail"})
-    comm_patterns: Sequence[str] = ()
+    view: View = View(mode="detail")
+    as_read: bool = False
     collectives: bool = False
     change: Callable[[Trace], Trace] | None = None
 
@@ -47,10 +45,10 @@ class Summarizing:
         Raises:
             TraceconvError: the rank cannot be read.
         """
-        trace = events(capture, advance, self.comm_patterns)
+        trace = events(capture, advance, self.view.comm_patterns)
         collectives = collective_records(trace) if self.collectives else None
-        if self.view is not None:
-            trace = passed(trace, compose(**self.view))
+        if not self.as_read:
+            trace = passed(trace, self.view.passes())
         if self.change is not None:
             trace = self.change(trace)
         summary = summarize(trace, self.requested)

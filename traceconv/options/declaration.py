@@ -1,0 +1,191 @@
+"""Groups of options: dataclasses whose fields say how a value is given, read and explained.
+
+A field made by :func:`option` is a keyword of the library, and an option of the command line if it
+has flags. A field made by :func:`group` contains the options of another group. ``Group.of`` makes
+the checked values from keywords; :func:`takes` shows the keywords in the signature of a function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import MISSING, field, fields
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+from traceconv.core.choices import unknown
+from traceconv.core.errors import OptionError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Option(NamedTuple):
+    """How one option is given, read and explained.
+
+    Attributes:
+        parse:    reads a value; raises OptionError. Takes the value and the name of the option.
+        help:     what it does; the first sentence stands alone. Other options are named by their
+            keyword in backticks.
+        flags:    on the command line; none for what only Python needs.
+        metavar:  what follows the flag; "" for a switch.
+        usual:    whether the short help explains it.
+        repeated: whether it may be given several times.
+        complete: what a shell offers: a function of :mod:`traceconv.cli.completion`.
+        section:  heading in the help, if not that of the group.
+    """
+
+    parse: Callable[[Any, str], Any]
+    help: str
+    flags: tuple[str, ...] = ()
+    metavar: str = ""
+    usual: bool = False
+    repeated: bool = False
+    complete: str = ""
+    section: str = ""
+
+
+class Declared(NamedTuple):
+    """An option of a group: its name, which is the keyword, and its default there."""
+
+    name: str
+    option: Option
+    default: Any
+    section: str
+
+
+def option(
+    default: Any, parse: Callable[[Any, str], Any], *flags: str, help: str, **more: Any
+) -> Any:
+    """A field that is an option; see :class:`Option`."""
+    return field(default=default, metadata={"option": Option(parse, help, flags, **more)})
+
+
+def same_as(group: type[Group], name: str, default: Any = MISSING) -> Any:
+    """A field that is one option of another group, alone, maybe with another name and default."""
+    one = next(one for one in fields(group) if one.name == name)  # type: ignore[arg-type]
+    metadata = {**one.metadata, "title": group.title}
+    return field(default=one.default if default is MISSING else default, metadata=metadata)
+
+
+def group(kind: type[Group], *, without: Collection[str] = (), **fixed: Any) -> Any:
+    """A field that contains the options of ``kind``.
+
+    Args:
+        without: options that are not offered.
+        fixed:   defaults, as checked values, other than those of ``kind``.
+    """
+    return field(
+        default_factory=lambda: kind._build({}, fixed),
+        metadata={"group": kind, "without": frozenset(without), "fixed": fixed},
+    )
+
+
+class Group:
+    """Base of the dataclasses of this package.
+
+    Attributes:
+        title: heading of its options in the help.
+    """
+
+    title: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """The checked values of keywords; defaults for what is not given.
+
+        Raises:
+            OptionError: a value is not understood, or two contradict each other.
+            TypeError: there is no such keyword.
+        """
+        known = {one.name for one in declared(cls)} | _wholes(cls)
+        for name in given:
+            if name not in known:
+                raise TypeError(unknown("argument", name, sorted(known)))
+        return cls._build(given, {})
+
+    @classmethod
+    def _build(cls, given: Mapping[str, Any], fixed: Mapping[str, Any]) -> Self:
+        values: dict[str, Any] = {}
+        for one in fields(cls):  # type: ignore[arg-type]
+            name, inner = one.name, one.metadata.get("group")
+            if inner is not None:
+                values[name] = _part(name, inner, given, {**one.metadata["fixed"], **fixed})
+            elif "option" in one.metadata and name in given:
+                values[name] = one.metadata["option"].parse(given[name], name)
+            elif name in fixed:
+                values[name] = fixed[name]
+        return cls(**values)
+
+
+def _part(
+    name: str, kind: type[Group], given: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> Group:
+    """A group inside another one: from its keywords, or given as a whole."""
+    whole = given.get(name)
+    if whole is None:
+        return kind._build(given, fixed)
+    if not isinstance(whole, kind):
+        raise OptionError(f"{whole!r} is not a traceconv.{kind.__name__}", name)
+    names = [one.name for one in declared(kind)]
+    if any(given.get(one) is not None for one in names):
+        raise OptionError(f"is given beside {_listed(names)}; put these into it", name)
+    return kind._build(vars(whole), vars(whole))
+
+
+def _listed(names: list[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def _wholes(kind: type[Group]) -> set[str]:
+    """Keywords that give a whole group."""
+    parts = {one.name: one.metadata["group"] for one in fields(kind) if "group" in one.metadata}  # type: ignore[arg-type]
+    return set(parts).union(*map(_wholes, parts.values()))
+
+
+def declared(kind: type[Group]) -> Iterator[Declared]:
+    """The options of a group and of those inside it, in order, with their defaults."""
+    for one in fields(kind):  # type: ignore[arg-type]
+        if "option" in one.metadata:
+            found: Option = one.metadata["option"]
+            bases = (base for base in kind.__mro__ if issubclass(base, Group))
+            owner = next(base for base in bases if one.name in base.__annotations__)
+            title = found.section or one.metadata.get("title") or owner.title
+            yield Declared(one.name, found, one.default, title)
+        elif "group" in one.metadata:
+            fixed = one.metadata["fixed"]
+            for inner in declared(one.metadata["group"]):
+                if inner.name not in one.metadata["without"]:
+                    default = fixed.get(inner.name, inner.default)
+                    yield Declared(inner.name, inner.option, default, inner.section)
+
+
+def takes(kind: type[Group], keywords: type) -> Callable[[Function], Function]:
+    """Show the keywords of ``kind`` in the signature and the docstring of a function that takes
+    them as ``**given``.
+
+    Args:
+        keywords: the TypedDict of their types, which type checkers and editors read.
+    """
+
+    def shown(function: Function) -> Function:
+        known = {one.name: one for one in declared(kind)}
+        own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+        shared = inspect.signature(function)
+        parameters, lines = list(shared.parameters.values())[:-1], []
+        for name in sorted(keywords.__annotations__, key=lambda name: name not in own):
+            hint, one = keywords.__annotations__[name], known.get(name)
+            parameters.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=one.default if one else None,
+                    annotation=getattr(hint, "__forward_arg__", hint),
+                )
+            )
+            text = one.option.help if one else "All of its keywords at once, in place of these."
+            lines.append(f"        {name}: {text}")
+        function.__signature__ = shared.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = "\n".join([function.__doc__ or "", "    Keyword Args:", *lines, ""])
+        return function
+
+    return shown

@@ -1,0 +1,397 @@
+"""The options of every verb: its own, and the groups it shares with others.
+
+The command line defines all of these classes at every start, so they have no more methods than they
+need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from traceconv.options import values
+from traceconv.options.declaration import Group, group, option, same_as
+from traceconv.options.groups import (
+    ClockArguments,
+    Clocks,
+    Input,
+    InputArguments,
+    LimitArguments,
+    Limits,
+    MarkingArguments,
+    MergeOptions,
+    Output,
+    OutputArguments,
+    RunArguments,
+    RunOptions,
+    Selection,
+    SelectionArguments,
+    View,
+    ViewArguments,
+)
+from traceconv.options.values import Align, Count, Layout, Length, Names, Shard
+
+
+class RankArguments(InputArguments, RunArguments, total=False):
+    """Keywords of every verb that reads ranks: how they are found, and who reads them."""
+
+    comm_patterns: Names
+
+
+class AnalysisArguments(
+    InputArguments, SelectionArguments, MarkingArguments, RunArguments, total=False
+):
+    """Keywords of every analysis: what it reads, what of that it keeps, and who does the work."""
+
+
+# -- finding and writing ------------------------------------------------------------------
+
+
+@dataclass(eq=False, repr=False)
+class InspectOptions(Group):
+    """Of :func:`traceconv.inspect`."""
+
+    title = "Output"
+
+    counts: bool = option(
+        False, values.switch, "--counts", usual=True,
+        help="Also read every event: counts by kind and layer, steps, graphs, and the size of an "
+        "output.",
+    )  # fmt: skip
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions, without={"allow_missing_ranks"})
+
+
+class InspectArguments(InputArguments, total=False):
+    """Keywords of :class:`InspectOptions`."""
+
+    counts: bool
+    jobs: Count | None
+    mem_limit: values.Size | None
+    engine: values.EngineName
+    engine_address: str | None
+    progress: values.Progress | None
+
+
+@dataclass(eq=False, repr=False)
+class TraceOptions(Group):
+    """Of :meth:`traceconv.Captures.traces`."""
+
+    view: View = group(View, without={"ranks", "time"}, mode="source")
+    align: str = same_as(Clocks, "align", default="none")
+    progress: values.Progress = same_as(RunOptions, "progress")
+
+
+class TraceArguments(MarkingArguments, total=False):
+    """Keywords of :class:`TraceOptions`."""
+
+    align: Align
+    progress: values.Progress | None
+    graphs: values.Numbers | None
+    steps: values.Numbers | None
+    layers: values.Layers | None
+    exclude: str | None
+    merge_graphs: bool
+    scope: bool
+
+
+@dataclass(eq=False, repr=False)
+class MergeRequest(Group):
+    """Of :func:`traceconv.merge`."""
+
+    title = "Output"
+
+    output: Output = group(Output)
+    dry_run: bool = option(
+        False, values.switch, "-n", "--dry-run", usual=True,
+        help="Report what would be done, without reading events.",
+    )  # fmt: skip
+    shard: tuple[int, int] | None = option(
+        None, values.shard, "--shard", metavar="I/N", section="Resources",
+        help="Read only share I (from 0) of N, into a folder. `traceconv join` makes the trace of "
+        "all these folders.",
+    )  # fmt: skip
+    copy: bool = option(
+        True, values.switch,
+        help="Whether trace-event JSON may be copied byte for byte; see `mode`.",
+    )  # fmt: skip
+    merge_options: MergeOptions = group(MergeOptions)
+    limits: Limits = group(Limits)
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions)
+
+
+@dataclass(eq=False, repr=False)
+class ConvertRequest(MergeRequest):
+    """Of :func:`traceconv.convert`: a merge that keeps what is in the file and nothing else."""
+
+    merge_options: MergeOptions = group(MergeOptions, mode="source", align="none")
+
+
+class ConvertArguments(
+    ViewArguments, ClockArguments, LimitArguments, InputArguments, RunArguments, total=False
+):
+    """Keywords of :class:`ConvertRequest`."""
+
+    writer: str | None
+    strict: bool
+    force: bool
+    dry_run: bool
+    shard: Shard | None
+    args: Names | None
+    annotate: bool
+    analyse: bool
+    layout: Layout
+    copy: bool
+    merge_options: MergeOptions | None
+
+
+class MergeArguments(ConvertArguments, total=False):
+    """Keywords of :class:`MergeRequest`."""
+
+    out: values.AnyPath | None
+
+
+@dataclass(eq=False, repr=False)
+class JoinOptions(Group):
+    """Of :func:`traceconv.join`."""
+
+    output: Output = group(Output)
+    run: RunOptions = group(RunOptions)
+
+
+class JoinArguments(OutputArguments, RunArguments, total=False):
+    """Keywords of :class:`JoinOptions`."""
+
+
+@dataclass(eq=False, repr=False)
+class WriteOptions(Group):
+    """Of :func:`traceconv.write`."""
+
+    output: Output = group(Output, without={"out"})
+    args: tuple[str, ...] | None = same_as(MergeOptions, "args")
+    limits: Limits = group(Limits)
+    progress: values.Progress = same_as(RunOptions, "progress")
+
+
+class WriteArguments(LimitArguments, total=False):
+    """Keywords of :class:`WriteOptions`."""
+
+    args: Names | None
+    writer: str | None
+    strict: bool
+    force: bool
+    progress: values.Progress | None
+
+
+# -- analyses -----------------------------------------------------------------------------
+
+
+@dataclass(eq=False, repr=False)
+class Analysis(Group):
+    """What every analysis of ranks is given."""
+
+    view: View = group(View, without={"mode", "merge_graphs", "scope"}, mode="detail")
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions)
+
+
+@dataclass(eq=False, repr=False)
+class AlignOptions(Group):
+    """Of :func:`traceconv.align`."""
+
+    ranks: values.SelectedRanks = same_as(Selection, "ranks")
+    method: str = same_as(Clocks, "align")
+    max_error_ns: int | None = same_as(Clocks, "align_max_error_ns")
+    comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions)
+
+
+class AlignArguments(RankArguments, total=False):
+    """Keywords of :class:`AlignOptions`."""
+
+    ranks: values.Ranks | None
+    method: Align
+    max_error_ns: Length | None
+
+
+@dataclass(eq=False, repr=False)
+class StatsOptions(Analysis):
+    """Of :func:`traceconv.stats`."""
+
+    title = "Tables"
+
+    by: tuple[str, ...] = option(
+        ("step", "overlap"), values.words, "--by", metavar="TABLE,...", complete="tables",
+        usual=True,
+        help="Which tables: step, overlap, op, type, kernel, shape, module, comm, link, memory, "
+        "data, api, summary, files, the name of a single table, or all.",
+    )  # fmt: skip
+    group_by: tuple[str, ...] = option(
+        (), values.words, "--group-by", metavar="pp,tp,node,...",
+        help="One row for all ranks with equal coordinates. `traceconv inspect` shows which "
+        "coordinates are known; ranks without one are a group of their own.",
+    )  # fmt: skip
+    columns: tuple[str, ...] = option(
+        (), values.words, "--columns", metavar="NAME,...", complete="of_columns",
+        help="Only these columns, in this order. Tables with none of them are left out.",
+    )  # fmt: skip
+    sort: tuple[str, ...] = option(
+        (), values.words, "--sort", metavar="NAME[:asc|:desc],...", complete="of_columns",
+        help="Sort rows by these columns. Numbers sort descending, text ascending, unless given; "
+        "unknown values come last.",
+    )  # fmt: skip
+    filters: tuple[str, ...] = option(
+        (), values.texts, "--filter", metavar="NAME=VALUE", repeated=True, complete="of_columns",
+        help="Only rows for which this holds: = != < <= > >=, or ~ and !~ for regular "
+        "expressions. Times and sizes have units ('Total Time>1ms'). All filters must hold; "
+        "unknown values pass none.",
+    )  # fmt: skip
+    top: int | None = option(
+        None, values.rows, "--top", metavar="N|all", usual=True,
+        help="Most rows of a long table: of each rank, or in total if rows are sorted.",
+    )  # fmt: skip
+    view: View = group(View, without={"mode", "merge_graphs", "scope"}, mode="detail", scope=True)
+    align: str = same_as(Clocks, "align", default="none")
+
+
+class StatsArguments(AnalysisArguments, total=False):
+    """Keywords of :class:`StatsOptions`."""
+
+    by: Names
+    group_by: Names
+    columns: Names
+    sort: Names
+    filters: Names
+    top: Count | None
+    align: Align
+
+
+@dataclass(eq=False, repr=False)
+class StragglerOptions(Analysis):
+    """Of :func:`traceconv.stragglers`."""
+
+    title = "Verdict"
+
+    material: float = option(
+        1.0, values.percent, "--material", metavar="PERCENT", usual=True,
+        help="Name only ranks and links that cost at least this share of a step.",
+    )  # fmt: skip
+    clocks: Clocks = group(Clocks)
+
+
+class StragglerArguments(AnalysisArguments, ClockArguments, total=False):
+    """Keywords of :class:`StragglerOptions`."""
+
+    material: float | str
+
+
+@dataclass(eq=False, repr=False)
+class CriticalPathOptions(Analysis):
+    """Of :func:`traceconv.critical_path`."""
+
+    title = "Tables"
+
+    by: tuple[str, ...] = option(
+        ("steps", "ranks", "segments"), values.words, "--by", metavar="TABLE,...", usual=True,
+        help="Which tables: steps, ranks, segments (every interval of the path), or all.",
+    )  # fmt: skip
+    top: int | None = option(
+        None, values.rows, "--top", metavar="N|all", help="Most rows of the table segments."
+    )
+    clock_error_ns: int | None = option(
+        None, values.length, "--clock-error", metavar="50us", section="Clocks",
+        help="Assume this error for clocks whose error is unknown. Without it, the error is what "
+        "collectives show; without collectives there is no path.",
+    )  # fmt: skip
+    world_size: int | None = option(
+        None, values.count, "--world-size", metavar="N", section="Input",
+        help="Number of ranks of the job, for captures that do not record it.",
+    )  # fmt: skip
+    clocks: Clocks = group(Clocks)
+
+
+class CriticalPathArguments(AnalysisArguments, ClockArguments, total=False):
+    """Keywords of :class:`CriticalPathOptions`."""
+
+    by: Names
+    top: Count | None
+    clock_error_ns: Length | None
+    world_size: Count | None
+
+
+@dataclass(eq=False, repr=False)
+class DiagnoseOptions(Analysis):
+    """Of :func:`traceconv.diagnose`."""
+
+    title = "Rules"
+
+    rule: tuple[str, ...] | None = option(
+        None, values.names, "--rule", metavar="ID,...", complete="rules", usual=True,
+        help="Only these rules. `traceconv explain` lists all.",
+    )  # fmt: skip
+    threshold: dict[str, float] | None = option(
+        None, values.thresholds, "--threshold", metavar="RULE[.NAME]=NUMBER", repeated=True,
+        help="Use another threshold than the default, as in long-tail=30.",
+    )  # fmt: skip
+    analyse: bool = option(False, values.switch, help="Also make the document of an HTML report.")
+    align: str = same_as(Clocks, "align")
+
+
+class DiagnoseArguments(AnalysisArguments, total=False):
+    """Keywords of :class:`DiagnoseOptions`."""
+
+    rule: Names | None
+    threshold: Mapping[str, float] | Names | None
+    analyse: bool
+    align: Align
+
+
+@dataclass(eq=False, repr=False)
+class DiffOptions(Analysis):
+    """Of :func:`traceconv.diff`."""
+
+    title = "Comparison"
+
+    tolerance: float = option(
+        1.0, values.percent, "--tolerance", metavar="PERCENT",
+        help="Ignore differences smaller than this share of what is compared.",
+    )  # fmt: skip
+    fail_on: tuple[str, ...] = option(
+        (), values.texts, "--fail-on", metavar="FIGURE>LIMIT", repeated=True, usual=True,
+        help="A gate, such as 'step>2%', 'exposed_comm>500us' or 'op:MatMul>3%'. Exit code 10 if "
+        "one is proven to fail, 11 if there is no verdict.",
+    )  # fmt: skip
+    force_compare: bool = option(
+        False, values.switch, "--force-compare",
+        help="Also show runs that cannot be compared, without a verdict.",
+    )  # fmt: skip
+    output: Output = group(Output, without={"strict"})
+
+
+class DiffArguments(AnalysisArguments, total=False):
+    """Keywords of :class:`DiffOptions`. ``ranks`` and ``steps`` may name two sides: ``"0:3"``
+    compares rank 0 before with rank 3 after, ``"1-5:6-10"`` steps with steps."""
+
+    tolerance: float | str
+    fail_on: Names
+    force_compare: bool
+    out: values.AnyPath | None
+    writer: str | None
+    force: bool
+
+
+VERBS: dict[str, type[Group]] = {
+    "inspect": InspectOptions,
+    "merge": MergeRequest,
+    "convert": ConvertRequest,
+    "join": JoinOptions,
+    "align": AlignOptions,
+    "stats": StatsOptions,
+    "stragglers": StragglerOptions,
+    "critical-path": CriticalPathOptions,
+    "diagnose": DiagnoseOptions,
+    "diff": DiffOptions,
+}
+"""By command."""
