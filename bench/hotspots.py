@@ -28,7 +28,7 @@ from bench.measure import SAMPLE_SECONDS, anonymous
 MB = 1e6
 
 STAGES = (
-    ("find", "traceconv.find.registry", "discover"),
+    ("find", "traceconv.find.discovery", "discover"),
     ("read", "traceconv.find.registry", "read_capture"),
     ("finish", "traceconv.core.builder:TraceBuilder", "finish"),
     ("passes", "traceconv.run.stages", "passed"),

@@ -13,7 +13,7 @@ import numpy as np
 from traceconv import validation as checks
 from traceconv.core.errors import Issue, Issues, RankError, TraceconvError
 from traceconv.core.model import Trace
-from traceconv.find import registry
+from traceconv.find import discovery, registry
 from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
 from traceconv.passes import compose
@@ -109,7 +109,7 @@ def examined(
 
 def _traces(path: Path, outcome: Outcome, only: str | None = None) -> Iterator[Trace]:
     try:
-        found = registry.discover(sources([str(path)]), only)
+        found = discovery.discover(sources([str(path)]), only)
         outcome.issues.extend(found.issues)
         captures = _ranked(found.captures, outcome)
     except TraceconvError as e:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.golden_cases import case_folder
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Capture
-from traceconv.find import registry
+from traceconv.find import discovery
 from traceconv.io.sources import sources
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def golden(place: Path, only: str = "") -> Iterator[Seed]:
 def samples(folder: Path, place: Path) -> Iterator[Seed]:
     """Every capture below ``folder`` that has small files, with those files alone."""
     try:
-        captures = registry.discover(sources([str(folder)])).captures
+        captures = discovery.discover(sources([str(folder)])).captures
     except TraceconvError:
         return
     for number, capture in enumerate(captures):

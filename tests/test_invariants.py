@@ -25,7 +25,7 @@ from traceconv.alignment.plan import shift
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Layer, OpClass, Trace
-from traceconv.find import registry
+from traceconv.find import discovery, registry
 from traceconv.io.sources import sources
 from traceconv.passes import compose
 from traceconv.passes.overlap import overlap
@@ -54,7 +54,7 @@ def written(trace: Trace, path: Path) -> output.Written:
 
 def reread(path: Path) -> Trace:
     """The trace in a Chrome JSON file of ours."""
-    (capture,) = registry.discover(sources([str(path)])).captures
+    (capture,) = discovery.discover(sources([str(path)])).captures
     return read_events(capture, lambda n: None)
 
 

@@ -1,4 +1,5 @@
-"""A reader and a writer in one package. tictoc: one line per event - start, length, name.
+"""A reader, a writer, a rule and a table in one package. tictoc: a line per event - start, length,
+name.
 
 Written by: nobody; it is an example
 Files:      ``*.tictoc``, one per rank.
@@ -17,9 +18,30 @@ from typing import ClassVar
 
 import numpy as np
 
-from traceconv import Capture, Issues, Layer, Severity, Trace, TraceBuilder
-from traceconv.core.source import Source
-from traceconv.writers import Capacity, Costs, Document
+from traceconv.plugin import (
+    RANK,
+    Capacity,
+    Capture,
+    Case,
+    Column,
+    Columns,
+    Costs,
+    Document,
+    Issues,
+    Known,
+    Layer,
+    Limit,
+    Limits,
+    Ranked,
+    Rule,
+    Severity,
+    Source,
+    Table,
+    Trace,
+    TraceBuilder,
+    each_rank,
+    stacked,
+)
 
 TORN = "tictoc-torn-line"
 Issues.register("tictoc", TORN, Severity.LOSS, "A line is no event and was left out.")
@@ -29,7 +51,7 @@ Issues.register("tictoc", LEFT_OUT, Severity.LOSS, "A table of slices has no cou
 
 
 class LogReader:
-    """Reads one file per rank. See :class:`traceconv.readers.Reader`."""
+    """Reads one file per rank. See :class:`traceconv.plugin.Reader`."""
 
     name = "tictoc"
     title = "tictoc log"
@@ -65,7 +87,7 @@ class LogReader:
 
 
 class SliceWriter:
-    """A table of slices and instants, a row each. See :class:`traceconv.writers.Writer`."""
+    """A table of slices and instants, a row each. See :class:`traceconv.plugin.Writer`."""
 
     name: ClassVar[str] = "tictoc"
     title: ClassVar[str] = "table of slices (CSV)"
@@ -115,3 +137,61 @@ class SliceWriter:
 
 
 READER = LogReader()
+
+
+def longest(trace: Trace) -> Known | None:
+    """The longest event of a rank, and the time from the first event to the last, ns."""
+    events = trace.events.take(trace.rows_of(Layer.HOST))  # without the lanes that are derived
+    if not len(events):
+        return None
+    row = int(events.dur_ns.argmax())
+    return {
+        "name": trace.strings[int(events.name[row])],
+        "longest_ns": int(events.dur_ns[row]),
+        "span_ns": int(events.end_ns.max() - events.start_ns.min()),
+    }
+
+
+def dominating(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """A case if one event takes most of the time of its rank."""
+    percent = 100 * known["longest_ns"] / max(known["span_ns"], 1)
+    if percent > limits[""]:
+        figures = {"longest_ns": known["longest_ns"]}
+        yield Case(rank, percent, figures, where=known["name"])
+
+
+RULE = Rule(
+    "tictoc-long-event",
+    "One event takes most of the time",
+    "host",
+    "share of the longest event in the time of its rank",
+    (Limit(50.0, "%", "chosen here"),),
+    "events",
+    "Split the work that this event stands for.",
+    longest,
+    each_rank(dominating),
+)
+
+
+def times(trace: Trace) -> Columns:
+    """The name and the length of every event."""
+    events = trace.events.take(trace.rows_of(Layer.HOST))
+    names = np.array([trace.strings[name] for name in events.name.tolist()], object)
+    return {"Name": names, "Time(ns)": events.dur_ns}
+
+
+def all_times(ranked: Ranked) -> Columns:
+    """The rows of all ranks below each other, with the rank of each."""
+    return stacked(ranked)
+
+
+TABLE = Table(
+    "tictoc",
+    "Events of tictoc",
+    "Every event with its name and its length.",
+    "events",
+    (*Column.whole(RANK), *Column.text("Name"), *Column.ns("Time")),
+    times,
+    all_times,
+    capped=True,
+)

@@ -137,6 +137,24 @@ def test_an_exception_names_its_plugin(example, tmp_path, member, jobs):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("function", "name", "words"),
+    [
+        ("all_times", "tictoc", ["stats", "--by", "tictoc"]),
+        ("dominating", "tictoc-long-event", ["diagnose"]),
+    ],
+)
+def test_an_exception_of_a_table_or_rule_names_its_plugin(example, tmp_path, function, name, words):
+    """The message says whose it is, without a traceback."""
+    module = example / "traceconv_tictoc.py"
+    head, _, rest = module.read_text().partition(f"def {function}(")
+    line, _, rest = rest.partition('"""\n')
+    module.write_text(f'{head}def {function}({line}"""\n    1 / 0\n{rest}')
+    done = called(example, "-m", "traceconv", *words, SAMPLE, cwd=tmp_path)
+    assert FAULT.replace("tictoc'", f"{name}'", 1) in done.stderr
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
 def test_an_account_that_does_not_close_names_its_plugin(example, tmp_path):
     """A reader that loses records without a word is at fault, and is told so."""
     module = example / "traceconv_tictoc.py"

@@ -16,7 +16,7 @@ from paths import DATA
 import traceconv
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Kind, OpClass, Trace
-from traceconv.find import registry
+from traceconv.find import discovery
 from traceconv.io.sources import sources
 from traceconv.run.stages import events
 
@@ -58,7 +58,7 @@ def expected(path: Path) -> dict[str, Any]:
 def traces(path: Path) -> list[Trace]:
     if case_name(path) in ZSTD and importlib.util.find_spec("zstandard") is None:
         pytest.skip("zstd needs the package zstandard, which is not installed")
-    found = registry.discover(sources([str(path)])).captures
+    found = discovery.discover(sources([str(path)])).captures
     assert {one.reader for one in found} == {"perfetto"}
     return [events(capture, lambda n: None) for capture in found]
 
@@ -384,7 +384,7 @@ def test_cut_traces_end_in_a_trace_or_a_named_error(path: Path, tmp_path: Path) 
         cut = tmp_path / path.name
         cut.write_bytes(whole[: len(whole) * i // 16])
         try:
-            found = registry.discover(sources([str(cut)])).captures
+            found = discovery.discover(sources([str(cut)])).captures
             for capture in found:
                 events(capture, lambda n: None)
         except TraceconvError:

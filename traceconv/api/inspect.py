@@ -16,7 +16,7 @@ from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.core.version import REPORT
-from traceconv.find import registry
+from traceconv.find import discovery
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.io.sources import sources
 from traceconv.merging.run_report import described
@@ -349,14 +349,14 @@ def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspecti
     asked = InspectOptions.of(given)
     source = asked.input
     below = sources(values.paths(paths))
-    found = registry.discover(below, source.reader, source.mapping, source.nsys)
+    found = discovery.discover(below, source.reader, source.mapping, source.nsys)
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[one.title(name) for one, name in found.unknown],
         issues=found.issues,
     )
     try:
-        inspection.take(registry.ranked(found, below, source.rank_from, source.reader))
+        inspection.take(discovery.ranked(found, below, source.rank_from, source.reader))
     except RankError as e:
         inspection.problem = str(e)
         return inspection

@@ -11,7 +11,7 @@ from traceconv.alignment.collective_records import collective_records
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
-from traceconv.find import registry
+from traceconv.find import discovery
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.find.rank_selection import chosen
 from traceconv.io.sources import sources
@@ -115,7 +115,7 @@ def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
 def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
     """As :func:`open`, of options that have been checked."""
     below = sources(values.paths(paths))
-    found = registry.discover(below, source.reader, source.mapping, source.nsys)
-    captures = registry.ranked(found, below, source.rank_from, source.reader)
+    found = discovery.discover(below, source.reader, source.mapping, source.nsys)
+    captures = discovery.ranked(found, below, source.rank_from, source.reader)
     unknown = tuple(one.title(name) for one, name in found.unknown)
     return Captures(captures, unknown, found.issues)

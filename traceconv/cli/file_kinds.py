@@ -13,7 +13,7 @@ from traceconv.readers.ascend.tables.names import USES
 from traceconv.readers.shared.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
 
 if TYPE_CHECKING:
-    from traceconv.find.registry import Plugins
+    from traceconv.core.plugins import Plugins
     from traceconv.readers import Reader
 
 Row = tuple[str, str, str]

@@ -9,7 +9,7 @@ import click
 from traceconv.cli import options, say
 
 if TYPE_CHECKING:
-    from traceconv.find.registry import Plugins
+    from traceconv.core.plugins import Plugins
     from traceconv.readers import Reader
     from traceconv.writers import Writer
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 )
 def formats(as_json: bool, markdown: bool, files: bool) -> None:
     """List the readers, in the order they are tried, and the writers, with those of plugins."""
+    from traceconv.analysis.rules import catalog as rules
+    from traceconv.analysis.tables import catalog as tables
     from traceconv.find import registry
 
     if files:
@@ -33,7 +35,8 @@ def formats(as_json: bool, markdown: bool, files: bool) -> None:
         return
     readers, writers = registry.readers(), registry.writers()
     reads, writes = format_rows(readers, writers)
-    broken = [*readers.broken, *writers.broken]
+    brought = (readers, writers, rules.PLUGINS, tables.PLUGINS)
+    broken = [one for plugins in brought for one in plugins.broken]
     if as_json:
         say.document(
             {

@@ -10,7 +10,7 @@ from trace_bytes import START, field, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import SourceError
-from traceconv.find import registry
+from traceconv.find import discovery
 from traceconv.io.sources import sources
 from traceconv.readers.perfetto import packets as reading
 from traceconv.readers.perfetto import slices as slices_module
@@ -268,7 +268,7 @@ def on(uuid, begin_ns, end_ns, name, *fields):
 def ranks_of(tmp_path, data):
     path = tmp_path / "t.pftrace"
     path.write_bytes(data)
-    found = registry.discover(sources([str(path)])).captures
+    found = discovery.discover(sources([str(path)])).captures
     return [events(capture, lambda n: None) for capture in found]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from msgspec.structs import replace
 
 from traceconv.analysis.rules import communication as _rules_comm
 from traceconv.analysis.rules import device as _rules_device
@@ -15,18 +18,45 @@ from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
 from traceconv.analysis.rules import stages as _rules_stages
 from traceconv.analysis.rules import steps as _rules_steps
-from traceconv.analysis.rules.definition import Limits, Rule
+from traceconv.analysis.rules.definition import Case, Known, Limits, Rule
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
+from traceconv.core.model import Trace
+from traceconv.core.plugins import Plugins, collect
 
-RULES: Mapping[str, Rule] = {
-    rule.id: rule
-    for module in (
-        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
-        _rules_comm, _rules_ops, _rules_efficiency, _rules_stages,
-    )
-    for rule in module.RULES
-}  # fmt: skip
+_MODULES = (
+    _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
+    _rules_comm, _rules_ops, _rules_efficiency, _rules_stages,
+)  # fmt: skip
+
+PLUGINS: Plugins[Rule] = collect(
+    "traceconv.rules",
+    ((module.__name__, rule) for module in _MODULES for rule in module.RULES),
+    attrgetter("id"),
+    lambda rule: "" if isinstance(rule, Rule) else "it is not a traceconv.plugin.Rule",
+)
+"""Our rules, and those that installed packages announce."""
+
+
+def _guarded(rule: Rule) -> Rule:
+    """A rule whose errors name the package that brings it, if it is not ours."""
+    if rule.id not in PLUGINS.foreign:
+        return rule
+    facts, judge = rule.facts, rule.judge
+
+    def guarded_facts(trace: Trace) -> Known | None:
+        with PLUGINS.blamed(rule.id):
+            return facts(trace)
+
+    def guarded_judge(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+        with PLUGINS.blamed(rule.id):
+            found = judge(known, limits)
+            return None if found is None else list(found)
+
+    return replace(rule, facts=guarded_facts, judge=guarded_judge)
+
+
+RULES: Mapping[str, Rule] = {name: _guarded(rule) for name, rule in PLUGINS.found.items()}
 """Every rule by id."""
 
 

@@ -39,7 +39,7 @@ UNSAID = math.nan
 somebody says it; a rank of which nobody does is not checked."""
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     """How much a finding asks for."""
 
     GOOD = "good"  # nothing to do: said, but no finding
@@ -146,7 +146,7 @@ class Rule(msgspec.Struct, frozen=True):
     advice: str
     facts: Callable[[Trace], Known | None]
     judge: Judge
-    severity: Severity = Severity.WARNING
+    severity: FindingSeverity = FindingSeverity.WARNING
     fewest: int = 1
 
 

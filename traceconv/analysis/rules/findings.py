@@ -16,11 +16,11 @@ from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
     Case,
+    FindingSeverity,
     Known,
     Limit,
     Limits,
     Rule,
-    Severity,
     Slice,
     completed,
 )
@@ -103,7 +103,7 @@ class Finding(msgspec.Struct, frozen=True):
         return self.case.rank
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> FindingSeverity:
         """That of its rule."""
         return self.rule.severity
 
@@ -268,8 +268,8 @@ class Findings(msgspec.Struct, frozen=True):
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
-        order = list(Severity)
-        wanted = order.index(Severity(severity))
+        order = list(FindingSeverity)
+        wanted = order.index(FindingSeverity(severity))
         return any(order.index(one.severity) >= wanted for one in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class Findings(msgspec.Struct, frozen=True):
 def _by_saving(one: Finding) -> tuple[bool, float, int]:
     """Sorts by what a step would save, most first; then by severity."""
     known = one.ms_per_step is not None
-    return not known, -(one.ms_per_step or 0.0), -list(Severity).index(one.severity)
+    return not known, -(one.ms_per_step or 0.0), -list(FindingSeverity).index(one.severity)
 
 
 def _by_value(one: Finding) -> float:
@@ -526,8 +526,8 @@ def judge(
         elif not cases:
             quiet.append(rule)
     findings.sort(key=_by_saving)
-    good = [one for one in findings if one.severity is Severity.GOOD]
-    spoken = [one for one in findings if one.severity is not Severity.GOOD]
+    good = [one for one in findings if one.severity is FindingSeverity.GOOD]
+    spoken = [one for one in findings if one.severity is not FindingSeverity.GOOD]
     small = _minor(spoken, lost)
     return Findings(
         tuple(one.rank for one in summaries),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,42 @@ from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Trace
 from traceconv.core.ordering import distinct
+from traceconv.core.plugins import Plugins, collect
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
-TABLES: Mapping[str, Table] = {
-    table.name: table
-    for module in (
-        _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
-        _data_tables, _call_tables,
-    )
-    for table in module.TABLES
-}  # fmt: skip
+_MODULES = (
+    _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
+    _data_tables, _call_tables,
+)  # fmt: skip
+
+PLUGINS: Plugins[Table] = collect(
+    "traceconv.tables",
+    ((module.__name__, table) for module in _MODULES for table in module.TABLES),
+    attrgetter("name"),
+    lambda table: "" if isinstance(table, Table) else "it is not a traceconv.plugin.Table",
+)
+"""Our tables, and those that installed packages announce."""
+
+
+def _guarded(table: Table) -> Table:
+    """A table whose errors name the package that brings it, if it is not ours."""
+    if table.name not in PLUGINS.foreign:
+        return table
+    facts, build = table.facts, table.build
+
+    def guarded_facts(trace: Trace) -> Columns:
+        with PLUGINS.blamed(table.name):
+            return facts(trace)
+
+    def guarded_build(ranked: Ranked) -> Columns:
+        with PLUGINS.blamed(table.name):
+            return build(ranked)
+
+    return replace(table, facts=guarded_facts, build=guarded_build)
+
+
+TABLES: Mapping[str, Table] = {name: _guarded(table) for name, table in PLUGINS.found.items()}
 """Every table that is computed, by name."""
 
 FILES: Mapping[str, Table] = {table.name: table for table in file_tables.tables(tuple(TABLES))}

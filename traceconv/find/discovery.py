@@ -1,0 +1,210 @@
+"""Captures below some paths: every reader is asked, in its order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import msgspec
+
+from traceconv.core.errors import (
+    AmbiguousFormatError,
+    InputError,
+    Issues,
+    RankError,
+    UnknownFormatError,
+)
+from traceconv.core.model import Capture
+from traceconv.core.source import Source
+from traceconv.find.capture_ranks import labelled, resolve
+from traceconv.find.own_outputs import is_own, own_outputs
+from traceconv.find.registry import reader_named, readers
+from traceconv.find.unread import explained, left_aside
+from traceconv.readers import Reader
+
+BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
+"""Variables of the environment by which users of MindSpore name the operators that forward begins
+and backward ends with. Workers elsewhere get them with the capture."""
+
+
+class Discovery(msgspec.Struct, frozen=True):
+    """What is below some paths.
+
+    Attributes:
+        captures: as their readers found them; ranks may still be None.
+        unknown:  files no reader knows: (source, name).
+        issues:   what was noticed on the way.
+    """
+
+    captures: tuple[Capture, ...]
+    unknown: tuple[tuple[Source, str], ...] = ()
+    issues: Issues = msgspec.field(default_factory=Issues)
+
+
+def discover(
+    sources: Sequence[Source],
+    only: str | None = None,
+    mapping: str | None = None,
+    nsys: str | None = None,
+) -> Discovery:
+    """Ask readers, in their order, for the captures in ``sources``.
+
+    What one reader claims, later ones do not see. Outputs of ours that are in a folder among
+    captures are left out, each with an issue. The variables :data:`BORDERS` of the environment
+    become :attr:`~traceconv.core.model.Capture.border_operators`. Files that no reader takes and
+    that may hold a profile are issues (:mod:`traceconv.find.unread`), if all readers are asked.
+
+    Args:
+        only: the one reader to ask, by name.
+        mapping: how event logs with columns of their own are to be read (see
+            :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
+        nsys: the program that exports reports of Nsight Systems; None for the one on the path.
+
+    Raises:
+        UnknownFormatError: no reader finds anything, anywhere.
+        AmbiguousFormatError: two readers of one order claim a file.
+    """
+    asked = [reader_named(only)] if only else list(readers().found.values())
+    if mapping is not None:
+        from traceconv.readers.event_log.reader import with_mapping
+
+        asked = [with_mapping(mapping), *asked]
+    if nsys is not None:
+        from traceconv.readers.nsight.reader import NsightReader
+
+        asked = [NsightReader(nsys) if one.name == NsightReader.name else one for one in asked]
+    own = [own_outputs(source) for source in sources]
+    found = _asked(sources, asked, own)
+    if not found.captures and any(own):
+        own = [{} for _ in sources]
+        found = _asked(sources, asked, own)
+    if not found.captures:
+        raise UnknownFormatError(
+            explained(found.unknown, found.issues)
+            or _unknown_message(sources, found.unknown, asked)
+        )
+    if only is None:
+        left_aside(found.unknown, found.issues)
+    for source, outputs in zip(sources, own, strict=True):
+        for name in outputs:
+            found.issues.add("own-output", source.title(name))
+    others = tuple(one for one in found.captures if not is_own(one))
+    if len(others) in (0, len(found.captures)):
+        return found
+    for title in {one.label for one in found.captures} - {one.label for one in others}:
+        found.issues.add("own-output", title)
+    return msgspec.structs.replace(found, captures=others)
+
+
+def _asked(
+    sources: Sequence[Source],
+    asked: Sequence[Reader],
+    own: Sequence[Mapping[str, Sequence[str]]],
+) -> Discovery:
+    """What the readers claim of the sources.
+
+    Args:
+        own: per source, files by output that readers do not see.
+    """
+    issues = Issues()
+    captures: list[Capture] = []
+    unknown: list[tuple[Source, str]] = []
+    for source, outputs in zip(sources, own, strict=True):
+        hidden = {name for files in outputs.values() for name in files}
+        left = [name for name in source.names() if name not in hidden]
+        for _, group in groupby(asked, key=lambda r: r.order):
+            claims = _claims(list(group), source, left, issues)
+            captures += claims
+            taken = {n for c in claims for n in (*c.files, *c.known)}
+            left = [n for n in left if n not in taken]
+            if not left:
+                break
+        unknown += [(source, name) for name in left]
+    borders = os.environ.get(BORDERS[0], ""), os.environ.get(BORDERS[1], "")
+    if any(borders):
+        captures = [replace(capture, border_operators=borders) for capture in captures]
+    return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def ranked(
+    found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
+) -> tuple[Capture, ...]:
+    """What was found in ``sources`` as one capture per rank, ascending, called by its coordinates
+    where they are known.
+
+    Args:
+        rule: see :func:`traceconv.find.capture_ranks.resolve`.
+        only: the one reader that was asked.
+
+    Raises:
+        RankError, OptionError: as there. Where readers of several formats have found something,
+            the message names those that give every capture a rank if they alone are asked.
+    """
+    try:
+        return labelled(resolve(found.captures, rule, found.issues))
+    except RankError as e:
+        names = dict.fromkeys(capture.reader for capture in found.captures)
+        alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []
+        if only or not alone:
+            raise
+        choices = " or ".join(f'`reader="{name}"`' for name in alone)
+        raise RankError(f"{e} Or read one format only, with {choices}.") from e
+
+
+def _has_ranks(sources: Sequence[Source], reader: str, rule: str) -> bool:
+    """Whether all that a reader finds has a rank."""
+    if reader not in readers().found:
+        return False
+    try:
+        resolve(discover(sources, reader).captures, rule, Issues())
+    except InputError:
+        return False
+    return True
+
+
+def _claims(
+    group: Iterable[Reader], source: Source, names: list[str], issues: Issues
+) -> list[Capture]:
+    captures: list[Capture] = []
+    claimed: dict[str, str] = {}
+    for reader in group:
+        with readers().blamed(reader.name):
+            found = list(reader.find(source, names, issues))
+        for capture in found:
+            for name in capture.files:
+                other = claimed.setdefault(name, reader.name)
+                if other != reader.name:
+                    raise AmbiguousFormatError(
+                        f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
+                        f'pass `reader="{other}"` or `reader="{reader.name}"`'
+                    )
+            captures.append(capture)
+    return captures
+
+
+def _unknown_message(
+    sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
+) -> str:
+    where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
+    if not unknown:
+        return (
+            f"{where}: holds no files\n"
+            "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
+            "`traceconv formats` lists what is read"
+        )
+    seen = ", ".join(name for _, name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+    if len(asked) == 1:
+        (one,) = asked
+        return (
+            f"{where}: no known profile here (seen: {seen}): {one.name} was looked for: "
+            f"{one.files}\n"
+            "  leave `reader` out to ask all readers"
+        )
+    return (
+        f"{where}: no known profile here (seen: {seen})\n"
+        "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
+        "`traceconv formats` lists what is read; for a log of your own say with `mapping` where "
+        "times and names are"
+    )
