@@ -53,6 +53,9 @@ _SERVING = (
 )
 """Names of what vLLM and SGLang mark: one pass of a batch through the model."""
 
+_OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
+"""Names of the steps that the profilers of PyTorch and Paddle mark themselves."""
+
 _HIGHEST = np.iinfo(np.int32).max
 
 
@@ -168,6 +171,9 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     events = trace.events
     if not len(events):
         return trace
+    if not step_marker:
+        trace = _profiler_steps(trace)
+        events = trace.events
     iterations = own & (events.op == OpClass.ITERATION)
     if trace.hints.made_steps and iterations.any():
         made = step_source(trace)
@@ -300,6 +306,31 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
     return trace.keep("steps", ~own) if own.any() else trace
 
 
+def _profiler_steps(trace: Trace) -> Trace:
+    """Ranges of the user have no step number in windows where the profiler marks steps itself.
+
+    Programs name inner ranges ("step 3" of an accumulation), too; ``torch.profiler`` and Paddle
+    mark every call of their ``step()``.
+    """
+    rows = _numbered_ranges(trace)
+    names, which = factored(trace.events.name[rows])
+    own = np.array([bool(_OWN_STEP.fullmatch(trace.strings[n])) for n in names.tolist()], bool)
+    if own.all() or not own.any():
+        return trace
+    window = _window(trace, trace.events.start_ns[rows])
+    inner = rows[~own[which] & np.isin(window, window[own[which]])]
+    step = trace.events.step.copy()
+    step[inner] = -1
+    return replace(trace, events=trace.events.with_columns(step=step))
+
+
+def _numbered_ranges(trace: Trace) -> NDArray[np.intp]:
+    """Rows of the host slices that have the number of a step."""
+    events = trace.events
+    found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
+    return np.flatnonzero(found & trace.rows_of(Layer.HOST))
+
+
 def _served(trace: Trace) -> Trace:
     """The iterations of a server, if there are any, have numbers."""
     rows, _ = _ranges_named(trace, *(names.fullmatch for names in _SERVING))
@@ -368,9 +399,7 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
     Of every number the longest, and those that share no time with a mark that is kept: numbers
     start over with every epoch and recording window, but the marks of other threads repeat them.
     """
-    events = trace.events
-    found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
-    rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    events, rows = trace.events, _numbered_ranges(trace)
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
     start, end = events.start_ns, events.end_ns
     kept = rows[:0]
