@@ -56,6 +56,8 @@ _SERVING = (
 _OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
 """Names of the steps that the profilers of PyTorch and Paddle mark themselves."""
 
+_STEP_NUMBER = lazy_regex(r"(?:iter(?:ation)?|step)[ _#:=]*(\d{1,9})\Z", re.IGNORECASE)
+
 _HIGHEST = np.iinfo(np.int32).max
 
 
@@ -307,20 +309,22 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
 
 
 def _profiler_steps(trace: Trace) -> Trace:
-    """Ranges of the user have no step number in windows where the profiler marks steps itself.
+    """Ranges named by a number are no steps in windows where the profiler marks steps itself.
 
     Programs name inner ranges ("step 3" of an accumulation), too; ``torch.profiler`` and Paddle
     mark every call of their ``step()``.
     """
     rows = _numbered_ranges(trace)
     names, which = factored(trace.events.name[rows])
-    own = np.array([bool(_OWN_STEP.fullmatch(trace.strings[n])) for n in names.tolist()], bool)
+    texts = [trace.strings[name] for name in names.tolist()]
+    own = np.array([bool(_OWN_STEP.fullmatch(text)) for text in texts], bool)
     if own.all() or not own.any():
         return trace
-    window = _window(trace, trace.events.start_ns[rows])
-    inner = rows[~own[which] & np.isin(window, window[own[which]])]
-    step = trace.events.step.copy()
-    step[inner] = -1
+    found = map(_STEP_NUMBER.search, texts)
+    number = np.array([-2 if match is None else int(match[1]) for match in found])
+    step, window = trace.events.step.copy(), _window(trace, trace.events.start_ns[rows])
+    inner = ~own[which] & (number[which] == step[rows]) & np.isin(window, window[own[which]])
+    step[rows[inner]] = -1
     return replace(trace, events=trace.events.with_columns(step=step))
 
 

@@ -125,11 +125,52 @@ def test_other_files_are_refused(text):
 
 
 def test_damaged_record_costs_only_itself():
-    """A record with a stray quote is skipped, with its place; the next ones are read."""
-    bad = b'{"ph":"X","name":"a"b","pid":1,"tid":1,"ts":2,"dur":1}'
+    """A record with a stray bracket is skipped, with its place; the next ones are read."""
+    bad = b'{"ph":"X","name":"a","pid":[1,"tid":1,"ts":2,"dur":1}'
     trace = read(b"[%b,%b,%b]" % (A, bad, B))
     assert (rows(trace), issues(trace)) == (BOTH, {"malformed-record": 1})
     assert next(iter(trace.issues)).places == (f"byte {len(A) + 2}",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['{"device": "cpu"}(0): f', 'a"b', '"', 'f("a", "b")', '"{"', 'a "b" "c"', '}", {"'],
+)
+def test_quotes_that_are_not_escaped(name):
+    """Names and arguments as writers print them that escape nothing (Kineto before 2025)."""
+    event = b'{"ph": "X", "name": "%b", "pid": 1, "tid": 1,\n "ts": 2, "dur": 1%b}'
+    bare = event % (name.encode(), b"")
+    within = event % (name.encode(), b', "args": {"call": "%b", "n": 1}' % name.encode())
+    trace = read(b"[%b, %b,\n %b, %b]" % (A, bare, within, B))
+    assert rows(trace) == [BOTH[0], (name, 2000, 1000), (name, 2000, 1000), BOTH[1]]
+    assert issues(trace) == {"repaired-record": 2}
+
+
+@pytest.mark.parametrize("args", ['{"a": ["b"c"]}', '{"a" 1}', "{a: 1}"])
+def test_arguments_that_make_no_sense_are_a_text(args):
+    """The event stays, with what was printed of them."""
+    event = b'{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": %b}'
+    trace = read(b"[%b,\n%b]" % (event % args.encode(), B))
+    assert (rows(trace), issues(trace)) == (BOTH, {"args-not-json": 1})
+    assert trace.args[0] == {"args": args}
+
+
+@pytest.mark.parametrize(
+    ("dur", "ns", "code"),
+    [("0.-01", -1, "negative-duration"), ("-1.-500", -1500, "negative-duration")],
+)
+def test_negative_numbers_of_two_signed_halves(dur, ns, code):
+    """What C++ prints of whole and rest of a negative number, each with its sign."""
+    trace = read(b"[%b,%b,%b]" % (A, B[:-2] + dur.encode() + b"}", B))
+    assert (rows(trace), issues(trace)) == (BOTH, {code: 1, "repaired-record": 1})
+
+
+def test_commas_before_closing_brackets():
+    """Of objects and of lists, as some writers put them."""
+    odd = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1,"args":{"x":[1,],"y":"a,}",},}'
+    trace = read(b"[%b,%b]" % (odd, B))
+    assert (rows(trace), issues(trace)) == (BOTH, {"repaired-record": 1})
+    assert trace.args[0] == {"x": [1], "y": "a,}"}
 
 
 def test_a_bracket_too_many_costs_no_event():

@@ -277,7 +277,14 @@ def _rest(args: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in args.items() if k not in _SKIPPED and v not in _NOTHING}
 
 
-_DAMAGE = ("malformed-record", "args-not-json", "skipped-bytes", "unknown-phase", "truncated")
+_DAMAGE = (
+    "malformed-record",
+    "repaired-record",
+    "args-not-json",
+    "skipped-bytes",
+    "unknown-phase",
+    "truncated",
+)
 _PROBES = Probes(graph=(), type="")
 _SIDE = lazy_regex(r"(.*)\((Python|C\+\+)\)", re.DOTALL)
 _SIDES = {"Python": What.PYTHON, "C++": What.NATIVE}

@@ -49,10 +49,15 @@ def decode_record(record: bytes) -> Event:
     return _decode(record)
 
 
+def is_null(raw: bytes | Raw) -> bool:
+    """Whether a member is absent, or null."""
+    return bytes(raw) in (b"", b"null")
+
+
 def text_of(raw: bytes | Raw) -> str:
     """A value as text: the content of a string, JSON of anything else, "" for null."""
     raw = bytes(raw)
-    if raw in (b"", b"null"):
+    if is_null(raw):
         return ""
     return str(msgspec.json.decode(raw)) if raw.startswith(b'"') else raw.decode()
 
@@ -60,7 +65,7 @@ def text_of(raw: bytes | Raw) -> str:
 def scalar_of(raw: bytes | Raw) -> int | float | str | None:
     """A number or a text; None for anything else."""
     raw = bytes(raw)
-    if raw in (b"", b"null"):
+    if is_null(raw):
         return None
     try:
         value = msgspec.json.decode(raw)
@@ -76,7 +81,7 @@ GOOD, ABSENT, BAD, BEYOND = 0, 1, 2, 3
 def exact_ns(token: bytes | Raw) -> tuple[int, int, bool]:
     """A time in microseconds, a JSON number or string: ns, state, and whether it was rounded."""
     token = bytes(token)
-    if token in (b"", b"null"):
+    if is_null(token):
         return 0, ABSENT, False
     text = token.decode("ascii", "replace")
     if token.startswith(b'"'):

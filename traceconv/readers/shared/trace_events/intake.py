@@ -26,6 +26,7 @@ from traceconv.readers.shared.trace_events.event_records import (
     NOTHING,
     Event,
     exact_ns,
+    is_null,
     scalar_of,
     text_of,
 )
@@ -217,7 +218,7 @@ class Intake:
         if not args:
             return -1, -1
         *graphs, type_ = msgspec.structs.astuple(self._probe(args))
-        said = next((raw for raw in map(bytes, graphs) if raw not in (b"", b"null")), b"")
+        said = next((raw for raw in map(bytes, graphs) if not is_null(raw)), b"")
         name = scalar_of(type_)
         return count_of(scalar_of(said)), self._tables.types[name] if isinstance(name, str) else -1
 
@@ -246,7 +247,7 @@ class Intake:
 
 def _name(event: Event) -> str | None:
     """The name of an event, None if it has none."""
-    return None if bytes(event.name) in (b"", b"null") else text_of(event.name)
+    return None if is_null(event.name) else text_of(event.name)
 
 
 def _id(event: Event) -> str:
@@ -256,6 +257,6 @@ def _id(event: Event) -> str:
 
 def _object(raw: bytes) -> bytes:
     """Arguments as an object: anything else becomes its only member."""
-    if raw in (b"", b"null"):
+    if is_null(raw):
         return b""
     return raw if raw.startswith(b"{") else b'{"args": ' + raw + b"}"

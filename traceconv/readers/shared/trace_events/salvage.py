@@ -10,39 +10,71 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.trace_events.event_records import Event, decode_record
+from traceconv.readers.shared.trace_events.event_records import Event, decode_record, is_null
 from traceconv.readers.shared.trace_events.tables import Tally
 
 MAX_MENDED_BYTES = 1 << 20
 """Longer records are not mended."""
 
 _WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
-MENDABLE = lazy_regex(_WORD.decode())
-"""Words that are written in place of a number and that JSON does not have."""
-
-_PIECE = lazy_regex(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
+_PIECE = lazy_regex(
+    rb'"(?:[^"\\]|\\.)*+"?|(?P<word>' + _WORD + rb")|(?P<comma>,)(?=\s*+[}\]])"
+    rb"|(?<![\w.])(?P<whole>-?\d++)\.-(?P<part>\d{1,3})(?!\d)",
+    re.DOTALL,
+)
 _IN_STRING = lazy_regex(
     rb"[\x00-\x1f]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb'|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\'
 )
 _BRACKET = lazy_regex(r'"(?:[^"\\]|\\.)*+(")?|[{}\[\]]', re.DOTALL)
 
+_KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname"
+_MEMBER = lazy_regex(rb'"([^"\\]{1,100})"\s*:\s*(")?')
+_END = lazy_regex(rb'"(?=\s*,\s*"(?:%b)"\s*:|\s*\}\s*\Z)' % _KEYS.encode())
+"""A quote that ends a member of an event, whatever quotes are before it."""
 
-def mended(record: bytes) -> tuple[Event, bytes, str] | None:
+_END_IN_ARGS = lazy_regex(rb'"(?=\s*,\s*"[^"]{1,100}"\s*:|\s*\}\s*(?:[,}]|\Z))')
+_MEMBER_OF_EVENT = lazy_regex(rb'"(?:%b)"\s*:' % _KEYS.encode())
+_QUOTE = lazy_regex(rb'(?<!\\)"')
+_ARGS = lazy_regex(rb'"args"\s*:\s*')
+_NEXT = lazy_regex(
+    rf'\}}(?=\s*,?\s*(?:(?P<event>\{{\s*"(?:{_KEYS})"\s*:[^{{}}]{{0,500}}?(?<=[,{{\s])"ph"\s*:|'
+    r'\{\s*"ph"\s*:)|\]))'
+)
+"""Where an event may end: another one or the end of their list follows."""
+
+_ENDS_TRIED = 4
+_LOOKED_AHEAD = 1 << 16
+"""Bytes in which the end of a broken record is looked for."""
+
+_MOST_TRIED, _MOST_TRIED_AT_FIRST = 16, 1 << 16
+"""Ends of broken records are looked for in so many times the bytes read, and so many more."""
+
+
+def mended(record: bytes, text_args: bool = True) -> tuple[Event, str] | None:
     """Decode a record that strict JSON refuses.
 
     Bytes that are not UTF-8 are replaced, bare NaN and Infinity become strings, raw control
-    characters in strings and lone backslashes are escaped, halves of surrogate pairs replaced.
+    characters in strings and lone backslashes are escaped, halves of surrogate pairs replaced,
+    commas before a closing bracket removed. Numbers that C++ printed as two signed halves
+    ("0.-12", Kineto before 2025) are read as what was meant. Quotes within strings are escaped
+    where only the end of the string makes sense of what follows.
+
+    Args:
+        text_args: arguments that make no sense even then become a text.
 
     Returns:
-        The event, the record as it was decoded, and the issue code of what was done ("" if
-        nothing was); None if it cannot be mended.
+        The event, and the issue code of what was done ("" if nothing was); None if it cannot be
+        mended.
     """
     code, text = "", record
     try:
@@ -51,15 +83,74 @@ def mended(record: bytes) -> tuple[Event, bytes, str] | None:
     except UnicodeDecodeError:
         code, text = "bad-encoding", record.decode("utf-8", "replace").encode()
     try:
-        return decode_record(text), text, code
+        return decode_record(text), code
     except NOT_JSON:
         if len(record) > MAX_MENDED_BYTES:
             return None
-    text = _PIECE.sub(_piece, text)
-    try:
-        return decode_record(text), text, code or "args-not-json"
-    except NOT_JSON:
-        return None
+    for repair, done in _REPAIRS if text_args else _REPAIRS[:-1]:
+        with suppress(*NOT_JSON):
+            return decode_record(repair(text)), code or done
+    return None
+
+
+def _with_numbers(text: bytes) -> bytes:
+    """Without commas before closing brackets, and with numbers of two signed halves mended."""
+    return _PIECE.sub(lambda m: _piece(m) if m["comma"] or m["whole"] else m.group(), text)
+
+
+def _with_pieces(text: bytes) -> bytes:
+    return _PIECE.sub(_piece, text)
+
+
+def _with_quotes(text: bytes) -> bytes:
+    """With the quotes within strings escaped.
+
+    Raises:
+        ValueError: a string ends nowhere.
+    """
+    done: list[bytes] = []
+    at, end = 0, _END
+    while match := _MEMBER.search(text, at):
+        done.append(text[at : match.end()])
+        at = match.end()
+        if match[1] == b"args" and not match[2]:
+            end = _END_IN_ARGS
+        if match[2]:
+            closing = end.search(text, at) or _END.search(text, at)
+            if closing is None:
+                raise ValueError("a string ends nowhere")
+            said = text[at : closing.start()]
+            if _MEMBER_OF_EVENT.search(said) or (
+                b'"' in said and end is _END and match[1] != b"name"
+            ):
+                raise ValueError("parts of several events")
+            done += [_QUOTE.sub(rb"\"", said), b'"']
+            at = closing.end()
+    return _with_pieces(b"".join((*done, text[at:])))
+
+
+def _with_text_args(text: bytes) -> bytes:
+    """With the arguments as a text.
+
+    Raises:
+        ValueError: it has none, or other strings that end nowhere.
+    """
+    match = _ARGS.search(text)
+    if match is None:
+        raise ValueError("no arguments")
+    head = _with_quotes(text[: match.end()] + b"{}}")
+    return (
+        head[:-3] + msgspec.json.encode(text[match.end() :].rstrip()[:-1].strip().decode()) + b"}"
+    )
+
+
+_REPAIRS = (
+    (_with_numbers, "repaired-record"),
+    (_with_pieces, "args-not-json"),
+    (_with_quotes, "repaired-record"),
+    (_with_text_args, "args-not-json"),
+)
+"""Repairs in the order in which they are tried, and the issue code of each."""
 
 
 def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
@@ -72,18 +163,23 @@ def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
     events = []
     for record, place in records:
         done = mended(record)
-        if done is None or bytes(done[0].ph) in (b"", b"null"):
+        if done is None or is_null(done[0].ph):
             tally.add("malformed-record", place)
             continue
         events.append(done[0])
-        if done[2]:
-            tally.add(done[2], place)
+        if done[1]:
+            tally.add(done[1], place)
     return events
 
 
 def _piece(match: re.Match[bytes]) -> bytes:
-    piece = match.group()
-    return _IN_STRING.sub(_character, piece) if piece.startswith(b'"') else b'"%b"' % piece
+    if match["comma"]:
+        return b""
+    if match["whole"]:  # both halves are negative, or the first one is 0
+        return b"-%b.%b" % (match["whole"].lstrip(b"-"), match["part"].zfill(3))
+    if match["word"]:
+        return b'"%b"' % match["word"]
+    return _IN_STRING.sub(_character, match.group())
 
 
 def _character(match: re.Match[bytes]) -> bytes:
@@ -100,12 +196,12 @@ def _character(match: re.Match[bytes]) -> bytes:
 _HALVES = frozenset(b"d%x" % digit for digit in range(8, 16))
 
 
-def balanced(text: str, start: int) -> int:
+def balanced(text: str, start: int, end: int) -> int:
     """Where the object that begins at ``start`` ends, by its brackets alone; -1 if it does not
-    within :data:`MAX_MENDED_BYTES`.
+    before ``end``.
     """
     depth = 0
-    for match in _BRACKET.finditer(text, start, min(len(text), start + MAX_MENDED_BYTES)):
+    for match in _BRACKET.finditer(text, start, end):
         token = match.group()
         if token in "{[":
             depth += 1
@@ -182,6 +278,7 @@ class Salvage:
         self._suspect = ""  # place of a record that the file ends in, as far as known
         self._high = self._tries = 0  # furthest error in the file; places tried before it
         self._text, self._base, self._final = "", 0, False
+        self._tried = 0  # bytes looked at for the ends of records that cannot be parsed
 
     def read(self, window: Window, span: int = 1) -> State:
         """Take all records that begin in the next ``span`` bytes.
@@ -271,7 +368,7 @@ class Salvage:
         partly = self._is_partly(error)
         if partly and not self._enough:
             raise _Stop(at)
-        stop = self._mend(at, error)
+        stop = self._mend(at)
         if stop >= 0:
             return stop
         if partly and self._final:
@@ -279,17 +376,40 @@ class Salvage:
             return at + 1
         return self._damaged(at, error.pos)
 
-    def _mend(self, at: int, error: json.JSONDecodeError) -> int:
+    def _mend(self, at: int) -> int:
         """Where a record ends that only breaks small rules and was taken; -1 if it was not."""
-        if not (error.msg.startswith("Invalid \\") or MENDABLE.match(self._text, error.pos)):
+        if self._tried > _MOST_TRIED * (self._base + at + _MOST_TRIED_AT_FIRST):
             return -1
-        stop = balanced(self._text, at)
-        if stop >= 0:
-            record = self._bytes(at, stop)
-            if mended(record) is None:
-                return -1
-            self._pending.append((record, self._place(at)))
-        return stop
+        ends = self._ends(at)
+        self._tried += ends[-1] - at if ends else _LOOKED_AHEAD
+        for end in ends:
+            if self._is_mended(at, end, text_args=False):
+                return end
+        return ends[-1] if ends and self._is_mended(at, ends[-1], text_args=True) else -1
+
+    def _is_mended(self, at: int, end: int, text_args: bool) -> bool:
+        """Whether these bytes are an event that can be mended; it is taken then."""
+        record = self._bytes(at, end)
+        done = mended(record, text_args)
+        if done is None or is_null(done[0].ph):
+            return False
+        self._pending.append((record, self._place(at)))
+        return True
+
+    def _ends(self, at: int) -> list[int]:
+        """Where a broken record may end: by its brackets, or before what is surely an event."""
+        text, ends = self._text, []
+        stop = min(at + _LOOKED_AHEAD, len(text))
+        for match in _NEXT.finditer(text, at, stop):
+            ends.append(match.end())
+            if match["event"]:
+                break
+        else:
+            if stop < at + _LOOKED_AHEAD and not self._enough:
+                raise _Stop(at)
+        if (end := balanced(text, at, ends[-1] if ends else stop)) >= 0:
+            ends = sorted({end, *ends})
+        return ends[-_ENDS_TRIED:]
 
     def _is_partly(self, error: json.JSONDecodeError) -> bool:
         near = error.pos >= len(self._text) - _PARTLY

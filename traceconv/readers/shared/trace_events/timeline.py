@@ -213,19 +213,20 @@ class Reading:
         if not keys.closed:
             self.tables.tally.add("truncated", window.place(window.end))
         else:
-            self._ended(window)
+            self._another(window, is_object=True)
 
     def _ended(self, window: Window) -> None:
         """The list is complete; a compressed file is if its own end can be read as well."""
         if not window.more() and window.broken:
             self.tables.tally.add("truncated", window.broken)
 
-    def _another(self, window: Window) -> bool:
+    def _another(self, window: Window, is_object: bool = False) -> bool:
         """Whether another list of events follows the first one; ``window`` is then in it.
 
-        What follows instead is skipped: from the first byte that is not blank to the last one.
+        What follows instead is skipped: from the first byte that is not blank to the last one. So
+        is what follows an object: a second one has a clock and names of its own.
         """
-        start, first, last, between = window.offset, -1, 0, True
+        start, first, last, between = window.offset, -1, 0, not is_object
         while True:
             text = bytes(window.data[window.pos : window.end])
             if between and (found := text.lstrip(b" \t\r\n,")):

@@ -1,0 +1,64 @@
+"""Captures of GPUs after public bug reports, each with the value that is right."""
+
+import pytest
+from paths import DATA
+
+import traceconv
+
+FIELD = DATA / "field"
+
+
+def opened(where):
+    """The only trace below a folder, with its issues by code."""
+    [trace] = traceconv.open(FIELD / where).traces("detail")
+    issues = {}
+    for issue in trace.issues:
+        issues[issue.code] = issues.get(issue.code, 0) + issue.count
+    return trace, issues
+
+
+def names(trace):
+    """Names of all events."""
+    return [trace.strings[i] for i in trace.events.name.tolist()]
+
+
+def test_marks_of_the_profiler_win_over_inner_ranges():
+    """Each of three ProfilerStep has ten ranges "step 0" to "step 9"."""
+    trace, _ = opened("gpu/kineto_inner_ranges_named_step")
+    assert trace.steps.step.tolist() == [2, 3, 4]
+    assert trace.steps.dur_ns.tolist() == [95_000_000] * 3
+
+
+def test_unescaped_quotes_are_repaired():
+    """Eight functions of files that are named ``{"device": "cpu"}``."""
+    trace, issues = opened("gpu/kineto_unescaped_quotes")
+    assert [n for n in names(trace) if "device" in n] == [
+        f'{{"device": "cpu"}}({i}): f{i}' for i in range(8)
+    ]
+    assert issues["repaired-record"] == 8
+    assert "malformed-record" not in issues
+
+
+def test_negative_durations_are_counted():
+    """Two are printed as two signed halves, one as JSON has it."""
+    _, issues = opened("gpu/kineto_negative_durations")
+    assert issues["negative-duration"] == 3
+    assert "malformed-record" not in issues
+
+
+def test_commas_behind_the_last_member():
+    """Every event is there."""
+    trace, issues = opened("hub/trailing_comma_in_object")
+    assert {"Event1", "Event2"} <= set(names(trace))
+    assert issues["repaired-record"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "skipped"),
+    [("chrome_twice.json", 257), ("twice.pt.trace.json", 326), ("garbage.pt.trace.json", 13)],
+)
+def test_what_follows_the_document_is_a_loss(name, skipped):
+    """A second document, and what is none, are counted in bytes."""
+    trace, issues = opened(f"general/two_documents_in_one_file/{name}")
+    assert [n for n in names(trace) if n.startswith("k")] == ["k1", "k2"]
+    assert issues["skipped-bytes"] == skipped
