@@ -272,6 +272,36 @@ def test_large_numbers_are_no_unix_times():
     assert "taken for Unix time in ns" in found.assumed
 
 
+@pytest.mark.parametrize(
+    ("heading", "wanted"),
+    [
+        ("name,ns_since_start,exec_time_ns,thread", "ts=ns_since_start:ns,dur=exec_time_ns:ns"),
+        ("Name,BeginNs,EndNs,tid", "ts=BeginNs:ns,end=EndNs:ns"),
+        ("Name,BeginNs,DurationNs,EndNs", "ts=BeginNs:ns,dur=DurationNs:ns"),
+        ("op,start [ms],stop [ms],x", "ts=start [ms]:ms,end=stop [ms]:ms"),
+        (
+            "op,startTimeUnixNano,endTimeUnixNano,x",
+            "ts=startTimeUnixNano:ns,end=endTimeUnixNano:ns",
+        ),
+        ("op,start_millis,elapsed_micros,x", "ts=start_millis:ms,dur=elapsed_micros:us"),
+        ("op,start,dur_ns,x", "ts=start:ns,dur=dur_ns:ns"),
+        ("status,start_s,end_s,x", "ts=start_s:s,end=end_s:s"),
+    ],
+)
+def test_units_are_taken_from_names_of_columns(heading, wanted):
+    """Wherever in the name they are; a column without one has that of the times beside it."""
+    assert wanted in proposed(f"{heading}\na,1,2,3\nb,2,3,4\n".encode()).mapping
+
+
+def test_decimal_commas(tmp_path):
+    """Where columns are delimited by semicolons, a comma is a decimal point."""
+    (tmp_path / "log.csv").write_text("event;start_s;end_s\nload;1,5;2,25\nrun;2,5;3,0\n")
+    mapping = proposed((tmp_path / "log.csv").read_bytes()).mapping
+    assert mapping == "name=event,ts=start_s:s,end=end_s:s"
+    [trace] = traceconv.open(str(tmp_path / "log.csv"), mapping=mapping).traces("detail")
+    assert {750_000_000, 500_000_000} <= set(trace.events.dur_ns.tolist())
+
+
 def test_a_column_of_numbers_may_begin_with_none():
     """A few cells of another sort are no reason to give up, nor to fail."""
     rows = "".join(f"{1714564800 + i},x\n" for i in range(9))

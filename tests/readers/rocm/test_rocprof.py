@@ -72,6 +72,16 @@ def arrows(trace):
     return sorted(ends)
 
 
+def test_samples_of_program_counters_are_counted_by_their_table(tmp_path):
+    """They have no end, and no lane."""
+    tables(tmp_path, rocm_files.tables(RUN), "501_")
+    text = "Sample_Timestamp,Exec_Mask,Dispatch_Id\n77000000001000,1,1\n77000000002000,1,1\n"
+    (tmp_path / "501_pc_sampling_host_trap.csv").write_text(text)
+    [trace] = traces(tmp_path)
+    [issue] = [one for one in trace.issues if "pc_sampling" in one.file]
+    assert (issue.code, issue.count) == ("kind-not-read", 2)
+
+
 @pytest.mark.parametrize("name", rocm_files.golden())
 def test_golden_inputs_are_what_their_maker_writes(name):
     """Nobody edits them by hand."""

@@ -416,9 +416,11 @@ def columns_in(head: bytes) -> list[str]:
     return [cell.strip() for cell in found] if len(found) > 1 else []
 
 
-def row_of(line: str, width: int) -> list[str]:
-    """The cells of a row of a table, cut where that gives ``width`` of them; [] if nothing does."""
-    every = (cells(line, delimiter) for delimiter in _DELIMITERS)
+def row_of(line: str, header: str) -> list[str]:
+    """The cells of a row, cut where that gives as many as in the header; [] if nothing does."""
+    width = max(len(cells(header, delimiter)) for delimiter in _DELIMITERS)
+    likely = sorted(_DELIMITERS, key=lambda one: len(cells(header, one)), reverse=True)
+    every = (cells(line, delimiter) for delimiter in likely)
     return next((found for found in every if len(found) == width), [])
 
 

@@ -21,18 +21,23 @@ from traceconv.readers.shared.numbers import ISO_TIME, is_iso_time, times
 _SHARE = 0.8
 """Of the first records: so many must have a time."""
 
-_NUMBER = lazy_regex(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER = lazy_regex(r"-?\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = lazy_regex(r"\d{1,9}", re.ASCII)
-_UNIT_END = lazy_regex(
-    r"(?:[_.\- ]|\A)(s|sec|secs|seconds|ms|msec|us|usec|ns|nsec)\Z", re.IGNORECASE
-)
 _BRACKETS = lazy_regex(r"\s*\((\w+|[µμ]s)\)\Z")
-_SPELLED = {"secs": "s", "seconds": "s"}
+_PIECES = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[µμ]s|\d+")
+"""What the name of a column is made of: ``BeginNs``, ``exec_time_ns``."""
+
+_SPELLED: Mapping[str, str] = {
+    **UNITS, "secs": "s", "seconds": "s", "millis": "ms", "milliseconds": "ms", "micros": "us",
+    "microseconds": "us", "nano": "ns", "nanos": "ns", "nanoseconds": "ns",
+}  # fmt: skip
+"""Units as names of columns spell them, and as they are called here."""
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "ts": ("ts", "timestamp", "start", "begin", "starttime", "time", "datetime", "date", "t"),
     "end": ("end", "endtime", "finish", "stop"),
-    "dur": ("dur", "duration", "elapsed", "took", "latency", "length", "runtime"),
+    "dur": ("dur", "duration", "elapsed", "took", "latency", "length", "runtime", "exectime",
+            "executiontime", "walltime"),
     "name": ("name", "event", "op", "operation", "operator", "function", "func", "kernel", "task",
              "action", "label", "message", "msg", "title", "phase", "stage", "type"),
     "rank": ("rank", "globalrank", "workerrank", "rankid", "worker", "workerid"),
@@ -42,9 +47,11 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names of columns, in letters and digits only, by what they may be; likely ones first."""
 
-_PARTS = {"ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
-          "dur": ("dur", "elapsed", "took", "latency"), "name": ("name", "event", "func", "kernel",
-          "message", "operat", "type")}  # fmt: skip
+_PARTS = {
+    "ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
+    "dur": ("dur", "elapsed", "took", "latency", "exec"),
+    "name": ("name", "event", "func", "kernel", "message", "operat", "type"),
+}  # fmt: skip
 """Parts of names that say so, too."""
 
 _SUMS = lazy_regex(
@@ -114,7 +121,7 @@ def _table(lines: Sequence[str]) -> dict[str, list[str]] | None:
         or any(is_iso_time(n) or _NUMBER.fullmatch(n) for n in names)
     ):
         return None
-    cut = [find.row_of(line, len(names)) for line in lines[1:]]
+    cut = [find.row_of(line, lines[0]) for line in lines[1:]]
     rows = [row for row in cut if row]
     if 2 * len(rows) < len(cut) or not rows:
         return None
@@ -134,13 +141,17 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
     for ts in dict.fromkeys([*times, *moments]):
         if ts == name:
             continue
-        unit, assumed = ("", "") if ts in moments else _unit(ts, usable[ts], clock=True)
-        items = [f"name={name}" if name else "name='event'", f"ts={_column(ts, unit)}"]
         rest = [n for n in numbers if n not in (ts, name)]
         ends = _called("end", moments if ts in moments else rest)
         lengths = _called("dur", rest)
+        unit, assumed = (
+            ("", "")
+            if ts in moments
+            else _unit(ts, usable[ts], [*ends[:1], *lengths[:1]], clock=True)
+        )
+        items = [f"name={name}" if name else "name='event'", f"ts={_column(ts, unit)}"]
         if lengths:
-            length_unit, also = _unit(lengths[0], usable[lengths[0]])
+            length_unit, also = _unit(lengths[0], usable[lengths[0]], [ts])
             items.append(f"dur={_column(lengths[0], length_unit)}")
             assumed = assumed or also
         elif ends and ends[0] not in (ts, name):
@@ -167,29 +178,45 @@ def _all(cells: Sequence[str], fits: object) -> bool:
 def _called(target: str, names: Sequence[str]) -> list[str]:
     """Those of ``names`` that may be ``target``, likely ones first."""
     words = _WORDS[target]
-    plain = {name: re.sub(r"[^a-z0-9]", "", _stem(name).lower()) for name in names}
+    plain = {name: "".join(_pieces(name)[0]) for name in names}
     found = [n for word in words for n in names if plain[n] == word]
     found += [n for part in _PARTS.get(target, ()) for n in names if part in plain[n]]
     return list(dict.fromkeys(found))
 
 
-def _stem(name: str) -> str:
-    """The name of a column without its unit."""
-    return _UNIT_END.sub("", _BRACKETS.sub("", name)) or name
+def _pieces(name: str) -> tuple[list[str], str]:
+    """The words of a column's name without its unit, in lower case, and the unit, "" if none.
+
+    A lone "s" is a unit at the end only.
+    """
+    words = [word.lower() for word in _PIECES.findall(name)]
+    units = [i for i, w in enumerate(words) if w in _SPELLED and (w != "s" or i == len(words) - 1)]
+    if len(units) != 1 or len(words) == 1:
+        return words, _SPELLED[words[0]] if len(words) == len(units) == 1 else ""
+    return words[: units[0]] + words[units[0] + 1 :], _SPELLED[words[units[0]]]
 
 
-def _unit(name: str, cells: Sequence[str], clock: bool = False) -> tuple[str, str]:
-    """The unit of a column of numbers, "(*)" if it is in brackets, and what had to be assumed."""
+def _unit(
+    name: str, cells: Sequence[str], beside: Sequence[str] = (), clock: bool = False
+) -> tuple[str, str]:
+    """The unit of a column of numbers, "(*)" if it is in brackets, and what had to be assumed.
+
+    Args:
+        beside: columns of other times; where this one names no unit, it has theirs.
+        clock:  it may hold Unix times.
+    """
     if (match := _BRACKETS.search(name)) and match[1] in UNITS:
         return "(*)", ""
-    if match := _UNIT_END.search(name):
-        spelled = match[1].lower()
-        return UNITS[_SPELLED.get(spelled, spelled)], ""
+    if unit := _pieces(name)[1]:
+        return unit, ""
     numbers = (cell.strip() for cell in cells if clock and _NUMBER.fullmatch(cell.strip()))
-    first = abs(float(next(numbers, "0")))
+    first = abs(float(next(numbers, "0").replace(",", ".")))
     for scale, unit in _UNIX_UNITS.items():
         if _UNIX.start <= first / scale < _UNIX.stop:
             return unit, f"{name} is taken for Unix time in {unit}"
+    for other in beside:
+        if unit := _pieces(other)[1]:
+            return unit, f"{name} is taken to be in {unit}, as {other} is"
     return "us", f"nothing says the unit of {name}, :us is a guess (s, ms, us or ns)"
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
-from traceconv.readers.event_log.mapping import Binding, Bound
+from traceconv.readers.event_log.mapping import TIMES, Binding, Bound
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import MAX_LINE_BYTES, OBJECT, Lines, text
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
@@ -316,6 +316,9 @@ def _table_batch(numbers: list[int], kept: list[list[str]], layout: Layout) -> B
     binding = layout.binding
     column = dict(zip(layout.columns, zip(*kept, strict=True), strict=True))
     found = {b.target: picked(column[b.column], b) for b in binding.found}
+    if layout.delimiter == ";":  # a comma, which delimits nothing, may be a decimal point
+        for target in found.keys() & {*TIMES, "value"}:
+            found[target] = [text.replace(",", ".") for text in found[target]]
     parts = [
         members(target.removeprefix("args."), found[target])
         for target in found

@@ -36,7 +36,8 @@ _KINDS = (
     r"kernel|memory_copy|memory_allocation|scratch_memory"
 )
 _TABLE = lazy_regex(
-    rf"(?:(.*?)_)?((?:{_KINDS})_trace|counter_collection|agent_info|(?:{_KINDS}|domain)_stats)"
+    rf"(?:(.*?)_)?((?:{_KINDS})_trace|counter_collection|agent_info|(?:{_KINDS}|domain)_stats|"
+    r"pc_sampling_(?:host_trap|stochastic))"
     r"\.csv(?:\.gz)?"
 )
 _SIGN = lazy_regex(
@@ -130,7 +131,7 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
         results, table = _RESULTS.fullmatch(base), _TABLE.fullmatch(base)
         if table:
             head = source.head(name, 4096)
-            if _SIGN.match(head):
+            if _SIGN.match(head) or table[2].startswith("pc_sampling"):
                 of(name, table[1] or "").tables.append(name)
             elif _AGENTS.match(head) or _SUMS.match(head):
                 of(name, table[1] or "").others.append(name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from msgspec import structs
 
@@ -36,6 +34,33 @@ API = structs.replace(
     },
     args=("id",),
 )  # fmt: skip
+_TYPES: dict[str, OpClass | None] = {
+    **dict.fromkeys(
+        ("KernelExecution", "Task", "NativeKernel", "Kernel", "ConcurrentKernel",
+         "hcCommandKernel"),
+        KERNEL,
+    ),
+    **dict.fromkeys(
+        ("CopyDeviceToHost", "CopyHostToDevice", "CopyDeviceToDevice", "CopyDeviceToHost2D",
+         "CopyHostToDevice2D", "CopyDeviceToDevice2D", "FillBuffer", "FillImage", "ReadImage",
+         "WriteImage", "CopyImage", "CopyImageToBuffer", "CopyBufferToImage", "MigrateMemObjects",
+         "SvmMemcpy", "SvmMemFill", "Memcpy", "Memset", "hcMemcpyDeviceToHost",
+         "hcMemcpyHostToDevice", "hcMemcpyDeviceToDevice", "hcMemcpyHostToHost",
+         "MEMORY_COPY_NONE", "MEMORY_COPY_HOST_TO_HOST", "MEMORY_COPY_HOST_TO_DEVICE",
+         "MEMORY_COPY_DEVICE_TO_HOST", "MEMORY_COPY_DEVICE_TO_DEVICE"),
+        OpClass.COPY,
+    ),
+    **dict.fromkeys(
+        ("Marker", "InternalMarker", "Barrier", "StreamWait", "User", "hcCommandMarker"),
+        OpClass.WAIT,
+    ),
+    **dict.fromkeys(
+        ("MapBuffer", "MapImage", "UnmapMemObject", "SvmMap", "SvmUnmap", "SvmFree", "StreamWrite",
+         "AcquireGLObjects", "ReleaseGLObjects"),
+        OpClass.OTHER,
+    ),
+}  # fmt: skip
+
 OPERATIONS = structs.replace(
     KERNELS,
     table="rocpd_op",
@@ -45,7 +70,12 @@ OPERATIONS = structs.replace(
         "type": "opType_id",
     },
     lane=QUEUES,
-    op=Classes("type", {}),
+    op=Classes(
+        "type",
+        _TYPES,
+        "getOclCommandKindString in ROCm's rocclr (activity.cpp, 2026), RocprofDataSource.cpp and "
+        "CuptiDataSource.cpp of ROCm/rocmProfileData (2026-03)",
+    ),
     args=("queue", "call"),
 )  # fmt: skip
 MONITORS = RowLayout(
@@ -146,12 +176,8 @@ class Reading:
         described = np.isin(rows["name"], [i for i, text in texts.items() if text])
         rows.columns["name"] = np.where(described, rows["name"], rows["type"])
         rows.names["name"] = {**kinds, **texts}
-        placed = add_rows(
-            self._build,
-            structs.replace(OPERATIONS, op=Classes("type", _classes(kinds))),
-            rows,
-            self._sizes(call),
-        )
+        rows.names["type"] = kinds
+        placed = add_rows(self._build, OPERATIONS, rows, self._sizes(call))
         here = np.isin(arrows["op_id"], rows["id"])
         add_arrows(
             self._build,
@@ -186,14 +212,3 @@ _READ = {
     "rocpd_ustring", "rocpd_kernelapi", "rocpd_copyapi", "rocpd_metadata",
 }  # fmt: skip
 """Tables that are read, or that only describe rows of others."""
-
-
-def _classes(kinds: Mapping[int, str]) -> dict[int, OpClass | None]:
-    """What operations do, by the number of their type; kernels are told by their names."""
-    found: dict[int, OpClass | None] = {-1: KERNEL}
-    for number, kind in kinds.items():
-        if kind.startswith(("Copy", "Fill")):
-            found[number] = OpClass.COPY
-        else:
-            found[number] = OpClass.WAIT if kind.startswith(("Barrier", "Marker")) else KERNEL
-    return found

@@ -198,8 +198,8 @@ class Tables:
     def _columns(self, name: str) -> Columns:
         """The columns of a table, only the rows of the process."""
         columns = csv_columns(self._source, name, self._build.issues, ended=True)
-        layout = LAYOUTS.get(_kind(self._source, name), LAYOUTS["kernel_trace"])
-        if not {layout.start, layout.end} <= columns.keys():
+        layout = LAYOUTS.get(_kind(self._source, name))
+        if layout is not None and not {layout.start, layout.end} <= columns.keys():
             place = self._source.title(name)
             self._build.issues.add("malformed-record", place, "line 1: headings are missing")
         column = next((columns[one] for one in _PROCESS if one in columns), None)

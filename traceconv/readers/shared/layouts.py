@@ -451,7 +451,11 @@ def _classes(
         op = np.array([_BY_NAME if one is None else one for one in found], np.int8)[back]
     kernels = np.flatnonzero(op == _BY_NAME)
     ids, back = factored(name[kernels])
-    classes = [kernel_class(build.strings[i], build.comm_words) for i in ids.tolist()]
+    texts = [build.strings[i] for i in ids.tolist()]
+    classes = [
+        OpClass.UNCLASSIFIED if text in _NAMELESS else kernel_class(text, build.comm_words)
+        for text in texts
+    ]
     op[kernels] = np.array(classes, np.int8)[back] if classes else 0
     return op
 

@@ -1,9 +1,10 @@
 """SQLite tables as columns: what all readers of databases share.
 
-Databases are not trusted: inputs are never written to, their own triggers, views and functions
-never run, and a query that takes too long is stopped. Schemas differ between versions: columns
-are requested by name, and a missing table or column reads as absent. Numbers are decoded from the
-pages of the file where that is possible (3 to 10 times faster), else SQLite hands out the rows.
+Databases are not trusted: inputs are never written to, their own triggers, views, functions and
+computed columns never run, and a query that takes too long is stopped. Schemas differ between
+versions: columns are requested by name, and a missing table or column reads as absent. Numbers are
+decoded from the pages of the file where that is possible (3 to 10 times faster), else SQLite hands
+out the rows.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ class Database:
                 self.damage.append(f"sqlite_master, {name!r:.40}")
                 continue
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-            self.tables[name] = tuple(row[1] for row in info if row[6] != 1)  # 1: hidden
+            # columns that are hidden, or computed by an expression of whoever made the file
+            self.tables[name] = tuple(row[1] for row in info if not row[6])
             if root in short:
                 self._short.add(name)
             if plain := plain_table(root, sql, info):
