@@ -72,3 +72,39 @@ def test_a_stamp_of_zero_is_in_no_figure():
     sums = trace.overlap.sums_ns
     assert (sums.computing, sums.not_overlapped, sums.free) == (20 * US, 2 * US, 3 * US)
     assert trace.overlap.idle_ns <= 50 * US
+
+
+def test_a_file_that_was_exported_twice_is_read_once():
+    """The second export, behind the end of the first, is counted."""
+    trace = summary("json_appended_after_end")
+    assert trace.overlap.sums_ns.computing == 20 * US
+    assert len(trace.rows_of("device")) and trace.counts()["slice"] < 8
+    [issue] = [one for one in trace.issues if one.code == "repeated-content"]
+    assert issue.count == 7
+
+
+def test_work_before_the_first_step_is_said_to_be_there():
+    """It is none of the steps', and no lack of device slices."""
+    trace = summary("work_before_steps")
+    [issue] = [one for one in trace.issues if one.code == "work-outside-steps"]
+    assert (issue.count, issue.places) == (2, ("ends 70.000 µs before the first step",))
+    assert not trace.issues.count("computing-unknown")
+
+
+def test_steps_of_two_windows_follow_one_rule():
+    """Each is idle before its first task; Free of the one does not reach up to the other."""
+    steps = summary("csv_two_windows_steps").steps
+    assert steps.step.tolist() == [5, 6]
+    assert steps.known_ns.tolist() == [71 * US, 141 * US]
+    assert steps.free_ns.tolist() == [51 * US, 101 * US]
+    assert steps.input_wait_ns.tolist() == [1 * US, 1 * US]
+
+
+def test_time_in_which_the_profiler_was_off_is_not_idle():
+    """After a wait for a value CANN records nothing until the value is written: unknown."""
+    trace = summary("collection_gap")
+    assert trace.overlap.sums_ns.known == 20 * US
+    assert trace.overlap.idle_ns == 0
+    [issue] = [one for one in trace.issues if one.code == "collection-paused"]
+    assert (issue.count, issue.places) == (1, ("990.000 µs",))
+    assert trace.issues.count("overlap-differs")  # the vendor's Free, which has it all

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import floor, sqrt
 
 from . import waiting
@@ -187,9 +188,14 @@ class Steps:
         for step in self.steps:
             if self.fact.tables_only or not step.covered:
                 step.stated = self.fact.stated.figures(step.number)
-        told = {step.number for step in self.steps if step.stated}
-        for step in (step for step in self.steps if step.stated):
-            step.stated = with_preparing(step.stated, step.number - 1 in told)
+        told = {step.number: step for step in self.steps if step.stated}
+        ends = {n: step.start + step.stated["known"] for n, step in told.items()}
+        for number, step in told.items():
+            follows = number - 1 in told
+            if follows and self.fact.tables_only:  # not where another collection window began
+                gap = step.start - ends[number - 1]
+                follows = gap <= max(step.stated["input_wait"] or 0, 0) + 1000
+            step.stated = with_preparing(step.stated, follows)
             step.input_wait = step.stated["input_wait"]
 
     def _set_lanes(self):
@@ -227,7 +233,22 @@ class Steps:
         covered = union(step.window for step in self.steps if step.covered)
         dark = [s.window for s in self.steps if not s.covered and s.window[1] > s.window[0]]
         around = minus([(-(2**62), 2**62)], covered)
-        return [gap for gap in around if any(a < gap[1] and b > gap[0] for a, b in dark)]
+        beside = [gap for gap in around if any(a < gap[1] and b > gap[0] for a, b in dark)]
+        return union([*beside, *self._paused()])
+
+    def _paused(self):
+        """Where CANN's profiler was off: nothing runs after a wait for a value."""
+        rows = [
+            row for row in self.rank.rows
+            if row.slice and row.lane.layer in ("device", "comm")
+            and row.name not in ("MEM_WRITE_VALUE", "CAPTURE_RECORD")
+        ]  # fmt: skip
+        rows.sort(key=lambda row: row.start)
+        reach = -(2**62)
+        for row, after in pairwise(rows):
+            reach = max(reach, row.end)
+            if row.name in ("MEM_WAIT_VALUE", "CAPTURE_WAIT") and after.start > reach:
+                yield reach, after.start
 
     @property
     def only_stated(self):

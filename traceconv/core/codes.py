@@ -431,6 +431,16 @@ CODES: dict[str, Code] = {
         "of the profiler's step table, or unknown; counts and totals cover the rows that "
         "exist.",
     ),
+    "collection-paused": Code(
+        _I,
+        "The profiler switched itself off while a stream waited for a value (MEM_WAIT_VALUE, "
+        "CAPTURE_WAIT): what the device did meanwhile is unknown, so it is not idle time.",
+    ),
+    "work-outside-steps": Code(
+        _D,
+        "Device tasks were recorded, but outside of the marked steps only, so no step has figures. "
+        "Were the steps marked while the device was not recorded?",
+    ),
     "computing-unknown": Code(
         _I,
         "Collectives were recorded and computing was not: overlap and idle time are unknown.",

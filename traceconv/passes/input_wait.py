@@ -86,8 +86,11 @@ def input_wait(trace: Trace) -> Trace:
     rows = _ranges(trace) | own
     known = _known(trace, rows, own) & (steps.covered == Covered.TIMELINE)
     stated = steps.covered == Covered.VENDOR_TABLE
+    preparing = _preparing(trace)
     follows = stated & np.isin(steps.step - 1, steps.step[stated])
-    free, waits = with_preparing(steps.free_ns, _preparing(trace), follows)
+    if trace.hints.tables_only:
+        follows &= _adjoin(steps, preparing)
+    free, waits = with_preparing(steps.free_ns, preparing, follows)
     recorded = steps.known_ns + free - steps.free_ns
     if known.any():
         spans, waiting = steps.device_spans, _spans(trace, rows)
@@ -101,6 +104,22 @@ def input_wait(trace: Trace) -> Trace:
         input_wait_ns=waits, pause_ns=pauses, free_ns=free, known_ns=recorded
     )
     return replace(trace, steps=steps)
+
+
+def _adjoin(steps: StepTable, preparing: I64) -> Mask:
+    """Which steps begin where the figures of the step before end: others are of another collection
+    window, and Free of the step before does not reach up to them.
+    """
+    starts = dict(zip(steps.step.tolist(), steps.start_ns.tolist(), strict=True))
+    lengths = dict(zip(steps.step.tolist(), steps.known_ns.tolist(), strict=True))
+    before = [starts.get(n - 1, 0) + lengths.get(n - 1, 0) for n in steps.step.tolist()]
+    gap = steps.start_ns - np.array(before, np.int64)
+    near: Mask = gap <= np.maximum(preparing, 0) + _ROUNDING
+    return near
+
+
+_ROUNDING = 1000
+"""The vendor's tables are rounded to a microsecond at worst."""
 
 
 def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64, I64]:

@@ -18,7 +18,8 @@ work nor in the way of Free: there Computing + Communication(Not Overlapped) + F
 time, in figures, is without unclassified tasks on NPUs, too.
 
 Where steps were recorded whose device work was not, nothing is known: no Free is drawn there, nor
-what of other classes is not overlapped. The same holds of a rank whose computing was not recorded.
+what of other classes is not overlapped. The same holds of a rank whose computing was not recorded,
+and of the time in which CANN's profiler had switched itself off.
 
 Where the source has its own lanes they are compared and replaced. A profiler computes them
 from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
@@ -57,6 +58,7 @@ from traceconv.core.model import (
     Kind,
     Layer,
     OpClass,
+    StepSource,
     StepTable,
     Trace,
     Track,
@@ -102,7 +104,8 @@ class Bounds(msgspec.Struct, frozen=True):
     Attributes:
         windows: in which the profiler was collecting; empty if unknown.
         steps:   device windows of covered steps.
-        unknown: between covered steps, before and after them, where there are steps that are not.
+        unknown: between covered steps, before and after them, where there are steps that are not;
+            and where the profiler had switched itself off.
         vendor:  whether Free is as the vendor of NPUs counts it: steps do not stretch the spans,
             and a device that copies is idle.
     """
@@ -258,8 +261,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
             one in ``Trace.hints.free_rule``, else "busy".
 
-    Issues: no-device-events, computing-unknown, steps-uncovered, overlap-recomputed,
-    overlap-differs, unclassified-tasks.
+    Issues: no-device-events, computing-unknown, work-outside-steps, steps-uncovered,
+    overlap-recomputed, overlap-differs, unclassified-tasks, collection-paused.
     """
     give_back()  # here and below: most memory is in use while lanes are made and inserted
     own = trace.rows_of(Layer.OVERLAP)
@@ -269,10 +272,10 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     if not analysed:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     works, found = [work for work, _ in analysed], [one for _, one in analysed]
-    trace = _with_unclassified(trace, works, found)
+    trace = _with_gaps(_with_unclassified(trace, works, found))
     sums = _sums_of(works, found, bounds)
     trace = replace(
-        _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
+        _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace, works),
         overlap=sums if sums.sums_ns.known else None,
         steps=_with_figures(trace.steps, found, bounds),
         coverage=msgspec.structs.replace(trace.coverage, devices=len(found)),
@@ -402,18 +405,52 @@ def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Anal
     return replace(trace, issues=issues)
 
 
+def _with_gaps(trace: Trace) -> Trace:
+    gaps = collection_gaps(trace)
+    if not len(gaps):
+        return trace
+    issues = trace.issues.copy()
+    where = f"{us_text(total(gaps))} µs"
+    issues.add("collection-paused", where=where, count=len(gaps), rank=trace.rank)
+    return replace(trace, issues=issues)
+
+
 def _bounds(trace: Trace) -> Bounds:
     steps = trace.steps
     known = steps.covered == Covered.TIMELINE
     spans = steps.device_spans
     inside = union(*spans[known].T)
     around = subtraction(np.array([[-_EVER, _EVER]], np.int64), inside)
+    unknown = around[length_within(union(*spans[~known].T), around) > 0]
     return Bounds(
         windows=trace.windows,
         steps=inside,
-        unknown=around[length_within(union(*spans[~known].T), around) > 0],
+        unknown=merged(unknown, collection_gaps(trace)),
         vendor=trace.hints.vendor == "ascend",
     )
+
+
+_PAUSES = NameTest({"MEM_WAIT_VALUE", "CAPTURE_WAIT"}.__contains__)
+_RESUMES = NameTest({"MEM_WRITE_VALUE", "CAPTURE_RECORD"}.__contains__)
+
+
+@once_each
+def collection_gaps(trace: Trace) -> I64:
+    """Where CANN's profiler had switched itself off, as an interval set.
+
+    It does so while a stream repeats a wait for a value: after the last wait nothing is recorded,
+    until the value is written and the profiler has started again (Ascend/msprof,
+    ``profile_data_file_references.md``, on the layer Ascend Hardware).
+    """
+    events = trace.events
+    if trace.hints.vendor != "ascend" or not rows_named(trace, _PAUSES).any():
+        return none()
+    rows = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.kind == Kind.SLICE)
+    at = np.flatnonzero(rows & ~rows_named(trace, _RESUMES))
+    at = at[np.argsort(events.start_ns[at], kind="stable")]
+    reach, start = np.maximum.accumulate(events.ends(at))[:-1], events.start_ns[at][1:]
+    gap = (start > reach) & rows_named(trace, _PAUSES)[at[:-1]]
+    return np.stack((reach[gap], start[gap]), axis=1)
 
 
 _EVER = np.int64(2**62)
@@ -467,11 +504,26 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     return union(events.start_ns[rows], events.ends(rows))
 
 
-def _unknown(trace: Trace) -> Trace:
+def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
+    """With an issue that says why no figure is known."""
     if trace.hints.partial_device:
         return trace  # its reader said so
     issues = trace.issues.copy()
-    issues.add("computing-unknown", rank=trace.rank)
+    tasks = EventTable.concat([one for work in works for one in (work.kernels, work.unclassified)])
+    if tasks.dur_ns.any() and not (trace.steps.source == StepSource.WHOLE_RANGE).any():
+        first, last = int(tasks.start_ns.min()), int(tasks.end_ns.max())
+        before, after = (
+            int(trace.steps.start_ns.min()) - last,
+            first - int(trace.steps.end_ns.max()),
+        )
+        where = f"between the steps, {us_text(last - first)} µs"
+        if before >= 0:
+            where = f"ends {us_text(before)} µs before the first step"
+        elif after >= 0:
+            where = f"begins {us_text(after)} µs after the last step"
+        issues.add("work-outside-steps", where=where, count=len(tasks), rank=trace.rank)
+    else:
+        issues.add("computing-unknown", rank=trace.rank)
     return replace(trace, issues=issues)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.source import Source
+from traceconv.core.source import Source, Stream
 from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble
@@ -160,7 +160,7 @@ class Reading:
             with closing(_Tiers(self, window, scanner, chunk_bytes)) as tiers:
                 if scanner is not None and stays:
                     tiers.go_ahead(made)
-                self._events(tiers, window, form, keys)
+                self._events(tiers, window, form, keys, partial(_repeats, source, name))
             self.keys = keys.found
             window.close()
         self._check(source.title(name))
@@ -175,8 +175,16 @@ class Reading:
         if not tally.count("unknown-phase"):
             tally.add("empty-file")
 
-    def _events(self, tiers: _Tiers, window: Window, form: Form, keys: Keys) -> None:
-        """Take all events; ``window`` is at the first."""
+    def _events(
+        self, tiers: _Tiers, window: Window, form: Form, keys: Keys,
+        repeats: Callable[[int, int, int], bool],
+    ) -> None:  # fmt: skip
+        """Take all events; ``window`` is at the first.
+
+        Args:
+            repeats: whether the file says the same again; see :func:`_repeats`.
+        """
+        first = window.offset
         while True:
             state = tiers.read()
             endless = window.end - window.pos > MAX_RECORD_BYTES
@@ -188,11 +196,16 @@ class Reading:
                 self._unclosed(tiers.salvage, window, form)
                 return
             if state is State.END:
+                last = window.offset
                 window.pos += 1
                 if form is Form.OBJECT:
                     self._after(window, keys)
                     return
                 if not self._another(window):
+                    return
+                if repeats(first, last, window.offset):  # exported twice, into one file
+                    place = window.place(window.pos)
+                    self.tables.tally.add("repeated-content", place, self.tables.events)
                     return
 
     def _unclosed(self, salvage: Salvage, window: Window, form: Form) -> None:
@@ -242,6 +255,31 @@ class Reading:
                 self.tables.tally.add("skipped-bytes", f"byte {start}", last - max(first, 0))
                 self._ended(window)
                 return False
+
+
+def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bool:
+    """Whether a file says from offset ``again`` to its end what it says from ``first`` to ``last``.
+
+    Offsets are those of the content, unpacked.
+    """
+    with source.open(name) as stream, source.open(name) as behind:
+        _read(stream, first)
+        _read(behind, again)
+        for at in range(first, last, CHUNK_BYTES):
+            size = min(CHUNK_BYTES, last - at)
+            if _read(stream, size, kept=True) != _read(behind, size, kept=True):
+                return False
+        rest = _read(behind, CHUNK_BYTES, kept=True)
+        return len(rest) < CHUNK_BYTES and not rest.strip(b" \t\r\n]")
+
+
+def _read(stream: Stream, size: int, kept: bool = False) -> bytes:
+    """The next ``size`` bytes, fewer at the end; b"" if they are but passed over."""
+    pieces = []
+    while size > 0 and (piece := stream.read(min(size, CHUNK_BYTES))):
+        size -= len(piece)
+        pieces += [piece] if kept else []
+    return b"".join(pieces)
 
 
 class _Tiers:
