@@ -74,7 +74,7 @@ def test_salvage_wants_a_file_and_puts_up_with_losses(broken, more):
 
 def trace(*starts, samples=()):
     build = TraceBuilder(Capture("made", RecordedSource("made", {}), (), rank=0, label="made.json"))
-    lane = build.track(Layer.HOST, "Thread 1")
+    lane = build.track(Layer.HOST, "Thread 1", thread=1)
     for start in starts:
         build.slice(lane, start, 10, "op" if UNIX <= start < UNIX + 10**9 else "odd")
     counter = build.track(Layer.COUNTER, "HBM", unit="MB/s")
@@ -148,7 +148,7 @@ def test_long_runs_are_not_far():
 def test_stamps_no_clock_shows_are_lost():
     """Beyond 146 years from zero; their arrows go with them, and all is booked."""
     build = TraceBuilder(Capture("made", RecordedSource("made", {}), (), rank=0, label="made"))
-    lane = build.track(Layer.HOST, "Thread 1")
+    lane = build.track(Layer.HOST, "Thread 1", thread=1)
     rows = [
         build.slice(lane, UNIX, 10, "kept"),
         build.slice(lane, FARTHEST_NS + 1, 10, "late"),

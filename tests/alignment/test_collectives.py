@@ -429,7 +429,7 @@ def test_evidence_is_that_of_the_trace():
     """Groups by their name, sizes from the arguments, times as stamped."""
     happened = run(Job(2, 2, 1, steps=3, layers=1))
     told, known = collective_records(trace(happened, 1)), knowledge(happened)[1]
-    order = [known.groups.index(Group("dp1", 2)), known.groups.index(Group("tp0", 2))]
+    order = [[group.key for group in known.groups].index(name) for name in ("dp1", "tp0")]
     assert sorted(group.key.split()[3] for group in told.groups) == ["dp1", "tp0"]
     both = [
         sorted(zip(e.size.tolist(), e.start_ns.tolist(), e.end_ns.tolist(), strict=True))

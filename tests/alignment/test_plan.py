@@ -187,7 +187,7 @@ def test_a_plan_as_json_values():
 def trace():
     """A rank with two steps, a counter and a window."""
     build = TraceBuilder(_capture(0))
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     for n in (1, 2):
         build.slice(host, 100 * n, 90, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 120, 9, "k", op=OpClass.COMPUTE)

@@ -156,7 +156,10 @@ def test_ranks_without_a_capture_are_counted(tmp_path):
 def test_what_ran_on_no_known_operation_is_not_certain():
     """Permutations are on no list of collectives, so who was waited for is unknown."""
     build = TraceBuilder(Capture("made", None, ("x",), 0, label="made", world_size=1))
-    kernels, comm = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.COMM, "Group 7")
+    kernels, comm = (
+        build.track(Layer.DEVICE, "Stream 1"),
+        build.track(Layer.COMM, "Group 7", communicator="Group 7"),
+    )
     marks = build.track(Layer.STEP, "iterations")
     rows = [(kernels, 0, 40, "gemm", OpClass.COMPUTE, -1),
             (comm, 40, 60, "collective-permute", OpClass.COMM, -1),
@@ -194,7 +197,10 @@ def test_whatever_was_recorded_the_stretches_tile_the_step(ranks, clocks, kind):
     every = []
     for rank, spans in enumerate(ranks):
         build = TraceBuilder(Capture("made", None, ("x",), rank, label="made"))
-        kernels, comm = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.COMM, "Group 7")
+        kernels, comm = (
+            build.track(Layer.DEVICE, "Stream 1"),
+            build.track(Layer.COMM, "Group 7", communicator="Group 7"),
+        )
         for number in (0, 1):
             build.slice(build.track(Layer.STEP, "iterations"), 80 * number, 80, "Iteration",
                         op=OpClass.ITERATION, step=number)  # fmt: skip

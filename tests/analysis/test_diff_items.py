@@ -91,11 +91,11 @@ def made(rows, fetches=(), vendor=""):
     launched so long before, or None)."""
     build = TraceBuilder(Capture("made", RecordedSource("made", {}), (), rank=0, label="made"))
     build.hints.vendor = vendor
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     for step in range(STEPS):
         mark = f"ProfilerStep#{step}"
         build.slice(host, BASE + LENGTH * step, LENGTH, mark, op=OpClass.HOST, step=step)
-    runtime = build.track(Layer.RUNTIME, "Thread 1")
+    runtime = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     for start, length in fetches:
         fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         build.slice(host, BASE + start, length, fetch, op=OpClass.HOST)

@@ -57,7 +57,7 @@ def records(layout, rank, traffic, steps=4):
         members = together(layout, rank, axes)
         if len(members) > 1:
             key = f"group {number}.{members[0]} {members}"
-            index = groups.setdefault(key, (len(groups), len(members)))[0]
+            index = groups.setdefault(key, (len(groups), tuple(members)))[0]
             for kind, size, count, (first, last) in HABITS[habit]:
                 places = np.linspace(first, last, count) + number / 1000
                 rows += [(index, kind, size, at) for at in places]
@@ -69,7 +69,7 @@ def records(layout, rank, traffic, steps=4):
     )
     group, step, start, kind, size = np.array(table, np.int64).reshape(-1, 5).T
     return CollectiveRecords(
-        rank, tuple(Group(key, n) for key, (_, n) in groups.items()), tuple(kinds),
+        rank, tuple(Group(key, len(m), members=m) for key, (_, m) in groups.items()), tuple(kinds),
         group.astype(np.int32), kind.astype(np.int32), size, step.astype(np.int32), start,
         start + 1000,
     )  # fmt: skip

@@ -36,7 +36,7 @@ OBJECTS = [
 def _both(tmp_path, monkeypatch, raws, *more):
     """The columns of events with these arguments (None for none), one by one and many at once."""
     build = TraceBuilder(Capture("test", FileSource(Path(tmp_path), "x"), ("x",), rank=0))
-    track = build.track(Layer.RUNTIME, "Thread 1")
+    track = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     for i in range(len(raws)):
         build.slice(track, 10 * i, 5, "op")
     trace = build.finish()

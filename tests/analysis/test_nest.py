@@ -19,7 +19,9 @@ slices = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 40), st.integers(0
 def _nest(rows):
     build = TraceBuilder.of_rank(0)
     for thread, start, length in rows:
-        build.slice(build.track(Layer.HOST, f"Thread {thread}"), start, length, "call")
+        build.slice(
+            build.track(Layer.HOST, f"Thread {thread}", thread=thread), start, length, "call"
+        )
     trace = build.finish()
     return trace, Nest.of(trace, np.arange(len(trace.events)))
 
@@ -33,7 +35,7 @@ def test_both_tiers_nest_the_same(rows):
         with mock.patch.dict(os.environ, TRACECONV_NATIVE=tier):
             _, nest = _nest(rows)
             times = np.repeat(np.arange(-1, 65), 2)
-            threads = np.tile([1, 2], 66)
+            threads = np.tile([0, 1], 66)
             found.append((nest.parent.tolist(), nest.at(threads, times).tolist()))
     assert found[0] == found[1]
 
@@ -44,7 +46,7 @@ def test_each_call_is_in_the_innermost_around_it():
     start = trace.events.start_ns[nest.rows].tolist()
     around = [start[i] if i >= 0 else None for i in nest.parent.tolist()]
     assert dict(zip(zip(nest.thread.tolist(), start, strict=True), around, strict=True)) == {
-        (1, 0): None, (1, 2): 0, (1, 3): 2, (1, 8): 0, (2, 3): None,
+        (0, 0): None, (0, 2): 0, (0, 3): 2, (0, 8): 0, (1, 3): None,
     }  # fmt: skip
-    at = nest.at(np.ones(6, np.int64), np.array([0, 3, 4, 7, 9, 10]))
+    at = nest.at(np.zeros(6, np.int64), np.array([0, 3, 4, 7, 9, 10]))
     assert [start[i] if i >= 0 else None for i in at.tolist()] == [0, 3, 2, 0, 8, None]

@@ -36,7 +36,7 @@ from traceconv.analysis.rules.findings import _minor, judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import MalformedInputError, OptionError
 from traceconv.core.job_shape import Placement
-from traceconv.core.model import Layer, OpClass
+from traceconv.core.model import Layer, OpClass, TrackKind
 
 
 def summary(trace, rules=tuple(RULES)):
@@ -264,7 +264,10 @@ def test_first_step_whatever_its_number(first):
 def test_first_step_of_a_host_that_is_ahead(first, spoken):
     """Its marks are short once it need not wait for anything: what lasts is the device's work."""
     build, at = builder(), 0
-    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "Thread 1")
+    host, calls = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+    )
     stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware")
     for i in range(5):
         length, work = (500 * US, first) if not i else (10 * US, MS)
@@ -580,7 +583,9 @@ def test_unaligned_shapes_are_named():
 
 def _gpu_memory(rank, reserved, **hints):
     build = builder(rank, **hints)
-    lane = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="GB")
+    lane = build.track(
+        Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="GB", kind=TrackKind.ALLOCATOR, device=0
+    )
     build.counter(lane, 5, reserved)
     return build
 
@@ -614,7 +619,7 @@ def test_cpu_of_paddle_is_one_figure():
 
     def running(ms):
         rank = builder(cpu_percent={"system": [95.0]})
-        rank.slice(rank.track(Layer.HOST, "Thread 1"), 0, ms * MS, "forward")
+        rank.slice(rank.track(Layer.HOST, "Thread 1", thread=1), 0, ms * MS, "forward")
         return [rank]
 
     assert _judged("cpu-busy", running(999)).unchecked  # of few ticks of 10 ms
@@ -674,7 +679,10 @@ def test_kernels_that_begin_before_their_launch_tell_clocks_that_are_off():
     assert _judged("launch-starved", launched(8 * US)).findings
     early = launched(8 * US)
     build = early[0]
-    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, stream = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for number in range(30, 34):
         call = build.slice(calls, number * 100 * US, 5 * US, "launch")
         kernel = build.slice(stream, number * 100 * US - 15 * US, US, "k", op=OpClass.COMPUTE)

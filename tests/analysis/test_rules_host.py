@@ -79,7 +79,7 @@ def test_calls_of_the_host_save_no_more_than_the_device_is_idle():
 def test_calls_of_threads_that_launch_nothing_are_no_matter():
     """A thread of its own frees memory."""
     (build,) = called("other", US, kernel=10 * MS)
-    aside = build.track(Layer.RUNTIME, "Thread 2")
+    aside = build.track(Layer.RUNTIME, "Thread 2", thread=2)
     build.slice(aside, 0, 80 * MS, "cudaFree")
     assert not _judged("allocation", [build]).findings
 
@@ -521,7 +521,10 @@ def test_synchronous_copies_are_no_blocking_mode():
 def test_what_a_step_takes_is_unknown_where_none_is_marked():
     """A capture that counts as one holds the beginning of a program."""
     build = builder()
-    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, stream = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     build.slice(calls, 0, 500 * MS, "cudaMalloc")
     build.slice(stream, 500 * MS, MS, "k", op=OpClass.COMPUTE)
     assert _judged("allocation", [build]).unchecked

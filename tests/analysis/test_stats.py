@@ -14,7 +14,7 @@ from traceconv.analysis.tables.catalog import BY, FILES, TABLES, chosen, tables
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import OptionError
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import Capture, Layer, OpClass, TrackKind
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
@@ -64,7 +64,7 @@ def _only(rows, *headings):
 
 
 def _steps(build, *lengths):
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     start = 0
     for n, length in enumerate(lengths):
         build.slice(host, start, length, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
@@ -91,7 +91,10 @@ def test_steps_of_all_ranks_together(build):
 def _overlapping(build):
     """K = [0,15] [30,40], M = [12,20] [35,50], in a step from -4 to 50."""
     build.hints.vendor = "ascend"
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     comm = build.track(Layer.COMM, "Communication")
     build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
     for start, end in ((0, 10), (8, 15), (30, 40)):
@@ -116,7 +119,12 @@ def test_legends_of_the_job_are_means_over_ranks(build):
     """A rank that computes 25 and one that computes 9, and waits for nothing."""
     other = _builder(1)
     other.slice(
-        other.track(Layer.HOST, "Thread 1"), 0, 9, "ProfilerStep#1", op=OpClass.HOST, step=1
+        other.track(Layer.HOST, "Thread 1", thread=1),
+        0,
+        9,
+        "ProfilerStep#1",
+        op=OpClass.HOST,
+        step=1,
     )
     other.slice(other.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
     rows = _table("overlap", _overlapping(build), other)
@@ -136,7 +144,7 @@ def test_the_vendors_columns(build):
 
 def test_stages_are_shares_of_the_steps(build):
     """Forward and backward of a step of 90, half of its time."""
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     build.slice(host, 100, 90, "iter_1", op=OpClass.HOST, step=1)
     build.slice(host, 105, 20, "forward", op=OpClass.HOST)
     build.slice(host, 130, 20, "backward", op=OpClass.HOST)
@@ -164,8 +172,11 @@ def test_the_pause_before_a_step_lasts_until_its_forward_pass(build):
 def _launched(build):
     """aten::linear calls aten::mm, which launches two kernels; one more comes from nowhere."""
     build.hints.free_rule = "device"
-    host, calls = build.track(Layer.HOST, "Thread 7"), build.track(Layer.RUNTIME, "Thread 7")
-    stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware")
+    host, calls = (
+        build.track(Layer.HOST, "Thread 7", thread=7),
+        build.track(Layer.RUNTIME, "Thread 7", thread=7),
+    )
+    stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware", device_kind="GPU")
     build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
     build.slice(host, 10, 60, "aten::mm", op=OpClass.HOST)
     for at, length in ((20, 7), (40, 5)):
@@ -185,9 +196,9 @@ def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build
 
 
 def test_operations_of_xla_have_their_category(build):
-    """On the device that the title of their lane names; nothing is said where nothing says it."""
+    """On the kind of device of their lane; nothing is said where nothing says it."""
     build.hints.free_rule = "device"
-    known = build.track(Layer.DEVICE, "XLA Ops", title="TPU Hardware")
+    known = build.track(Layer.DEVICE, "XLA Ops", title="TPU Hardware", device_kind="TPU")
     other = build.track(Layer.DEVICE, "Lane")
     build.slice(known, 0, 9, "add.1", args={"hlo_category": "loop fusion"}, op=OpClass.COMPUTE)
     build.slice(other, 0, 5, "add.2", op=OpClass.COMPUTE)
@@ -206,7 +217,7 @@ def test_host_operators_with_their_own_and_their_device_time(build):
 
 def test_device_time_is_unknown_where_no_arrow_tells_it(build):
     """A capture of the host alone, and what several ranks add up to if it is one of them."""
-    host = build.track(Layer.HOST, "Thread 7")
+    host = build.track(Layer.HOST, "Thread 7", thread=7)
     build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
     rows = _table("op", build, _launched(_builder(1)))
     assert _only(rows, "Rank", "Operator", "Device Time(ns)") == [
@@ -217,7 +228,7 @@ def test_device_time_is_unknown_where_no_arrow_tells_it(build):
 
 def test_what_is_put_into_a_queue_is_no_operator(build):
     """It takes nothing from the time of the operator that puts it there."""
-    host = build.track(Layer.HOST, "Thread 7")
+    host = build.track(Layer.HOST, "Thread 7", thread=7)
     for name, start, length in (("Conv2D", 0, 50), ("Enqueue", 10, 5), ("Dequeue@Conv2D", 60, 9)):
         build.slice(host, start, length, name, op=OpClass.HOST)
     assert _only(_table("op", build), "Operator", "Self Time(ns)") == [("Conv2D", 50)]
@@ -255,7 +266,7 @@ def test_types_of_tasks_from_the_profilers_table(build):
 
 def test_shapes_by_step(build):
     """Two shapes of one operator in a step are two rows; calls are put into the step by time."""
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     _steps(build, 50, 50)
     for start, shape in ((5, [[2, 3]]), (15, [[2, 3]]), (25, [[4, 3]]), (55, [[2, 3]])):
         build.slice(host, start, 4, "aten::mm", op=OpClass.HOST, args={"Input Dims": shape})
@@ -322,7 +333,7 @@ def test_use_of_a_device(build, vendor, idle):
 def test_modules_with_what_they_launched(build):
     """A module's device time holds that of the modules within."""
     _launched(build)
-    host = build.track(Layer.HOST, "Thread 7")
+    host = build.track(Layer.HOST, "Thread 7", thread=7)
     build.slice(host, -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
     build.slice(host, 35, 30, "nn.Module: Linear_0", op=OpClass.HOST)
     rows = _table("module", build)
@@ -334,7 +345,9 @@ def test_modules_with_what_they_launched(build):
 def test_a_module_projected_onto_the_device_is_no_second_call(build):
     """With scopes there is a lane of projections, which are in device time."""
     _launched(build).hints.free_rule = ""
-    build.slice(build.track(Layer.HOST, "Thread 7"), -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
+    build.slice(
+        build.track(Layer.HOST, "Thread 7", thread=7), -10, 200, "nn.Module: Net_0", op=OpClass.HOST
+    )
     rows = _table("module", build)
     assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
         ("Net_0", 1, 200, 12),
@@ -343,7 +356,7 @@ def test_a_module_projected_onto_the_device_is_no_second_call(build):
 
 def test_phases_of_a_step(build):
     """Outermost ranges by name; the rest of the step is said, too."""
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     build.slice(host, 0, 100, "ProfilerStep#0", op=OpClass.HOST, step=0)
     build.slice(host, 5, 20, "enumerate(DataLoader)#Iter.__next__", op=OpClass.HOST)
     build.slice(host, 30, 40, "Net.forward", op=OpClass.HOST)
@@ -359,9 +372,9 @@ def test_phases_of_a_step(build):
 def test_a_phase_on_two_threads_counts_once(build):
     """Autograd works in a thread of its own while the main thread waits in backward."""
     _steps(build, 100)
-    build.slice(build.track(Layer.HOST, "Thread 1"), 10, 50, "backward", op=OpClass.HOST)
+    build.slice(build.track(Layer.HOST, "Thread 1", thread=1), 10, 50, "backward", op=OpClass.HOST)
     name = "autograd::engine::evaluate_function: MmBackward0"
-    build.slice(build.track(Layer.HOST, "Thread 2"), 20, 30, name, op=OpClass.HOST)
+    build.slice(build.track(Layer.HOST, "Thread 2", thread=2), 20, 30, name, op=OpClass.HOST)
     assert ("Backward", 1, 50) in _only(_table("phase", build), "Phase", "Count", "Total Time(ns)")
 
 
@@ -477,7 +490,12 @@ def test_peaks_stand_beside_the_memory_of_their_gpu(build):
     """By its number; memory of the host has no capacity."""
     build.hints.device_memory_bytes = {0: 100, 1: 4096}
     for name in ("GPU 1 Reserved", "GPU 1 Allocated", "GPU 7 Reserved", "CPU Allocated"):
-        build.counter(build.track(Layer.COUNTER, name, "Memory", unit="B"), 10, len(name))
+        kind, number, *_ = name.split()
+        track = build.track(
+            Layer.COUNTER, name, "Memory", unit="B", kind=TrackKind.ALLOCATOR,
+            device=int(number) if number.isdigit() else -1, device_kind=kind,
+        )  # fmt: skip
+        build.counter(track, 10, len(name))
     rows = _table("memory", build)
     told = {r["Measure"]: (r["Capacity(B)"], r["Peak of Capacity(%)"]) for r in rows}
     assert told["GPU 1 Reserved"] == (4096, 100 * 14 / 4096)
@@ -526,7 +544,7 @@ def test_use_of_the_cpu_is_a_mean_of_samples(build):
 
 def test_runtime_calls_with_their_variance(build):
     """1 us and 3 us: mean 2, variance 1 us^2; CANN's level goes before the lane's heading."""
-    calls = build.track(Layer.RUNTIME, "Thread 1", title="CANN")
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CANN", thread=1)
     for start, length in ((0, 1000), (5000, 3000)):
         build.slice(calls, start, length, "AscendCL@aclrtMemcpy", args={"level": "acl"})
     build.slice(calls, 9000, 500, "launch")

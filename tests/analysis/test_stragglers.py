@@ -325,8 +325,14 @@ def test_the_time_between_collectives_is_split():
     """From start to start: 40 computing, 20 in another group and 50 in the last, 10 waiting for
     data, 5 collecting garbage, 25 nothing."""
     build = TraceBuilder(capture(0))
-    stream, host = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.HOST, "Thread 1")
-    one, other = (build.track(Layer.COMM, f"Group {x} Communication") for x in ("a", "b"))
+    stream, host = (
+        build.track(Layer.DEVICE, "Stream 1"),
+        build.track(Layer.HOST, "Thread 1", thread=1),
+    )
+    one, other = (
+        build.track(Layer.COMM, f"Group {x} Communication", communicator=f"Group {x} Communication")
+        for x in ("a", "b")
+    )
     build.slice(one, 0, 50, "allreduce", op=OpClass.COMM)
     build.slice(one, 150, 50, "allreduce", op=OpClass.COMM)
     build.slice(stream, 50, 40, "MatMul", op=OpClass.COMPUTE)
@@ -361,7 +367,9 @@ def test_collectives_of_several_groups_alone_say_nothing():
     """During which of them a rank computed is unknown, so nobody is compared, and that is said."""
     build = TraceBuilder(capture(0))
     for name, shift in (("a", 0), ("b", 60)):
-        lane = build.track(Layer.COMM, f"Group {name} Communication")
+        lane = build.track(
+            Layer.COMM, f"Group {name} Communication", communicator=f"Group {name} Communication"
+        )
         for at in range(0, 1000, 100):
             build.slice(lane, at + shift, 30, "allreduce", op=OpClass.COMM)
     trace = attribution(steps(build.finish()))

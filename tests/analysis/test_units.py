@@ -19,7 +19,7 @@ import pytest
 import traceconv
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.analysis.tables.catalog import TABLES, tables
-from traceconv.core.model import Layer, OpClass
+from traceconv.core.model import Layer, OpClass, TrackKind
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes import compose
 from traceconv.report import table_text
@@ -32,8 +32,11 @@ GROWTH = {"ns": 2, "GB/s": Fraction(1, 2), "us^2": 4}
 
 def _host(build, t):
     """Two steps with phases, operators that launch kernels, modules and runtime calls."""
-    host, calls = build.track("host", "Thread 1"), build.track("runtime", "Thread 1", title="CUDA")
-    stream = build.track("device", "Stream 1", "GPU 0")
+    host, calls = (
+        build.track("host", "Thread 1", thread=1),
+        build.track("runtime", "Thread 1", title="CUDA", thread=1),
+    )
+    stream = build.track("device", "Stream 1", "GPU 0", device=0, device_kind="GPU")
     lane = build.track("step", "iterations")
     for step, (start, length) in enumerate(((0, 100), (100, 200))):
         for op, at, ticks in (
@@ -70,7 +73,9 @@ def _communication(build, t):
 
 def _memory(build, t):
     build.hints.device_memory_bytes[0] = 100 * PACKET
-    track = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="B")
+    track = build.track(
+        Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="B", kind=TrackKind.ALLOCATOR, device=0
+    )
     for at, packets in ((10, 2), (20, 6), (30, 4)):
         build.counter(track, at * t, packets * PACKET)
 

@@ -22,7 +22,7 @@ def sample(root):
 
 def _made(rank=0, names=("load", "compute")):
     build = traceconv.TraceBuilder.of_rank(rank)
-    thread = build.track("host", "Thread 1")
+    thread = build.track("host", "Thread 1", thread=1)
     for i, name in enumerate(names):
         build.slice(thread, 1_000 * i, 500, name, args={"index": i, "size": 9})
     return build.finish()
@@ -72,7 +72,7 @@ def test_a_trace_made_from_nothing(tmp_path):
     order.
     """
     build = traceconv.TraceBuilder.of_rank(3, "by hand")
-    thread = build.track(Layer.HOST, "Thread 1")
+    thread = build.track(Layer.HOST, "Thread 1", thread=1)
     build.slice(thread, 50, 100, "later")
     build.slice(thread, 0, 100, "first")
     report = traceconv.write(build.finish(), tmp_path / "made.json")

@@ -21,7 +21,7 @@ METHODS = (("to_pandas", "pandas", "pandas"), ("to_arrow", "pyarrow", "arrow"),
 def trace():
     """Slices on two tracks, one with arguments and a step, an instant, a counter and an arrow."""
     build = traceconv.TraceBuilder.of_rank(0)
-    host = build.track("host", "Thread 1")
+    host = build.track("host", "Thread 1", thread=1)
     stream = build.track("device", "Stream 3", "NPU 0")
     call = build.slice(host, 10, 5, "launch", op=OpClass.HOST, step=7, args={"n": 1, "é": "ü"})
     kernel = build.slice(stream, 20, 30, "MatMul", op=OpClass.COMPUTE, graph=2)

@@ -39,7 +39,10 @@ def test_tracks_come_in_screen_order(build):
 
 def test_work_that_begins_before_its_launch_is_booked_once(build):
     """The device's clock is ahead; arrows between calls, and those forward in time, are not."""
-    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 7")
+    calls, stream = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 7"),
+    )
     call = build.slice(calls, 100, 10, "launch")
     for start in (90, 99, 100, 140):
         build.flow(call, build.slice(stream, start, 5, "gemm"), "launch")

@@ -29,7 +29,7 @@ def test_rows_have_what_their_names_say():
     """In a trace whose strings no row has, too."""
     build = TraceBuilder.of_rank(0)
     build.string("never a name")
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     for start, name in enumerate(("one", "two", "one")):
         build.slice(track, start * 10, 5, name)
     trace = build.finish()

@@ -44,7 +44,7 @@ def _kernels(build, *spans, graph=-1):
 
 
 def _marks(build, *steps):
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     for number, start, end in steps:
         build.slice(
             host, start, end - start, f"ProfilerStep#{number}", op=OpClass.HOST, step=number
@@ -71,7 +71,7 @@ def test_iterations_without_device_rows_are_unknown(build):
 
 
 def _collectives(build, *spans, graph=-1):
-    lane = build.track(Layer.COMM, "Group 0")
+    lane = build.track(Layer.COMM, "Group 0", communicator="Group 0")
     for start, end in spans:
         build.slice(lane, start, end - start, "allReduce", op=OpClass.COMM, graph=graph)
 
@@ -161,7 +161,7 @@ def test_steps_of_the_host_outside_the_recorded_device_time_are_unknown(build):
     """After the last device row, or with launches whose kernels are missing; else it was idle."""
     _marks(build, (1, 0, 100), (2, 100, 200), (3, 200, 300), (4, 300, 400), (5, 400, 500))
     _kernels(build, (10, 50), (310, 320))
-    call = build.track(Layer.RUNTIME, "Thread 1")
+    call = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     build.slice(call, 210, 5, "cudaLaunchKernel", op=OpClass.HOST)
     trace = _passed(build.finish())
     assert trace.steps.covered.tolist() == [1, 1, 0, 1, 0]
@@ -180,7 +180,10 @@ def test_a_step_is_idle_while_it_waits_for_data(build):
 
 def test_windows_of_steps_tile_time(build):
     """Work that outlasts its step is part of one window; no share is beyond 100 %."""
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for n in range(3):
         _marks(build, (n, 100 * n, 100 * n + 100))
         call = build.slice(host, 100 * n + 5, 2, "op", op=OpClass.HOST)
@@ -194,7 +197,7 @@ def test_windows_of_steps_tile_time(build):
 
 def test_the_whole_range_takes_work_without_a_launch(build):
     """11 of 22 have a launch: the step, and the rank, compute for 22."""
-    call = build.slice(build.track(Layer.HOST, "Thread 1"), 0, 100, "op", op=OpClass.HOST)
+    call = build.slice(build.track(Layer.HOST, "Thread 1", thread=1), 0, 100, "op", op=OpClass.HOST)
     _, kernel = _kernels(build, (10, 21), (60, 71))
     build.flow(call, kernel, "launch")
     trace = _passed(build.finish())
@@ -226,7 +229,7 @@ def test_rows_with_a_number_belong_to_the_step_of_their_time(build):
 def test_marks_of_other_threads_are_no_further_steps(build):
     """A thread that prefetches marks the same numbers, at other times."""
     _marks(build, (1, 0, 100), (2, 100, 200))
-    other = build.track(Layer.HOST, "Thread 2")
+    other = build.track(Layer.HOST, "Thread 2", thread=2)
     build.slice(other, 10, 60, "ProfilerStep#2", op=OpClass.HOST, step=2)
     build.slice(other, 90, 0, "ProfilerStep#1", op=OpClass.HOST, step=1)
     assert _passed(build.finish()).steps.start_ns.tolist() == [0, 100]

@@ -42,7 +42,9 @@ def test_names_that_do_not(name):
 
 def _steps(build, *lengths, kernel=(40, 100)):
     """Marked steps with one kernel each, us; and the track of the thread that launches them."""
-    host, calls = (build.track(layer, "Thread 1") for layer in (Layer.HOST, Layer.RUNTIME))
+    host, calls = (
+        build.track(layer, "Thread 1", thread=1) for layer in (Layer.HOST, Layer.RUNTIME)
+    )
     stream, at = build.track(Layer.DEVICE, "Stream 1"), 0
     for number, length in enumerate(lengths, 1):
         build.slice(host, at * US, length * US, f"Step {number}", op=OpClass.HOST, step=number)
@@ -80,11 +82,11 @@ def test_a_thread_that_fetches_ahead_keeps_nobody_waiting():
     """It launches nothing; that of the loop does. Where nobody launches, all threads count."""
     build = builder()
     _steps(build, 100)
-    ahead = build.track(Layer.HOST, "Thread 2")
+    ahead = build.track(Layer.HOST, "Thread 2", thread=2)
     build.slice(ahead, 0, 30 * US, FETCH, op=OpClass.HOST)
     assert _waits(build) == [UNKNOWN]
     build = builder()
-    build.slice(build.track(Layer.HOST, "Thread 2"), 0, 30 * US, FETCH, op=OpClass.HOST)
+    build.slice(build.track(Layer.HOST, "Thread 2", thread=2), 0, 30 * US, FETCH, op=OpClass.HOST)
     kernel = build.track(Layer.DEVICE, "Stream 1")
     for at in (0, 40 * US):
         build.slice(kernel, at, 10 * US, "k", op=OpClass.COMPUTE)
@@ -101,7 +103,7 @@ def test_without_a_source_it_is_unknown():
 def test_steps_the_host_was_not_recorded_in_are_unknown():
     """Iterations of a graph, of which the host saw the second only."""
     build = builder()
-    lane, host = build.track(Layer.STEP, "Model 1"), build.track(Layer.HOST, "Thread 1")
+    lane, host = build.track(Layer.STEP, "Model 1"), build.track(Layer.HOST, "Thread 1", thread=1)
     stream = build.track(Layer.DEVICE, "Stream 1")
     for number in range(2):
         at = number * 100 * US
@@ -159,8 +161,8 @@ def test_preparing_counts_once():
     """Of steps that wait 40 ms for a batch, compute for 50 and then wait for the device: Free, as
     it is counted where it begins, has the waiting of the next step, and the last one has none."""
     build = builder(vendor="ascend")
-    host = build.track(Layer.HOST, "Thread 1")
-    build.slice(build.track(Layer.RUNTIME, "Thread 1"), 10, 5, "launch")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    build.slice(build.track(Layer.RUNTIME, "Thread 1", thread=1), 10, 5, "launch")
     for step in range(3):
         build.slice(host, 90 * step * MS, 90 * MS, "s", op=OpClass.HOST, step=step)
     columns = {"Computing": [50] * 3, "Communication": [0] * 3, "Free": [40, 40, 0],
@@ -175,8 +177,8 @@ def test_preparing_counts_once():
 def test_preparing_of_the_vendors_table_is_idle_and_waiting():
     """Of steps without device rows; the step is as much longer."""
     build = builder(vendor="ascend")
-    host = build.track(Layer.HOST, "Thread 1")
-    build.slice(build.track(Layer.RUNTIME, "Thread 1"), 10, 5, "launch")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    build.slice(build.track(Layer.RUNTIME, "Thread 1", thread=1), 10, 5, "launch")
     build.slice(host, 0, 9 * MS, "ProfilerStep#1", op=OpClass.HOST, step=1)
     columns = ("Computing", "Communication", "Communication(Not Overlapped)", "Free", "Preparing")
     times = dict(zip((f"{name}(us)" for name in columns), ([n * MS] for n in (5, 1, 1, 1, 2)),

@@ -31,7 +31,10 @@ def build():
 
 
 def _fill(build, kernels, calls=()):
-    stream, comm = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.COMM, "Group 0")
+    stream, comm = (
+        build.track(Layer.DEVICE, "Stream 1"),
+        build.track(Layer.COMM, "Group 0", communicator="Group 0"),
+    )
     for start, end in kernels:
         build.slice(stream, start, end - start, "k", op=OpClass.COMPUTE)
     for start, end in calls:
@@ -284,7 +287,7 @@ def test_rounded_durations_excuse_a_nanosecond_per_slice(build):
 
 def test_a_rank_without_device_rows_says_so(build):
     """Nothing to analyse is an issue, not an empty lane."""
-    build.slice(build.track(Layer.HOST, "Thread 1"), 0, 5, "op", op=OpClass.HOST)
+    build.slice(build.track(Layer.HOST, "Thread 1", thread=1), 0, 5, "op", op=OpClass.HOST)
     trace = overlap(build.finish())
     assert (trace.issues.count("no-device-events"), len(trace.events)) == (1, 1)
 
@@ -298,8 +301,8 @@ def test_lanes_without_anything_to_recompute_them_from_stay(build):
 
 def test_devices_of_one_rank_are_analysed_apart(build):
     """A file of two devices: one is idle while the other computes; sums are over both."""
-    for device, kernels in (("NPU 0", [(0, 10), (20, 30)]), ("NPU 1", [(10, 20), (25, 30)])):
-        stream = build.track(Layer.DEVICE, "Stream 1", device)
+    for device, kernels in ((0, [(0, 10), (20, 30)]), (1, [(10, 20), (25, 30)])):
+        stream = build.track(Layer.DEVICE, "Stream 1", device=device, device_kind="NPU")
         for start, end in kernels:
             build.slice(stream, start, end - start, "k", op=OpClass.COMPUTE)
     trace = overlap(build.finish())

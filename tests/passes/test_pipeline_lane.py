@@ -26,8 +26,14 @@ def phases_of(ranges, kernels, messages=()):
     """What is found of a rank: (start, length) of ranges and messages by name, kernels with the
     time of the call that launched them."""
     build = TraceBuilder(Capture("made", None, ("x",), 0, label="made"))
-    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "Thread 1")
-    lane, comm = build.track(Layer.DEVICE, "Stream 7"), build.track(Layer.COMM, "Group 3")
+    host, calls = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+    )
+    lane, comm = (
+        build.track(Layer.DEVICE, "Stream 7"),
+        build.track(Layer.COMM, "Group 3", communicator="Group 3"),
+    )
     build.slice(build.track(Layer.STEP, "iterations"), 0, 1000, "Iteration 1",
                 op=OpClass.ITERATION, step=1)  # fmt: skip
     for name, start, dur in ranges:

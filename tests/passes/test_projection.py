@@ -11,7 +11,7 @@ from paths import GPU, NEEDS_DATA
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import Capture, Layer, OpClass, TrackKind
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
 from traceconv.passes.projection import projection
@@ -22,21 +22,26 @@ class Run:
 
     def __init__(self):
         self.build = TraceBuilder(Capture("test", FileSource(Path("x"), "x"), ("x",), rank=0))
-        self.build.hints.range_lanes = ["NVTX"]
+
+        self.kinds = {"NVTX": TrackKind.RANGES}
 
     def range(self, start, end, name="r", thread="Thread 1", title="NVTX"):
         self.build.slice(
-            self.build.track(Layer.HOST, thread, title=title), start, end - start, name,
-            op=OpClass.HOST,
+            self.build.track(
+                Layer.HOST, thread, title=title, kind=self.kinds.get(title, TrackKind.OTHER),
+                thread=int(thread.split()[1]),
+            ), start, end - start, name, op=OpClass.HOST,
         )  # fmt: skip
 
     def launch(
         self, at, start, end, stream="Stream 7", thread="Thread 1", group="", op=OpClass.COMPUTE
     ):
         call = self.build.slice(
-            self.build.track(Layer.RUNTIME, thread, title="CUDA"), at, 1, "launch", op=OpClass.HOST
-        )
-        device = self.build.track(Layer.DEVICE, stream, group)
+            self.build.track(Layer.RUNTIME, thread, title="CUDA", thread=int(thread.split()[1])),
+            at, 1, "launch", op=OpClass.HOST,
+        )  # fmt: skip
+        number = int(group.split()[1]) if group else -1
+        device = self.build.track(Layer.DEVICE, stream, group, device=number, device_kind="GPU")
         self.build.flow(call, self.build.slice(device, start, end - start, "k", op=op), "launch")
 
     def projected(self):
@@ -148,7 +153,11 @@ def test_an_operators_arrow_counts_before_that_of_a_call(run):
     run.range(0, 10, "layer")
     run.launch(30, 100, 120, thread="Thread 2")
     operator = run.build.slice(
-        run.build.track(Layer.HOST, "Thread 1", title="Python"), 2, 3, "aten::mm", op=OpClass.HOST
+        run.build.track(Layer.HOST, "Thread 1", title="Python", thread=1),
+        2,
+        3,
+        "aten::mm",
+        op=OpClass.HOST,
     )
     run.build.flow(operator, 2, "async")
     assert told(run.projected()) == [("layer", 100, 120, 1, 20)]

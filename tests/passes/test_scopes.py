@@ -93,7 +93,7 @@ def test_the_full_name_may_stand_in_the_arguments(build, key):
 def test_operators_of_the_host_have_scopes(build):
     """Host operators carry full names, too; calls that only mention one do not count."""
     for name, start in (("Default/a/Add-op1", 0), ("Kernel::KernelLaunch::Default/b/Mul-op2", 9)):
-        track = build.track(Layer.HOST, "Thread 7", title="CPU OP")
+        track = build.track(Layer.HOST, "Thread 7", title="CPU OP", thread=7)
         build.slice(track, start, 4, name, op=OpClass.HOST)
     assert lanes(scopes(build.finish())) == {"layer0": [("Default", 0, 4)], "layer1": [("a", 0, 4)]}
 

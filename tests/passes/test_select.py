@@ -30,7 +30,10 @@ def _names(trace):
 @pytest.fixture
 def two_graphs(build):
     """Graphs 1 and 2 on one stream, a task of no graph, calls that launch, counters."""
-    stream, host = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.HOST, "Thread 1")
+    stream, host = (
+        build.track(Layer.DEVICE, "Stream 1"),
+        build.track(Layer.HOST, "Thread 1", thread=1),
+    )
     steps, overlap = build.track(Layer.STEP, "Model 1"), build.track(Layer.OVERLAP, "Free")
     memory = build.track(Layer.COUNTER, "HBM", unit="KB")
     one = build.slice(stream, 10, 5, "one", op=OpClass.COMPUTE, graph=1)
@@ -84,7 +87,10 @@ def test_the_input_is_left_alone(two_graphs):
 @pytest.fixture
 def two_steps(build):
     """Steps 1 = [0, 100) and 2 = [100, 200); the device works 50 behind."""
-    steps, host = build.track(Layer.STEP, "iterations"), build.track(Layer.HOST, "Thread 1")
+    steps, host = (
+        build.track(Layer.STEP, "iterations"),
+        build.track(Layer.HOST, "Thread 1", thread=1),
+    )
     stream, free = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.OVERLAP, "Free")
     memory = build.track(Layer.COUNTER, "HBM", unit="KB")
     for n in (1, 2):

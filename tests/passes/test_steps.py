@@ -101,7 +101,7 @@ def test_pauses_are_booked(two_graphs):
 
 def test_steps_of_the_host_stand_in(build):
     """Without a step trace the framework's marks make one; the marks themselves stay."""
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     for n in (3, 4):
         build.slice(host, 100 * n, 90, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
     trace = steps(build.finish())
@@ -276,7 +276,10 @@ def test_with_several_graphs_a_row_without_one_belongs_to_none(build):
 
 def _launched(build):
     """Two host steps of 100; each kernel runs 80 after its launch."""
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for n in (1, 2):
         at = 100 * n
         build.slice(host, at, 100, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
@@ -311,7 +314,10 @@ def test_the_table_of_steps_holds_them_and_their_device_work(build):
 
 def test_calls_decide_only_where_operators_do_not(build):
     """An arrow from an operator in step 1 goes before one from a call made in step 2."""
-    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "CANN 1")
+    host, calls = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.RUNTIME, "CANN 1"),
+    )
     for n in (1, 2):
         build.slice(host, 100 * n, 100, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
     operator = build.slice(host, 190, 5, "operator", op=OpClass.HOST)
@@ -336,7 +342,7 @@ def test_the_table_of_steps_says_where_their_borders_come_from(build, two_graphs
 def test_windows_may_mark_steps_in_different_ways(build):
     """The first has a lane of steps, the second marks of the host: steps of one number in both."""
     _iteration(build, -1, 7, 0, 100)
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     build.slice(host, 5, 80, "ProfilerStep#7", op=OpClass.HOST, step=7)
     build.slice(host, 1000, 90, "ProfilerStep#7", op=OpClass.HOST, step=7)
     build.window(0, 200)
@@ -360,7 +366,10 @@ def test_the_main_graph_takes_most_of_the_time(two_graphs):
 def one_step(build):
     """The worked example of step times: a step from -4, its last communication a receive."""
     build.hints.vendor = "ascend"
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     comm = build.track(Layer.COMM, "Communication")
     build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
     for start, end in ((0, 10), (8, 15), (30, 40)):
@@ -400,7 +409,7 @@ def test_step_times_without_marks_cover_everything(build):
 
 def test_phases_marked_on_the_host_become_the_step_trace(build):
     """Forward/backward and tail, as Ascend names them; a step without both has neither."""
-    host = build.track(Layer.HOST, "Thread 1")
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
     for n in (1, 2):
         build.slice(host, 100 * n, 90, f"iter_{n}", op=OpClass.HOST, step=n)
     build.slice(host, 110, 20, "forward", op=OpClass.HOST)

@@ -338,10 +338,11 @@ def _trace(w: World, rank: int, one: _Rank, local) -> object:
         if lane == "gpu":
             facts.append((build.track(Layer.DEVICE, "Stream 7"), name, OpClass.COMPUTE, None))
         elif lane == "host":
-            facts.append((build.track(Layer.HOST, "Thread 1"), name, OpClass.HOST, None))
+            facts.append((build.track(Layer.HOST, "Thread 1", thread=1), name, OpClass.HOST, None))
         else:
             kernel = {"send": "SendRecv", "recv": "SendRecv"}.get(name, name.title())
-            track = build.track(Layer.COMM, f"Group {words['Process Group Name']}")
+            group = f"Group {words['Process Group Name']}"
+            track = build.track(Layer.COMM, group, communicator=group)
             facts.append((track, f"ncclDevKernel_{kernel}", OpClass.COMM, words))
     start = local(np.array([row[3] for row in rows]))
     end = np.maximum(local(np.array([row[4] for row in rows])), start)

@@ -8,7 +8,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.job_shape import Placement
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import Capture, Layer, OpClass, TrackKind
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
@@ -71,7 +71,10 @@ def device(compute, comm=0, idle=0, steps=3, rank=0, first=0, op=OpClass.COMPUTE
     """Steps of compute (or ``op``), then communication alone, then nothing, of given lengths;
     without marks if the first has no number."""
     build = builder(rank)
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     lane, length = build.track(Layer.COMM, "Communication"), compute + comm + idle
     for number in range(steps):
         at = number * length
@@ -88,7 +91,10 @@ def device(compute, comm=0, idle=0, steps=3, rank=0, first=0, op=OpClass.COMPUTE
 def launched(late, length=10 * US, every=100 * US):
     """Thirty kernels that start so long after their launches."""
     build = builder()
-    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, stream = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for number in range(30):
         call = build.slice(calls, number * every, 5 * US, "launch")
         kernel = build.slice(stream, number * every + late, length, "k", op=OpClass.COMPUTE)
@@ -99,8 +105,11 @@ def launched(late, length=10 * US, every=100 * US):
 def starved(wait, compute, steps=3):
     """Steps of waiting for a DataLoader, for one time or a list of them, then compute."""
     build, at = builder(), 0
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls = build.track(Layer.RUNTIME, "Thread 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    calls = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     fetch = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     for number, ns in enumerate(wait if isinstance(wait, list) else [wait] * steps):
         build.slice(host, at, ns + compute, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
@@ -119,8 +128,14 @@ def called(name, call, kernel=400 * US, gap=100 * US, layer=Layer.RUNTIME, each=
            launches=1):  # fmt: skip
     """Steps of so many pieces: kernels, a call that ends with the last of them, and a gap."""
     build = builder()
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls, other = build.track(Layer.RUNTIME, "Thread 1"), build.track(layer, "Thread 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    calls, other = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(layer, "Thread 1", thread=1),
+    )
     length = each * (kernel + gap)
     for number in range(steps):
         at = number * length
@@ -139,7 +154,10 @@ def called(name, call, kernel=400 * US, gap=100 * US, layer=Layer.RUNTIME, each=
 def launched_each(kernel, gap, each=50, steps=3):
     """Steps of many equal kernels with equal gaps before them."""
     build = builder()
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     length = each * (kernel + gap)
     for number in range(steps):
         at = number * length
@@ -152,7 +170,10 @@ def launched_each(kernel, gap, each=50, steps=3):
 def copied(name, copy, compute=MS, steps=3):
     """Steps of a copy and then computing."""
     build = builder()
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for number in range(steps):
         at = number * (copy + compute)
         build.slice(host, at, copy + compute, f"ProfilerStep#{number}", op=OpClass.HOST,
@@ -165,7 +186,10 @@ def copied(name, copy, compute=MS, steps=3):
 def varied(*lengths, idle=100 * US):
     """Steps whose kernels take so long, each with idle time at its end."""
     build, at = builder(), 0
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for number, compute in enumerate(lengths):
         build.slice(host, at, compute + idle, f"ProfilerStep#{number}", op=OpClass.HOST,
                     step=number)  # fmt: skip
@@ -178,8 +202,14 @@ def late(launch, independent=True, steps=3):
     """Steps of computing, then a collective of 900 µs, in which a kernel starts after 600 µs that
     is launched after so many; or only after the collective."""
     build = builder()
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls, lane = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.COMM, "Communication")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    calls, lane = (
+        build.track(Layer.RUNTIME, "Thread 1", thread=1),
+        build.track(Layer.COMM, "Communication"),
+    )
     for number in range(steps):
         at = number * 2 * MS
         build.slice(host, at, 2 * MS, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
@@ -196,8 +226,11 @@ def paused(pause, name="aten::mm", steps=3, each=25, marked=True):
     """Steps of a call and its kernels, a pause in which nothing is recorded, and the same again;
     a range goes on throughout."""
     build, length = builder(), 2 * MS + pause
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls = build.track(Layer.RUNTIME, "Thread 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    calls = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     for number in range(steps):
         at = number * length
         if marked:
@@ -222,10 +255,18 @@ def descheduled(away, call="write", heading="OS Runtime", steps=3, others=None, 
     ``busy``: how long a second kernel runs in the gap.
     """
     build, length = builder(), 2 * MS
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA")
-    system = build.track(Layer.RUNTIME, "Thread 1", title=heading)
-    off = build.track(Layer.OTHER, "Thread 1", title="CPU Scheduling")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA", thread=1)
+    kind = {"OS Runtime": TrackKind.SYSTEM_CALLS, "MPI": TrackKind.MESSAGES}.get(heading)
+    system = build.track(
+        Layer.RUNTIME, "Thread 1", title=heading, thread=1, kind=kind or TrackKind.OTHER
+    )
+    off = build.track(
+        Layer.OTHER, "Thread 1", title="CPU Scheduling", thread=1, kind=TrackKind.OFF_CPU
+    )
     beside = {"other processes on from CPU (ns)": 7} if whole and others is not None else {}
     for number in range(steps):
         at = number * length
@@ -240,7 +281,9 @@ def descheduled(away, call="write", heading="OS Runtime", steps=3, others=None, 
         build.slice(system, at + MS, away if blocked else US, call)
         build.slice(off, lost, away, "Off CPU", args={"from CPU": 1, "to CPU": 2, **beside})
         for cpu, after, ns in others or ():
-            lane = build.track(Layer.OTHER, f"CPU {cpu}", title="Other Processes")
+            lane = build.track(
+                Layer.OTHER, f"CPU {cpu}", title="Other Processes", kind=TrackKind.CPU, device=cpu
+            )
             build.slice(lane, lost + after, ns, f"indexer (pid {cpu})")
     return [build]
 
@@ -248,7 +291,10 @@ def descheduled(away, call="write", heading="OS Runtime", steps=3, others=None, 
 def sequences(*names, gap=2 * US, each=20, steps=3, length=5 * US):
     """Steps of a sequence of kernels that repeats, with gaps between all of them."""
     build, at = builder(), 0
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for number in range(steps):
         begin = at
         for _ in range(each):
@@ -430,8 +476,11 @@ def products(ns, kinds=("c10::BFloat16", "c10::BFloat16"), device="NVIDIA H100 8
     """Products of matrices that take so long: 4096 x 4096 takes 139 µs at the peak of an H100."""
     build = builder()
     build.hints.device_names[0] = device
-    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    runtime = build.track(Layer.RUNTIME, "Thread 1")
+    host, stream = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
+    runtime = build.track(Layer.RUNTIME, "Thread 1", thread=1)
     for number in range(calls):
         at = number * 2 * ns
         args = {"Input Dims": [list(one) for one in dims], "Input type": list(kinds)}
@@ -472,7 +521,7 @@ def staged(*times, steps=3, stages=True, every=MS):
             place = Placement(coordinates={"pp": rank}, place="paths")
             build.capture = replace(build.capture, placement=place)
         lane, kernels = build.track(Layer.STEP, "Model 1"), build.track(Layer.DEVICE, "Stream 7")
-        comm = build.track(Layer.COMM, "Group 3")
+        comm = build.track(Layer.COMM, "Group 3", communicator="Group 3")
         for number in range(steps):
             start = number * every
             build.slice(lane, start, every, f"Iteration {number}", op=OpClass.ITERATION,

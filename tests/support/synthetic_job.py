@@ -197,7 +197,14 @@ def trace(run, rank, clock=None):
         group = group_name(run, parallelism, rank)
         code = 1 + sum(map(ord, group)) % 900
         names.append(build.string(f"hcom_{kind}__{code}_{index}_1"))
-        tracks.append(build.track(Layer.COMM, f"Group {group} Communication", f"Group {group}"))
+        tracks.append(
+            build.track(
+                Layer.COMM,
+                f"Group {group} Communication",
+                f"Group {group}",
+                communicator=f"Group {group} Communication",
+            )
+        )
         args.append(
             build.args({"count": size, "rank_size": run.job.groups()[parallelism].shape[1]})
         )

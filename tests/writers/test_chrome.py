@@ -292,7 +292,7 @@ def test_tracks_without_rows_are_not_described() -> None:
 def test_an_instant_belongs_to_its_thread() -> None:
     """It has a scope and no duration."""
     build = builder()
-    build.instant(build.track(Layer.HOST, "Thread 1"), BASE + 42, "mark")
+    build.instant(build.track(Layer.HOST, "Thread 1", thread=1), BASE + 42, "mark")
     (instant,) = phase(events(build.finish()), "i")
     assert (instant["s"], instant["ts"], "dur" in instant) == ("t", 0.042, False)
 
@@ -433,7 +433,10 @@ def test_counter_values_come_back_exactly() -> None:
 
 def two_lanes(rank: int = 0) -> Trace:
     build = builder(rank)
-    host, device = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 3")
+    host, device = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 3"),
+    )
     launch = build.slice(host, BASE + 1000, 500, "launch")
     kernel = build.slice(device, BASE + 3000, 500, "kernel")
     build.flow(launch, kernel, "HostToDevice")
@@ -462,7 +465,7 @@ def test_arrow_ids_are_unique_in_the_file() -> None:
 def test_an_arrow_from_a_parent_misses_its_child() -> None:
     """Viewers take the innermost slice at the arrow's time: it is put where only the parent is."""
     build = builder()
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     parent = build.slice(track, BASE, 100, "parent")
     build.slice(track, BASE, 10, "child")
     build.slice(track, BASE, 5, "grandchild")
@@ -477,7 +480,7 @@ def test_an_arrow_from_a_parent_misses_its_child() -> None:
 def test_an_arrow_from_a_parent_without_gaps_stays_at_its_start() -> None:
     """There is no better place; it must still lie on the slice."""
     build = builder()
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     parent = build.slice(track, BASE, 10, "parent")
     build.slice(track, BASE, 10, "child")
     build.flow(parent, build.slice(track, BASE + 20, 1, "end"), "a")
@@ -487,7 +490,10 @@ def test_an_arrow_from_a_parent_without_gaps_stays_at_its_start() -> None:
 def test_an_arrow_never_leaves_after_it_arrives() -> None:
     """Nobody would draw it; then the start has to do."""
     build = builder()
-    host, device = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 3")
+    host, device = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 3"),
+    )
     parent = build.slice(host, BASE, 100, "parent")
     build.slice(host, BASE, 50, "child")
     build.flow(parent, build.slice(device, BASE + 20, 1, "kernel"), "a")
@@ -497,7 +503,10 @@ def test_an_arrow_never_leaves_after_it_arrives() -> None:
 def test_an_importer_finds_what_was_written(tmp_path: Path) -> None:
     """Slices, arrows, instants and counters, as a model of Perfetto's importer reads them."""
     build = builder(2, host="node7", device=1)
-    host, device = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 3")
+    host, device = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 3"),
+    )
     for i in range(5):
         launch = build.slice(host, BASE + 1000 * i, 900, "op", args={"shape": [1, 2]})
         inner = build.slice(host, BASE + 1000 * i + 10, 100, "launch")
@@ -618,7 +627,7 @@ def test_every_row_is_written_once(trace: Trace) -> None:
 def test_times_that_viewers_round_are_booked():
     """Beyond 50 days a double has no room for three decimals; whole microseconds still fit."""
     build, year = builder(), 365 * 86_400 * 10**9
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     for start in (BASE, BASE + year + 1, BASE + year + 1 - (BASE + year + 1 - BASE) % 1000):
         build.slice(track, start, 5, "s")
     writer = ChromeJsonWriter()

@@ -183,7 +183,7 @@ def test_units_the_viewer_scales(unit, expected):
 
 def flow_trace(rank=0, late=10):
     build = builder(rank)
-    host = build.slice(build.track(Layer.HOST, "Thread 1"), BASE, 5, "launch")
+    host = build.slice(build.track(Layer.HOST, "Thread 1", thread=1), BASE, 5, "launch")
     first = build.slice(stream(build), BASE + late, 5, "kernel")
     second = build.slice(stream(build), BASE + 30, 5, "other")
     build.flow(host, first, "HostToDevice")

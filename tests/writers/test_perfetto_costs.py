@@ -36,7 +36,7 @@ def typical(rows=3000, seed=0):
     rng = np.random.default_rng(seed)
     build = TraceBuilder(Capture("test", None, (), rank=0, pid=100, device=0))
     host, counter = (
-        build.track(Layer.HOST, "Thread 1"),
+        build.track(Layer.HOST, "Thread 1", thread=1),
         build.track(Layer.COUNTER, "HBM", unit="MB/s"),
     )
     at = BASE

@@ -18,8 +18,8 @@ def layout_trace(rank, **capture):
         Track(Layer.COMM, "Plane 0", group="Group 0", title="HCCL"),
         Track(Layer.COMM, "Plane 0", group="Group 1", title="HCCL"),
         Track(Layer.STEP, "Step"),
-        Track(Layer.HOST, "Thread 7", lane=0),
-        Track(Layer.HOST, "Thread 7", lane=1),
+        Track(Layer.HOST, "Thread 7", lane=0, thread=7),
+        Track(Layer.HOST, "Thread 7", lane=1, thread=7),
     ):
         build.slice(build.add_track(track), BASE, 1, "k")
     build.track(Layer.OTHER, "unused")
@@ -58,17 +58,21 @@ def test_a_row_without_a_name_is_called_by_its_group():
 def test_host_threads_are_threads_of_the_rank():
     """The first lane of a thread is the thread; others are in it. Names that differ stay."""
     build = builder(0, pid=77)
-    for layer, title, name, group in (
-        (Layer.HOST, "Python", "Thread 77 (main)", ""),
-        (Layer.HOST, "Python", "Thread 8", ""),
-        (Layer.HOST, "Host", "Thread 9", "Process 77"),
-        (Layer.HOST, "Host", "Thread 9", "Process 78"),
-        (Layer.HOST, "Host", "Thread 0", ""),
-        (Layer.RUNTIME, "CANN", "Thread 77 (main)", ""),
-        (Layer.RUNTIME, "CANN", "Thread 8 (C++)", ""),
-        (Layer.SCOPE, "Host (device projection)", "Thread 8", ""),
+    for layer, title, name, process, thread, own_name in (
+        (Layer.HOST, "Python", "Thread 77 (main)", -1, 77, "main"),
+        (Layer.HOST, "Python", "Thread 8", -1, 8, ""),
+        (Layer.HOST, "Host", "Thread 9", 77, 9, ""),
+        (Layer.HOST, "Host", "Thread 9", 78, 9, ""),
+        (Layer.HOST, "Host", "Thread 0", -1, 0, ""),
+        (Layer.RUNTIME, "CANN", "Thread 77 (main)", -1, 77, "main"),
+        (Layer.RUNTIME, "CANN", "Thread 8 (C++)", -1, 8, "C++"),
+        (Layer.SCOPE, "Host (device projection)", "Thread 8", -1, 8, ""),
     ):
-        build.slice(build.add_track(Track(layer, name, group, title)), BASE, 1, "k")
+        group = f"Process {process}" if process >= 0 else ""
+        track = Track(
+            layer, name, group, title, process=process, thread=thread, thread_name=own_name
+        )
+        build.slice(build.add_track(track), BASE, 1, "k")
     out, _ = written(build.finish())
     threads = {t.uuid: t.thread for t in out.tracks.values() if t.HasField("thread")}
     assert sorted((t.pid, t.tid, t.thread_name) for t in threads.values()) == [
@@ -88,8 +92,9 @@ def test_host_threads_are_threads_of_the_rank():
 def test_threads_of_unrelated_processes_are_lanes():
     """Trace-event JSON of any program: two processes may have a thread of one number each."""
     build = TraceBuilder(Capture("chrome_json", None, (), rank=0))
-    for title in ("parent", "worker"):
-        build.slice(build.add_track(Track(Layer.HOST, "Thread 7", title=title)), BASE, 1, "k")
+    for process, title in enumerate(("parent", "worker")):
+        track = Track(Layer.HOST, "Thread 7", title=title, process=process, thread=7)
+        build.slice(build.add_track(track), BASE, 1, "k")
     out, _ = written(build.finish())
     assert not any(t.HasField("thread") for t in out.tracks.values())
 

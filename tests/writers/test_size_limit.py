@@ -546,7 +546,7 @@ def test_outliers_stay() -> None:
 def test_nested_slices_go_with_their_parent() -> None:
     """And count with it."""
     build = builder()
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     for i in range(5):
         build.slice(track, BASE + 100 * i, 50, "outer")
         build.slice(track, BASE + 100 * i + 10, 20, "inner")
@@ -559,7 +559,7 @@ def test_nested_slices_go_with_their_parent() -> None:
 def test_children_of_kept_slices_go_without_replacement() -> None:
     """A long parent stays; the table says what was inside."""
     build = builder()
-    track = build.track(Layer.HOST, "Thread 1")
+    track = build.track(Layer.HOST, "Thread 1", thread=1)
     build.slice(track, BASE, 10_000, "step")
     for i in range(50):
         build.slice(track, BASE + 100 * i, 10 if i else 5000, f"op {i}")
@@ -573,7 +573,10 @@ def test_children_of_kept_slices_go_without_replacement() -> None:
 def test_arrows_go_with_their_ends() -> None:
     """And are counted."""
     build = builder()
-    host, device = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    host, device = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.DEVICE, "Stream 1"),
+    )
     for i in range(10):
         dur = 500 if i == 3 else 10
         launch = build.slice(host, BASE + 1000 * i, dur, "launch")

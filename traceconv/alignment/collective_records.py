@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I8, I32, I64
@@ -46,11 +45,6 @@ _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
 _HCCL = lazy_regex(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
-_NUMBERED = lazy_regex(r"Group \d+( Communication)?\Z")
-_DEVICE = lazy_regex(r"(GPU|NPU|TPU|CPU) \d+\Z")
-_LANE = lazy_regex(
-    r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
-)
 
 
 class _Arguments(msgspec.Struct, rename={
@@ -98,11 +92,17 @@ class Group(msgspec.Struct, frozen=True):
         key:  equal on all its ranks.
         size: how many ranks it has, -1 if unknown.
         named: whether the source names it; otherwise a lane represents it.
+        name: what people call it; without the hash that HCCL makes anew in every run.
+        hashed: whether ``key`` has such a hash.
+        members: global ranks, as operations list them; () if they do not.
     """
 
     key: str
     size: int = UNKNOWN
     named: bool = True
+    name: str = ""
+    hashed: bool = False
+    members: tuple[int, ...] = ()
 
 
 class CollectiveRecords(msgspec.Struct, frozen=True):
@@ -293,13 +293,18 @@ def _peer(facts: _Arguments, direction: int) -> int:
     if not direction:
         return UNKNOWN
     place = _count(facts.target if direction == SEND else facts.source)
-    stated = facts.members
-    if isinstance(stated, str):
-        stated = re.findall(r"\d{1,9}", stated) if "..." not in stated else []
-    members = [_count(one) for one in stated] if isinstance(stated, list) else []
-    if min(members, default=UNKNOWN) < 0 or not 0 <= place < len(members):
+    members = _members(facts.members)
+    if not 0 <= place < len(members):
         return UNKNOWN
     return members[place] if members[place] < 2**31 else UNKNOWN
+
+
+def _members(stated: Any) -> tuple[int, ...]:
+    """Global ranks of a group: a list, or its text; () of any other value, and if it is cut."""
+    if isinstance(stated, str):
+        stated = re.findall(r"\d{1,9}", stated) if "..." not in stated else []
+    members = tuple(_count(one) for one in stated) if isinstance(stated, list) else ()
+    return members if min(members, default=UNKNOWN) >= 0 else ()
 
 
 def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
@@ -317,21 +322,16 @@ def _group(facts: _Arguments, name: str, track: Track, lanes: dict[Track, Group]
     size = max(_count(facts.ranks), _count(facts.rank_size))
     name_of_group = _text(facts.group)
     if name_of_group:
-        return Group(f"group {name_of_group} {_text(facts.members)}".strip(), size)
-    title = _title(track)
+        title = f"{name_of_group} {_text(facts.members)}".strip()
+        return Group(f"group {title}", size, name=title, members=_members(facts.members))
+    title = track.communicator
     match = _HCCL.match(name)
     if match:
-        return Group(f"hccl {match[1]} {title}".strip(), size)
+        return Group(f"hccl {match[1]} {title}".strip(), size, name=title, hashed=True)
     if title:
-        return Group(title, size)
-    lane = Group(f"lane {len(lanes)}", size, named=False)
-    return lanes.setdefault(replace(track, lane=0), lane)
-
-
-def _title(track: Track) -> str:
-    """The name of a group in its lane's title; "" for mere numbers, which differ between ranks."""
-    title = track.group if _LANE.match(track.name) else track.name
-    return "" if _NUMBERED.match(title) or _DEVICE.match(title) else title
+        return Group(title, size, name=title)
+    title = f"lane {len(lanes)}"
+    return lanes.setdefault(track.whole, Group(title, size, named=False, name=title))
 
 
 def _identity(facts: _Arguments, name: str) -> int:

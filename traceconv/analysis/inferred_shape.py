@@ -41,7 +41,6 @@ from traceconv.core.job_shape import (
     shape_of,
 )
 from traceconv.core.ordering import distinct
-from traceconv.core.patterns import lazy_regex
 
 EARLIEST_REDUCTION = 0.3
 """Share of a step, in time, before which no gradient is reduced, and some activations are: backward
@@ -62,7 +61,6 @@ SLIGHT_BYTES = 4096
 SLIGHT_OPERATIONS = 8
 """... and no more than this."""
 
-_MEMBERS = lazy_regex(r"group \S+ \[(\d{1,7}(?:, ?\d{1,7})*)\]")
 _REDUCTIONS = ("allreduce", "reducescatter")
 _SHARING = (*_REDUCTIONS, "allgather")
 
@@ -208,24 +206,26 @@ def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[
 
 
 def _members(every: Sequence[CollectiveRecords]) -> dict[str, _Members]:
-    """Who is in each group: as its key lists them, or all its ranks if all have captures.
+    """Who is in each group: as its arguments list them, or all its ranks if all have captures.
 
     Empty where that is not known of some group, or lanes stand for groups.
     """
     captured: dict[str, list[int]] = {}
     size: dict[str, int] = {}
+    listed: dict[str, _Members] = {}
     for one in every:
         for group in one.groups:
             if not group.named:
                 return {}
             captured.setdefault(group.key, []).append(one.rank)
             size[group.key] = max(size.get(group.key, UNKNOWN), group.size)
+            listed[group.key] = group.members
     found: dict[str, _Members] = {}
     for key, ranks in captured.items():
-        listed = _MEMBERS.fullmatch(key)
-        members = tuple(map(int, listed[1].split(","))) if listed else tuple(sorted(ranks))
+        members = listed[key] or tuple(sorted(ranks))
         whole = len(set(members)) == len(members) and set(ranks) <= set(members)
-        if not whole or size[key] not in ((len(members), UNKNOWN) if listed else (len(members),)):
+        sizes = (len(members), UNKNOWN) if listed[key] else (len(members),)
+        if not whole or size[key] not in sizes:
             return {}
         found[key] = members
     return found

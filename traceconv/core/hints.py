@@ -21,8 +21,6 @@ class Hints(msgspec.Struct, frozen=True):
             :data:`traceconv.passes.overlap.RULES`), where the source has no lane of its own to
             compare with. Set by the readers of GPU profilers; read by the overlap analysis, and by
             the tables of modules (lanes of scopes are ranges of the host there).
-        range_lanes: headings of host lanes whose slices are all ranges of the user. Set by nsight;
-            read by the projection pass.
         range_names: names of host slices that are ranges of the user. Set by kineto; read by the
             projection pass.
         phase_names: names of host slices that are "forward" or "backward" (the value). Set by
@@ -55,7 +53,6 @@ class Hints(msgspec.Struct, frozen=True):
     partial_device: bool = False
     steps_told: bool = False
     made_steps: str = ""
-    range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
     phase_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: Mapping[int, int] = msgspec.field(default_factory=dict)
@@ -72,7 +69,6 @@ class HintsBuilder(msgspec.Struct):
     partial_device: bool = False
     steps_told: bool = False
     made_steps: str = ""
-    range_lanes: list[str] = msgspec.field(default_factory=list)
     range_names: list[str] = msgspec.field(default_factory=list)
     phase_names: dict[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: dict[int, int] = msgspec.field(default_factory=dict)
@@ -88,7 +84,6 @@ class HintsBuilder(msgspec.Struct):
             self.partial_device,
             self.steps_told,
             self.made_steps,
-            tuple(self.range_lanes),
             tuple(self.range_names),
             dict(self.phase_names),
             dict(self.device_memory_bytes),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from traceconv.core.columns import natural_order
+from traceconv.core.json_text import NOT_JSON
 
 
 class Layer(StrEnum):
@@ -59,6 +60,10 @@ class TrackKind(StrEnum):
     MODULE_MEMORY = "module_memory"  # counter: memory that modules of CANN hold
 
 
+Number = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+"""An id as a column of tracks; -1 if there is none. What files of ours hold is checked."""
+
+
 class Track(msgspec.Struct, frozen=True, omit_defaults=True):
     """Identity of one row of the viewer. Writers number tracks; readers never invent pids.
 
@@ -93,14 +98,14 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str | None = None
     lane: int = 0
     kind: TrackKind = TrackKind.OTHER
-    device: int = -1
+    device: Number = -1
     device_kind: str = ""
-    stream: int = -1
-    process: int = -1
-    thread: int = -1
+    stream: Number = -1
+    process: Number = -1
+    thread: Number = -1
     thread_name: str = ""
     communicator: str = ""
-    communicator_index: int = -1
+    communicator_index: Number = -1
 
     @property
     def heading(self) -> str:
@@ -127,13 +132,24 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
             natural_order(self.name),
             self.lane,
             self.unit or "",
-            *self.identity,
+            *msgspec.structs.astuple(self)[_HEADINGS:],
         )
 
     @property
-    def identity(self) -> tuple[Any, ...]:
-        """The fields that say what the track is of, whatever its headings are."""
-        return msgspec.structs.astuple(self)[_FIRST_OF_IDENTITY:]
+    def identity(self) -> bytes:
+        """The known fields that say what the track is of, as JSON; b"" if there are none."""
+        known = {k: v for k, v in msgspec.to_builtins(self).items() if k in _IDENTITY}
+        return msgspec.json.encode(known) if known else b""
+
+    def with_identity(self, raw: bytes) -> Track:
+        """The track with what :attr:`identity` of another says; as it is where that is damaged."""
+        try:
+            stated = msgspec.json.decode(raw, type=dict[str, Any])
+            known = {k: v for k, v in stated.items() if k in _IDENTITY}
+            return msgspec.convert({**msgspec.to_builtins(self), **known}, Track)
+        except NOT_JSON:
+            return self
 
 
-_FIRST_OF_IDENTITY = Track.__struct_fields__.index("kind")
+_HEADINGS = Track.__struct_fields__.index("kind")
+_IDENTITY = frozenset(Track.__struct_fields__[_HEADINGS:])

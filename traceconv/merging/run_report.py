@@ -265,7 +265,6 @@ def _hinted(hints: Hints) -> dict[str, Any]:
         "vendor": hints.vendor,
         "free_rule": hints.free_rule,
         "partial_device": hints.partial_device,
-        "range_lanes": list(hints.range_lanes),
         "range_names": list(hints.range_names),
         "phase_names": dict(hints.phase_names),
         "device_memory_bytes": {str(n): size for n, size in hints.device_memory_bytes.items()},

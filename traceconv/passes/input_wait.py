@@ -52,6 +52,7 @@ from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.places import Device, threads
 
 _RANGES = lazy_regex(
     r"enumerate\(DataLoader\)#.*"
@@ -199,7 +200,7 @@ def _slices_named(trace: Trace, names: NameTest) -> Mask:
 @once_each
 def leading(trace: Trace) -> NDArray[np.bool_]:
     """Per track, whether it is of a thread from which arrows lead to the device, or with marks of
-    steps; all are where there are no arrows. A thread is what its tracks are called."""
+    steps; all are where there are no arrows."""
     events, flows = trace.events, trace.flows
     launching = trace.rows_of(Layer.DEVICE, Layer.COMM)[flows.dst]
     launching &= trace.rows_of(Layer.HOST, Layer.RUNTIME)[flows.src]
@@ -207,8 +208,8 @@ def leading(trace: Trace) -> NDArray[np.bool_]:
         return np.ones(len(trace.tracks), bool)
     marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
     tracks = distinct(np.append(events.track[flows.src[launching]], events.track[marks]))
-    threads = {(trace.tracks[i].group, trace.tracks[i].name) for i in tracks.tolist()}
-    return np.array([(track.group, track.name) in threads for track in trace.tracks], bool)
+    thread = threads(trace)
+    return np.isin(thread, thread[tracks])
 
 
 def _queue_spans(trace: Trace) -> I64:
@@ -251,12 +252,12 @@ def _busy(trace: Trace) -> list[I64]:
     classes = [OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.UNCLASSIFIED_ALONE]
     if trace.hints.vendor != "ascend":
         classes.append(OpClass.COPYING)
-    devices = {track.group for track in trace.tracks if track.layer is Layer.OVERLAP}
+    lanes = [Device.of(t) if t.layer is Layer.OVERLAP else None for t in trace.tracks]
     rows = trace.rows_of(Layer.OVERLAP)
     rows &= np.logical_or.reduce([events.op == one for one in classes])
     found = []
-    for device in sorted(devices):
-        of = np.array([track.group == device for track in trace.tracks], bool)
+    for device in sorted({one for one in lanes if one is not None}):
+        of = np.array([one == device for one in lanes], bool)
         mine = rows & of[events.track]
         found.append(union(events.start_ns[mine], events.ends(mine)))
     return found

@@ -64,8 +64,8 @@ from traceconv.core.model import (
     Track,
 )
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.places import Device, devices, of_device
 from traceconv.scratch.memory import give_back
 
 RULES = ("busy", "device")
@@ -78,7 +78,7 @@ class Work(msgspec.Struct, frozen=True):
     """What one device's analysis is made from.
 
     Attributes:
-        device:  the group its lanes get, "" if the rank has one device.
+        device:  whose they are; unknown where the rank has one device.
         kernels: compute rows.
         calls:   whole communication operations.
         copies:  memory copies and fills.
@@ -88,7 +88,7 @@ class Work(msgspec.Struct, frozen=True):
         rows:    event rows of ``kernels``, ``calls``, ``copies`` and ``unclassified``.
     """
 
-    device: str
+    device: Device
     kernels: EventTable
     calls: EventTable
     copies: EventTable
@@ -244,10 +244,6 @@ _OUTSIDE = NameTest(
 )
 """Task types that do not stretch the span under rule "device". A task without an operator is
 named by its type, so the type is found as its name."""
-
-
-_DEVICE = lazy_regex(r"(?:NPU|GPU|TPU|CPU) \d+")
-"""How the group of a lane begins where a file has several devices."""
 
 
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
@@ -472,7 +468,7 @@ def _works(trace: Trace) -> list[Work]:
     unclassified = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.UNCLASSIFIED) & slices
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
-    def work(device: str, on: Any) -> Work:
+    def work(device: Device, on: Any) -> Work:
         computing, calling, copying, unknown = (
             np.flatnonzero(mask & on) for mask in (kernels, calls, copies, unclassified)
         )
@@ -487,12 +483,10 @@ def _works(trace: Trace) -> list[Work]:
             (computing, calling, copying, unknown),
         )
 
-    named = [_DEVICE.match(track.group) for track in trace.tracks]
-    devices = sorted({m[0] for m in named if m})
-    if len(devices) < 2:
-        return [work("", True)]
-    lane = {d: np.array([m is None or m[0] == d for m in named], bool) for d in devices}
-    return [work(device, looked_up(lane[device], events.track)) for device in devices]
+    found = devices(trace.tracks)
+    if len(found) < 2:
+        return [work(Device(), True)]
+    return [work(one, looked_up(of_device(trace, one), events.track)) for one in found]
 
 
 def _other_tasks(trace: Trace, on: Any) -> I64:
@@ -545,7 +539,7 @@ def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) ->
             continue
         issues.add("overlap-recomputed", count=len(work.lanes), rank=trace.rank)
         for where in _differences(work.lanes, one, rounded):
-            place = f"{work.device} {where}".strip()
+            place = f"{work.device.heading} {where}".strip()
             issues.add("overlap-differs", where=place, rank=trace.rank)
     return replace(trace, issues=issues)
 
@@ -588,7 +582,14 @@ def _lanes_of(work: Work, found: Analysis) -> dict[OpClass, Track]:
     left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
     left_out |= set() if len(found.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
     return {
-        op: Track(Layer.OVERLAP, name, work.device, sort=i)
+        op: Track(
+            Layer.OVERLAP,
+            name,
+            work.device.heading,
+            sort=i,
+            device=work.device.number,
+            device_kind=work.device.kind,
+        )
         for i, (op, name) in enumerate(LANES.items())
         if op not in left_out
     }

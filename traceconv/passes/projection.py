@@ -5,8 +5,8 @@ not when the device did it. The pass follows the launch arrows: what is launched
 its thread, is its device work, and the range *projected* onto the device lasts from the beginning
 of the first of it to the end of the last. Ranges that nest give projections that nest.
 
-Which host slices are ranges: all on lanes whose headings are in ``Trace.hints.range_lanes``; those
-whose names are in ``range_names`` or ``phase_names`` there; and calls of modules by name
+Which host slices are ranges: all on lanes of :attr:`TrackKind.RANGES`; those whose names are in
+``range_names`` or ``phase_names`` of the trace's hints; and calls of modules by name
 ("nn.Module: Linear_0").
 """
 
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.intervals import union
-from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track, TrackKind
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
+from traceconv.passes.places import Device, threads
 
 TITLE = "{} (device projection)"
 """Heading of the lanes; a lane is named as the thread of its ranges is."""
@@ -30,7 +31,7 @@ TITLE = "{} (device projection)"
 
 def is_projection(track: Track) -> bool:
     """Whether a lane holds ranges projected onto the device, not ranges themselves."""
-    return track.layer is Layer.SCOPE and track.title.endswith(TITLE[2:])
+    return track.kind is TrackKind.PROJECTION
 
 
 MAX_DEPTH = 500
@@ -38,8 +39,8 @@ MAX_DEPTH = 500
 
 _MODULE = lazy_regex(r"nn\.Module: .+", re.DOTALL)
 
-Lane = tuple[str, str, str]
-"""Group and name of a thread, and the group of the device."""
+Lane = tuple[int, Device]
+"""A thread, by its number, and a device."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -64,18 +65,20 @@ def projection(trace: Trace) -> Trace:
     """
     if any(map(is_projection, trace.tracks)):
         return trace
-    ranges = _ranges(trace)
-    launches = _launches(trace) if len(ranges) else {}
+    ranges, thread = _ranges(trace), threads(trace)
+    launches = _launches(trace, thread) if len(ranges) else {}
+    grouped = {Device.of(t) for t in trace.tracks if t.layer is Layer.DEVICE and t.group}
     tracks: list[Track] = []
     found: list[EventTable] = []
     values: list[bytes] = []
-    for lane, launched in launches.items():
-        for heading, rows in _by_heading(trace, ranges, lane):
+    for (of_thread, device), launched in launches.items():
+        for host, numbers in _by_heading(trace, thread == of_thread).items():
+            rows = ranges[np.isin(trace.events.track[ranges], numbers)]
             table, arguments = _projected(trace, rows, launched)
             if len(table):
                 number = np.full(len(table), len(tracks), np.int32)
                 ids = np.arange(len(values), len(values) + len(arguments), dtype=np.int32)
-                tracks.append(_track(trace, lane, heading))
+                tracks.append(_track(host, device, device in grouped))
                 found.append(table.with_columns(track=number, args=ids))
                 values += arguments
     if not tracks:
@@ -91,19 +94,19 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
     hints, events = trace.hints, trace.events
     names = {*hints.range_names, *hints.phase_names}
     ranges = NameTest(lambda name: name in names or _MODULE.fullmatch(name))
-    lanes = [t.layer is Layer.HOST and t.heading in hints.range_lanes for t in trace.tracks]
+    lanes = [t.layer is Layer.HOST and t.kind is TrackKind.RANGES for t in trace.tracks]
     on_lane = np.array(lanes, bool)[events.track]
     rows = on_lane | (rows_named(trace, ranges) & trace.rows_of(Layer.HOST))
     return np.flatnonzero(rows & (events.kind == Kind.SLICE))
 
 
-def _launches(trace: Trace) -> dict[Lane, Launched]:
+def _launches(trace: Trace, thread: I64) -> dict[Lane, Launched]:
     """What was launched from every thread onto every device.
 
     Of several arrows to one device row, one from a framework operator counts before one from a
     call: operators hand their calls to other threads.
     """
-    events, tracks = trace.events, trace.tracks
+    events = trace.events
     work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.op != OpClass.WAIT)
     host, calls = trace.rows_of(Layer.HOST), trace.rows_of(Layer.RUNTIME)
     flows = trace.flows.take(work[trace.flows.dst] & (host | calls)[trace.flows.src])
@@ -114,9 +117,9 @@ def _launches(trace: Trace) -> dict[Lane, Launched]:
     src, dst = src[first], dst[first]
     pairs = np.stack((events.track[src], events.track[dst]), axis=1)
     lanes: dict[Lane, list[I64]] = {}
-    for thread, device in np.unique(pairs, axis=0).tolist():
-        at = np.flatnonzero((pairs == (thread, device)).all(axis=1))
-        lane = (*_thread(tracks[thread]), tracks[device].group)
+    for source, target in np.unique(pairs, axis=0).tolist():
+        at = np.flatnonzero((pairs == (source, target)).all(axis=1))
+        lane = int(thread[source]), Device.of(trace.tracks[target])
         lanes.setdefault(lane, []).append(at)
     found = {}
     for lane, parts in lanes.items():
@@ -126,26 +129,29 @@ def _launches(trace: Trace) -> dict[Lane, Launched]:
     return found
 
 
-def _thread(track: Track) -> tuple[str, str]:
-    """Group and name of a thread: a lane may have in brackets what of the thread it shows."""
-    return track.group, track.name.partition(" (")[0]
+def _by_heading(trace: Trace, mine: NDArray[np.bool_]) -> dict[Track, list[int]]:
+    """The host lanes among some tracks, by the first one that has their heading."""
+    lanes: dict[str, tuple[Track, list[int]]] = {}
+    for number in np.flatnonzero(mine).tolist():
+        track = trace.tracks[number]
+        if track.layer is Layer.HOST:
+            lanes.setdefault(track.heading, (track, []))[1].append(number)
+    return dict(lanes.values())
 
 
-def _by_heading(
-    trace: Trace, ranges: NDArray[np.intp], lane: Lane
-) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """The ranges of a thread, by the heading of their lanes."""
-    threads: dict[str, list[int]] = {}
-    for number, track in enumerate(trace.tracks):
-        if track.layer is Layer.HOST and _thread(track) == lane[:2]:
-            threads.setdefault(track.heading, []).append(number)
-    for heading, numbers in threads.items():
-        yield heading, ranges[np.isin(trace.events.track[ranges], numbers)]
-
-
-def _track(trace: Trace, lane: Lane, heading: str) -> Track:
-    group = " ".join(filter(None, (lane[0], lane[2])))
-    return Track(Layer.SCOPE, lane[1], group, TITLE.format(heading))
+def _track(host: Track, device: Device, grouped: bool) -> Track:
+    """The lane of the ranges of a host lane on one device, under its heading if it has one."""
+    return Track(
+        Layer.SCOPE,
+        host.name.removesuffix(f" ({host.thread_name})"),
+        " ".join(filter(None, (host.group, device.heading if grouped else ""))),
+        TITLE.format(host.heading),
+        kind=TrackKind.PROJECTION,
+        device=device.number,
+        device_kind=device.kind,
+        process=host.process,
+        thread=host.thread,
+    )
 
 
 def _projected(

@@ -14,7 +14,17 @@ import msgspec
 import numpy as np
 
 from traceconv.core.errors import TraceconvError
-from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
+from traceconv.core.model import (
+    F64,
+    I32,
+    I64,
+    CounterTable,
+    Layer,
+    Trace,
+    Track,
+    TrackKind,
+    arranged,
+)
 from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -29,7 +39,8 @@ class _Series(msgspec.Struct, frozen=True):
 
     Attributes:
         side_table: the table; of one group, the first that exists is taken.
-        group:   of the lanes.
+        group:   heading of the lanes.
+        kind:    of the lanes.
         time:    the heading of the instants.
         figures: headings, without their unit, and how the names of their lanes end.
         fixed:   the component, where the table has none.
@@ -37,6 +48,7 @@ class _Series(msgspec.Struct, frozen=True):
 
     side_table: str
     group: str
+    kind: TrackKind
     time: str
     figures: tuple[tuple[str, str], ...]
     fixed: str = ""
@@ -44,14 +56,28 @@ class _Series(msgspec.Struct, frozen=True):
 
 def _allocator(when: str) -> _Series:
     figures = tuple((f"{when} {total}", f"/{total}") for total in _TOTALS)
-    return _Series("operator_memory", "Memory", f"{when} Time(ns)", figures, "PTA")
+    return _Series(
+        "operator_memory", "Memory", TrackKind.ALLOCATOR, f"{when} Time(ns)", figures, "PTA"
+    )
 
 
 _SERIES = (
-    _Series("memory_record", "Memory", "Timestamp(ns)", tuple((t, f"/{t}") for t in _TOTALS)),
+    _Series(
+        "memory_record",
+        "Memory",
+        TrackKind.ALLOCATOR,
+        "Timestamp(ns)",
+        tuple((t, f"/{t}") for t in _TOTALS),
+    ),
     _allocator("Allocation"),
     _allocator("Release"),
-    _Series("npu_module_mem", "NPU Module Mem", "Timestamp(ns)", (("Total Reserved", ""),)),
+    _Series(
+        "npu_module_mem",
+        "NPU Module Mem",
+        TrackKind.MODULE_MEMORY,
+        "Timestamp(ns)",
+        (("Total Reserved", ""),),
+    ),
 )
 
 SOURCES = frozenset(series.side_table for series in _SERIES)
@@ -82,15 +108,15 @@ def side_table_counters(trace: Trace) -> Trace:
 
 def _wanted(trace: Trace) -> Iterator[tuple[SideTable, list[_Series]]]:
     """The tables to look at: those whose lanes are not there yet, one per group of lanes."""
-    there = {re.sub(r"NPU \d+ (?=.)", "", t.group) for t in trace.tracks if t.is_counter}
-    taken: dict[str, str] = {}
+    there = {track.kind for track in trace.tracks if track.is_counter}
+    taken: dict[TrackKind, str] = {}
     for series in _SERIES:
-        if series.side_table in trace.side_tables and series.group not in there:
-            taken.setdefault(series.group, series.side_table)
-    for group, name in taken.items():
+        if series.side_table in trace.side_tables and series.kind not in there:
+            taken.setdefault(series.kind, series.side_table)
+    for kind, name in taken.items():
         yield (
             trace.side_tables[name],
-            [s for s in _SERIES if (s.side_table, s.group) == (name, group)],
+            [s for s in _SERIES if (s.side_table, s.kind) == (name, kind)],
         )
 
 
@@ -114,8 +140,17 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
         kept = ~np.isnan(values) & (values >= 0) & (time != ABSENT)
         first = len(tracks)
         tracks += [
-            Track(Layer.COUNTER, component + ending, group, "Counters", unit=unit)
-            for group, component in names
+            Track(
+                Layer.COUNTER,
+                component + ending,
+                f"NPU {device} {series.group}" if device >= 0 else series.group,
+                "Counters",
+                unit=unit,
+                kind=series.kind,
+                device=device,
+                device_kind="NPU",
+            )
+            for device, component in names
         ]
         tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
     grown = CounterTable.concat(tables)
@@ -141,21 +176,20 @@ def _figure(columns: Columns, figure: str) -> tuple[F64, str] | None:
     return None
 
 
-def _names(columns: Columns, series: _Series) -> tuple[list[tuple[str, str]], I32]:
-    """Group and component of the lanes, and for every row which of them it is on."""
+def _names(columns: Columns, series: _Series) -> tuple[list[tuple[int, str]], I32]:
+    """Device (-1: the only one) and component of the lanes, and of every row which it is on."""
     rows = len(columns[series.time])
     device = next((columns[h] for h in _DEVICES if h in columns), np.full(rows, "", object))
     devices = [_number(str(d)) for d in device.tolist()]
     several = len(set(devices)) > 1
     empty = np.full(rows, series.fixed, object)
     components = [str(c) for c in columns.get("Component", empty).tolist()]
-    pairs = list(zip(devices if several else [""] * rows, components, strict=True))
+    pairs = list(zip(devices if several else [-1] * rows, components, strict=True))
     numbers = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
-    names = [(f"{d} {series.group}".strip(), component) for d, component in numbers]
-    return names, np.array([numbers[pair] for pair in pairs], np.int32)
+    return list(numbers), np.array([numbers[pair] for pair in pairs], np.int32)
 
 
-def _number(device: str) -> str:
-    """What distinguishes the lanes of several devices: "NPU 0" of "NPU:0" and of "0"."""
-    digits = re.search(r"\d+\Z", device)
-    return f"NPU {digits[0]}" if digits else ""
+def _number(device: str) -> int:
+    """The number of a device: 0 of "NPU:0" and of "0"; -1 if there is none."""
+    digits = re.search(r"\d{1,9}\Z", device)
+    return int(digits[0]) if digits else -1

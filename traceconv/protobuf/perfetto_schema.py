@@ -310,6 +310,7 @@ class OwnLane:
     NAME = 7
     GROUP = 8
     TITLE = 9
+    IDENTITY = 10
 
 
 STEP_ADDED, GRAPH_ADDED = 1, 2

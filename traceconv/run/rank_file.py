@@ -122,7 +122,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
                 for k, v in msgspec.structs.asdict(known).items()
                 if not isinstance(v, np.ndarray)
             },
-            "groups": [msgspec.structs.astuple(group) for group in known.groups],
+            "groups": msgspec.to_builtins(known.groups),
         },
     }
 
@@ -320,7 +320,7 @@ def collective_records(path: Path) -> CollectiveRecords:
         known: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
         }
-        known["groups"] = tuple(Group(*group) for group in plain["groups"])
+        known["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
         for name in opened.described["columns"]:
             if name.startswith(_COLLECTIVES):
                 known[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()

@@ -180,18 +180,18 @@ def traces(run: Run) -> Iterator:
 
 def _described(build: TraceBuilder, job: Job, rank: int, op: Op, place: int) -> tuple[int, ...]:
     if op.what in _HOST:
-        track = build.track(Layer.HOST, "Thread 1")
+        track = build.track(Layer.HOST, "Thread 1", thread=1)
         return track, build.string(_HOST[op.what]), int(OpClass.HOST), -1
     if op.what == "compute":
         track = build.track(Layer.DEVICE, "Stream 7")
         return track, build.string("gemm"), int(OpClass.COMPUTE), -1
     name, arguments = named(job, rank, op)
-    lane = f"Group {group_name(job, op.what, rank)}"
+    lane = communicator = f"Group {group_name(job, op.what, rank)}"
     if job.unnamed:
-        lane = f"Stream {20 + list(job.groups()).index(op.what)}"
+        lane, communicator = f"Stream {20 + list(job.groups()).index(op.what)}", ""
     elif job.dialect == "hccl":
         lane += " Communication"
-    track = build.track(Layer.COMM, lane)
+    track = build.track(Layer.COMM, lane, communicator=communicator)
     if "In msg nelems" in arguments:
         arguments = {**arguments, "bytes": op.n_bytes}  # as the reader of PyTorch adds it
     if job.dialect == "xla":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -19,7 +18,7 @@ from traceconv.analysis.tables.host import Nest, launches, modules
 from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
-from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.model import Kind, Layer, OpClass, Trace, TrackKind
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import combined_key, distinct, factored
 from traceconv.core.patterns import lazy_regex
@@ -141,7 +140,8 @@ class Sources(msgspec.Struct, frozen=True):
         else:
             call = launching(trace, rows)
             kind = self.names(call)
-            if trace.hints.range_lanes:  # ranges of users are no operators, but say where
+            if any(track.kind is TrackKind.RANGES for track in trace.tracks):
+                # ranges of users are no operators, but say where
                 kind = kind.mapped(lambda one: one if "::" in one else "")
             dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
             shape = dims.filled(other).kept(call >= 0)
@@ -155,7 +155,10 @@ class Sources(msgspec.Struct, frozen=True):
             np.append(column, 0)[at] for column in (known.kind, known.group, known.size)
         )
         names = self.names(rows).mapped(kind_of)
-        groups = _group_names([one.key for one in known.groups]) or [""]
+        groups = [
+            lasting(f"HCCL group {i} {one.name}".strip() if one.hashed else one.name)
+            for i, one in enumerate(known.groups)
+        ] or [""]
         different, which = factored(size)
         sizes = Texts([str(n) if n >= 0 else "" for n in different.tolist()], which)
         return labels(
@@ -190,19 +193,6 @@ def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 _OF_DISPATCHER = NameTest(lambda name: "::" in name)
-_HASH = lazy_regex(r"hccl \d+ ?")
-
-
-def _group_names(keys: Sequence[str]) -> list[str]:
-    """Names of groups of ranks that are the same in every run: hashes of HCCL become numbers, in
-    the order in which the groups are first used."""
-    found = []
-    for i, key in enumerate(keys):
-        plain = _HASH.sub(f"HCCL group {i} ", key).removeprefix("group ")
-        found.append(lasting(plain.strip()))
-    return found
-
-
 _PATHS = ("fullname", "op_full_name", "full_name")
 
 
@@ -238,7 +228,7 @@ def _module_paths(trace: Trace) -> Texts:
 def _ranges(trace: Trace) -> NDArray[np.intp]:
     """Calls of modules, and ranges of the user that are no operators."""
     events, hints = trace.events, trace.hints
-    lanes = np.array([track.heading in hints.range_lanes for track in trace.tracks], bool)
+    lanes = np.array([track.kind is TrackKind.RANGES for track in trace.tracks], bool)
     rows = lanes[events.track]
     if hints.range_names:
         rows |= rows_named(trace, NameTest(frozenset(hints.range_names).__contains__))

@@ -49,7 +49,7 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace
+from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace, TrackKind
 from traceconv.core.ordering import among, distinct
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -152,7 +152,9 @@ def _paused(trace: Trace) -> Known | None:
     """
     steps, events = measured(trace.steps), trace.events
     hull = trace.coverage.layers.get(Layer.HOST, ())
-    if not len(steps) or not hull or trace.hints.partial_device or trace.hints.range_lanes:
+    if not len(steps) or not hull or trace.hints.partial_device:
+        return None
+    if any(track.kind is TrackKind.RANGES for track in trace.tracks):
         return None
     if (steps.source == StepSource.WHOLE_RANGE).any():
         return None
@@ -202,10 +204,8 @@ def _pausing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 # -- off the CPU --------------------------------------------------------------------------
 
-_OFF = "CPU Scheduling"
-_OTHERS = "Other Processes"
-_BLOCKING = ("OS Runtime", "MPI", "NVTX MPI")
-"""Headings of lanes with calls that may give the CPU away, besides those of the runtime."""
+_BLOCKING = (TrackKind.SYSTEM_CALLS, TrackKind.MESSAGES)
+"""Kinds of lanes with calls that may give the CPU away, besides those of the runtime."""
 _ON = "other processes on from CPU (ns)"
 """What a slice off the CPU says where every process of the machine was recorded."""
 _NAMED = 5  # processes that a finding names at most
@@ -235,11 +235,11 @@ class _Away(NamedTuple):
 def _away(trace: Trace, steps: StepTable) -> _Away | None:
     """None for ranks of which slices off the CPU, or calls of the system, were not recorded."""
     events, lead = trace.events, leading(trace)
-    headings = [t.heading if mine else "" for t, mine in zip(trace.tracks, lead, strict=True)]
-    off = np.flatnonzero(np.array([h == _OFF for h in headings], bool)[events.track])
-    if not len(steps) or not len(off) or "OS Runtime" not in headings:
+    kinds = [t.kind if mine else None for t, mine in zip(trace.tracks, lead, strict=True)]
+    off = np.flatnonzero(np.array([k is TrackKind.OFF_CPU for k in kinds], bool)[events.track])
+    if not len(steps) or not len(off) or TrackKind.SYSTEM_CALLS not in kinds:
         return None
-    blocking = np.array([h in _BLOCKING for h in headings], bool)[events.track]
+    blocking = np.array([k in _BLOCKING for k in kinds], bool)[events.track]
     blocking |= trace.rows_of(Layer.RUNTIME) & lead[events.track]
     calls = np.flatnonzero(blocking & (events.kind == Kind.SLICE))
     away = subtraction(
@@ -263,8 +263,8 @@ def _in_their_place(
     events, edges = trace.events, fields(trace, off, "from CPU", "to CPU")
     lanes: dict[str, list[int]] = {}  # more than one for a CPU where runs overlap
     for number, track in enumerate(trace.tracks):
-        if track.heading == _OTHERS:
-            lanes.setdefault(track.name.removeprefix("CPU "), []).append(number)
+        if track.kind is TrackKind.CPU:
+            lanes.setdefault(str(track.device), []).append(number)
     if not lanes:
         return None
     found: dict[int, int] = {}

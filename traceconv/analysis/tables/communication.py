@@ -71,7 +71,9 @@ class _Work(msgspec.Struct, frozen=True):
 def _work(trace: Trace) -> _Work:
     """Operations and their tasks: a task is of the operation of its group that it begins in."""
     events = trace.events
-    group = numbered(np.array([track.group for track in trace.tracks] or [""], str))
+    places: dict[tuple[int, str, int], int] = {}
+    keys = ((t.device, t.communicator, t.communicator_index) for t in trace.tracks)
+    group = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
     calls = kernels(trace, OpClass.COMM)
     calls = calls[np.lexsort((events.start_ns[calls], group[events.track[calls]]))]
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))

@@ -19,9 +19,9 @@ from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import ascending, distinct, in_lanes, order_in_time
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.places import threads
 from traceconv.passes.projection import is_projection
 
-_THREAD = lazy_regex(r"Thread (-?\d{1,18})")
 _NO_OPERATOR = lazy_regex(
     r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
     re.DOTALL,
@@ -121,13 +121,6 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     outer = np.concatenate(([-1], top[:-1]))
     parent[inside] = outer[opens]
     return time[order], top
-
-
-def threads(trace: Trace) -> I64:
-    """A number per track: that of the thread it shows, or one of its own for other tracks."""
-    matches = [_THREAD.match(track.name) for track in trace.tracks]
-    own = -(2**62)
-    return np.array([int(m[1]) if m else own + i for i, m in enumerate(matches)], np.int64)
 
 
 @once_each

@@ -30,7 +30,6 @@ from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, merged, total, union
 from traceconv.core.model import Covered, Layer, OpClass, Trace
 from traceconv.core.ordering import distinct
-from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 _KINDS = {
@@ -40,7 +39,6 @@ _KINDS = {
 }
 _KERNEL = Keys(("Kernel", "Kind"))
 _COPY = Keys(("Copy",), ("Bytes",))
-_DEVICE = lazy_regex(r"(?:NPU|GPU|TPU|CPU) (\d{1,18})")
 
 
 def _names(trace: Trace, ids: NDArray[Any]) -> NDArray[Any]:
@@ -144,12 +142,10 @@ def _device_facts(trace: Trace) -> Columns:
 
 
 def _devices(trace: Trace) -> I64:
-    """The device each track belongs to: the one its group names, else the capture's; ABSENT
-    where neither is known.
-    """
-    found = [_DEVICE.search(track.group) for track in trace.tracks]
+    """The device of each track, else that of the capture; ABSENT where neither is known."""
     other = trace.capture.device if trace.capture.device >= 0 else ABSENT
-    return np.array([int(m[1]) if m else other for m in found], np.int64)
+    found = (t.device if t.device >= 0 else other for t in trace.tracks)
+    return np.fromiter(found, np.int64, len(trace.tracks))
 
 
 def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, int]:

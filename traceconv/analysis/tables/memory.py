@@ -20,14 +20,10 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import rounded
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.core.columns import F64, I64
-from traceconv.core.model import Layer, Trace
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.model import Layer, Trace, Track, TrackKind
 from traceconv.core.side_tables import ABSENT, Columns
 
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
-_OF_GPU = lazy_regex(r"(?!CPU)\w+ (\d{1,18}) (?:Allocated|Reserved)")
-"""Sums of a device, as GPU readers call them: they name its number."""
 
 Curve = tuple[str, str, I64, F64]
 """Component, what is measured, instants (ns), bytes."""
@@ -35,24 +31,26 @@ Curve = tuple[str, str, I64, F64]
 
 def _curves(trace: Trace) -> Iterator[Curve]:
     """Every series of bytes over time."""
+    for _, curve in _by_track(trace):
+        yield curve
+
+
+def _by_track(trace: Trace) -> Iterator[tuple[Track, Curve]]:
     counters = trace.counters
     for number, track in enumerate(trace.tracks):
         if track.layer is not Layer.COUNTER or track.unit not in _BYTES:
             continue
         rows = counters.take(slice(*np.searchsorted(counters.track, [number, number + 1])))
         if len(rows):
-            yield (
-                track.group or track.heading,
-                track.name,
-                rows.start_ns,
-                (rows.value * _BYTES[track.unit]),
-            )
+            size = rows.value * _BYTES[track.unit]
+            yield track, (track.group or track.heading, track.name, rows.start_ns, size)
 
 
 def _peak_facts(trace: Trace) -> Columns:
-    curves = list(_curves(trace))
-    if not curves:
+    every = list(_by_track(trace))
+    if not every:
         return NOTHING
+    curves = [curve for _, curve in every]
     peaks = [int(np.argmax(size)) for _, _, _, size in curves]
     sizes = [(_whole(size.min()), _whole(size.mean()), _whole(size.max()), _whole(size[-1]))
              for _, _, _, size in curves]  # fmt: skip
@@ -64,14 +62,16 @@ def _peak_facts(trace: Trace) -> Columns:
         "Count": np.array([len(c[2]) for c in curves], np.int64),
         "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": last,
         "Peak Timestamp(ns)": np.array(at, np.int64),
-        "Capacity(B)": np.array([_capacity(trace, c[1]) for c in curves], np.int64),
+        "Capacity(B)": np.array([_capacity(trace, track) for track, _ in every], np.int64),
     }  # fmt: skip
 
 
-def _capacity(trace: Trace, measure: str) -> int:
-    """Memory of the device that is measured, bytes; ABSENT where the capture does not record it."""
-    match = _OF_GPU.fullmatch(measure)
-    return trace.hints.device_memory_bytes.get(int(match[1]), ABSENT) if match else ABSENT
+def _capacity(trace: Trace, track: Track) -> int:
+    """Memory of the device whose allocator is measured, bytes; ABSENT where the capture does not
+    record it."""
+    if track.kind is not TrackKind.ALLOCATOR or track.device_kind == "CPU":
+        return ABSENT
+    return trace.hints.device_memory_bytes.get(track.device, ABSENT)
 
 
 def _whole(value: Any) -> int:

@@ -43,12 +43,11 @@ from traceconv.analysis.tables.host import (
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
-from traceconv.core.model import OpClass, Trace
+from traceconv.core.model import Layer, OpClass, Trace
 from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
-HARDWARE = " Hardware"
 """What the titles of lanes of devices end in, behind the kind of device."""
 
 _TYPE = Keys(("OP Type", "Core Type"))
@@ -88,9 +87,8 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
 
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> Texts:
-    """The kind of device of each row, as the title of its lane says ("TPU"); "" if it does not."""
-    titles = [track.heading for track in trace.tracks]
-    kinds = [t.removesuffix(HARDWARE) if t.endswith(HARDWARE) else "" for t in titles]
+    """The kind of device of each row ("TPU"); "" where it is unknown, and of collectives."""
+    kinds = [t.device_kind if t.layer is Layer.DEVICE else "" for t in trace.tracks]
     return Texts(kinds, trace.events.track[rows])
 
 

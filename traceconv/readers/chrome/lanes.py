@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
@@ -17,10 +18,6 @@ from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, 
 
 _ASCEND = lazy_regex(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
 _OPS = {op.name.lower(): op for op in OpClass}
-
-
-_NPU = "Ascend Hardware"
-"""Title of the streams of an NPU, in our own files, too."""
 
 
 class Ours:
@@ -36,7 +33,7 @@ class Ours:
             return None
         track = _track(lane.extra)
         op = _OPS.get(lane.category, OpClass.OTHER)
-        if track is not None and track.layer is Layer.DEVICE and track.title == _NPU:
+        if track is not None and track.layer is Layer.DEVICE and track.device_kind == "NPU":
             self._build.hints.vendor = "ascend"
         return Placed(track, op) if track is not None else self._other(lane)
 
@@ -63,18 +60,12 @@ class Copied:
 
 def _track(extra: Mapping[str, str | int]) -> Track | None:
     """The track a lane's metadata spells, or None if it does not."""
-    texts = [extra.get(key) for key in ("layer", "title", "group", "track")]
-    numbers = [extra.get(key, 0) for key in ("sort", "lane")]
-    unit = extra.get("unit")
-    if not all(isinstance(t, str) for t in texts) or not all(isinstance(n, int) for n in numbers):
+    if "track" not in extra:
         return None
-    layer, title, group, name = map(str, texts)
-    if layer not in set(Layer):
+    try:
+        return msgspec.convert({**extra, "name": extra["track"]}, Track)
+    except msgspec.ValidationError:
         return None
-    sort, number = map(int, numbers)
-    return Track(
-        Layer(layer), name, group, title, sort, str(unit) if unit is not None else None, number
-    )
 
 
 def book_samples(build: TraceBuilder, members: Mapping[str, Any]) -> int:

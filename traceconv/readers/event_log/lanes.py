@@ -156,12 +156,28 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
         places.append(f"GPU {spot.device}")
     if processes and spot.process:
         places.append(f"Process {spot.process}")
-    group = ", ".join(places)
-    if not lane.counter:
-        return Track(lane.layer, _lane_name(lane.layer, spot), group, lane.title)
-    if spot.stream or spot.thread or spot.plane:
-        group = ", ".join([*places, _lane_name(Layer.OTHER, spot)])
-    return Track(Layer.COUNTER, lane.counter, group, unit="")
+    group, name = ", ".join(places), _lane_name(lane.layer, spot)
+    columns: dict[str, Any] = {
+        "device": _number(spot.device),
+        "device_kind": "GPU" if spot.device else "",
+        "stream": _number(spot.stream),
+        "process": _number(spot.process) if processes else -1,
+        "thread": _number(spot.thread),
+    }
+    if lane.counter:
+        if spot.stream or spot.thread or spot.plane:
+            group = ", ".join([*places, _lane_name(Layer.OTHER, spot)])
+        return Track(Layer.COUNTER, lane.counter, group, unit="", **columns)
+    if lane.layer is Layer.COMM and spot.plane:
+        numbered = spot.plane.isdecimal()
+        columns["communicator"] = "" if numbered else spot.plane
+        columns["communicator_index"] = _number(spot.plane) if numbered else -1
+    return Track(lane.layer, name, group, lane.title, **columns)
+
+
+def _number(digits: str) -> int:
+    """An id that a record has as text; -1 if it is no number."""
+    return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else -1
 
 
 _NOWHERE = {

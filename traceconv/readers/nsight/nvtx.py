@@ -76,10 +76,8 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     for domain in distinct(rows["domain"]).tolist():
         name, at = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
         layout = structs.replace(
-            tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track={"kind": _kind(name, kind)}
+            tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track={"kind": _kind(name)}
         )
-        if layout.track["kind"] is TrackKind.RANGES and kind is Kind.SLICE:
-            report.build.hints.range_lanes.append(layout.title)
         added[at] = add_rows(report.build, layout, rows.take(at), args=args[at])
     kept = added >= 0
     if not kept.all():
@@ -88,7 +86,7 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     return Ranges(rows, names, groups)
 
 
-def _kind(domain: str, kind: Kind) -> TrackKind:
+def _kind(domain: str) -> TrackKind:
     """The kind of the lanes of a domain. NCCL's device work has lanes of its own, MPI has none."""
     if domain == "MPI":
         return TrackKind.MESSAGES

@@ -12,7 +12,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
+from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track, TrackKind
 from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
@@ -55,7 +55,7 @@ class What(IntEnum):
 
 
 _OPS = {What.KERNEL: OpClass.COMPUTE, What.COPY: OpClass.COPY}
-_SIDES = {What.PYTHON: " (Python)", What.NATIVE: " (C++)"}
+_SIDES = {What.PYTHON: "Python", What.NATIVE: "C++"}
 
 
 @dataclass(frozen=True)
@@ -200,19 +200,34 @@ def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
 def _device_track(lane: Lane, library: str, several: bool) -> Track:
     group = f"GPU {lane.process}" if several else ""
     name = f"Stream {lane.thread}"
+    place: dict[str, Any] = {
+        "device": _number(lane.process),
+        "device_kind": lane.maker,
+        "stream": _number(lane.thread),
+    }
     if library:
-        return Track(Layer.COMM, name, group, library)
-    return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware")
+        return Track(Layer.COMM, name, group, library, **place)
+    return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware", **place)
 
 
 def _host_track(lane: Lane, pid: int) -> Track:
-    group = "" if pid < 0 or lane.process == str(pid) else f"Process {lane.process}"
+    own = pid < 0 or lane.process == str(pid)
+    group = "" if own else f"Process {lane.process}"
     name = f"Thread {lane.thread}"
+    number = _number(lane.thread)
+    place: dict[str, Any] = {"process": -1 if own else _number(lane.process), "thread": number}
     if lane.what is What.RUNTIME:
-        return Track(Layer.RUNTIME, name, group, "CUDA" if lane.maker == "GPU" else lane.maker)
-    number = int(lane.thread) if re.fullmatch("[0-9]{1,18}", lane.thread) else 0
-    sort = 2 * min(number, _THREAD_SORT_MAX - 1) + (lane.what is not What.PYTHON)
-    return Track(Layer.HOST, name + _SIDES.get(lane.what, ""), group, "Paddle", sort)
+        title = "CUDA" if lane.maker == "GPU" else lane.maker
+        return Track(Layer.RUNTIME, name, group, title, **place)
+    sort = 2 * min(max(number, 0), _THREAD_SORT_MAX - 1) + (lane.what is not What.PYTHON)
+    side = _SIDES.get(lane.what, "")
+    name = f"{name} ({side})" if side else name
+    return Track(Layer.HOST, name, group, "Paddle", sort, thread_name=side, **place)
+
+
+def _number(digits: str) -> int:
+    """An id that the file has as text; -1 if it is no number."""
+    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1
 
 
 def memory(
@@ -227,8 +242,16 @@ def memory(
     devices = {text: _device(text) for text in dict.fromkeys(place)}
     for what, value in (("Allocated", allocated), ("Reserved", reserved)):
         of_place = {
-            text: build.track(Layer.COUNTER, f"{device} {what}", "Memory", unit="B")
-            for text, device in devices.items()
+            text: build.track(
+                Layer.COUNTER,
+                f"{kind} {number} {what}" if number >= 0 else f"{kind} {what}",
+                "Memory",
+                unit="B",
+                kind=TrackKind.ALLOCATOR,
+                device=number,
+                device_kind=kind,
+            )
+            for text, (kind, number) in devices.items()
         }
         track = np.array([of_place[text] for text in place], np.int32)
         known = ~np.isnan(value)
@@ -236,10 +259,12 @@ def memory(
         build.counters(track=track[known], start_ns=start[known], value=value[known])
 
 
-def _device(place: str) -> str:
-    """ "Place(gpu:0)" as "GPU 0"."""
+def _device(place: str) -> tuple[str, int]:
+    """Kind and number of the device of "Place(gpu:0)"; -1 if it has no number."""
     inner = place[6:-1] if place.startswith("Place(") and place.endswith(")") else place
-    return inner.upper().replace(":", " ") or "Device"
+    kind, _, digits = inner.upper().partition(":")
+    number = _number(digits)
+    return (kind, number) if number >= 0 else (inner.upper().replace(":", " ") or "Device", -1)
 
 
 PHASES = {"Forward": "forward", "Backward": "backward"}

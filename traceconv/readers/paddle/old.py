@@ -232,12 +232,23 @@ def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None
     if match[1] or lane.phase == "C":
         return Placed(Track(Layer.COUNTER, "", match[3], "Memory"))
     if match[3].startswith("gpu:"):
-        group = f"GPU {match[3].removeprefix('gpu:')}"
-        track = Track(Layer.DEVICE, f"Stream {lane.tid}", group, "GPU Hardware")
+        digits = match[3].removeprefix("gpu:")
+        track = Track(
+            Layer.DEVICE,
+            f"Stream {lane.tid}",
+            f"GPU {digits}",
+            "GPU Hardware",
+            device=int(digits) if digits.isdecimal() else -1,
+            device_kind="GPU",
+            stream=lane.thread_id,
+        )
         return Placed(track, OpClass.COMPUTE, by_name=partial(_work, build.comm_words))
     if match[3] == "cuda_api":
-        return Placed(Track(Layer.RUNTIME, f"Thread {lane.tid}", "", "CUDA"), OpClass.HOST)
-    return Placed(Track(Layer.HOST, f"Thread {lane.tid}", match[3], "Paddle"), OpClass.HOST)
+        layer, group, title = Layer.RUNTIME, "", "CUDA"
+    else:
+        layer, group, title = Layer.HOST, match[3], "Paddle"
+    track = Track(layer, f"Thread {lane.tid}", group, title, thread=lane.thread_id)
+    return Placed(track, OpClass.HOST)
 
 
 def _work(more: tuple[str, ...], name: str) -> Named:

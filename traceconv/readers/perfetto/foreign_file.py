@@ -455,7 +455,15 @@ class _Content:
             build.counters(track=track, start_ns=found.time[rows][finite], value=value[finite])
         for gpu, name, times, values in self._gpu.samples():
             track = build.add_track(
-                Track(Layer.COUNTER, name, f"GPU {gpu}", "GPU Counters", unit=_unit(name))
+                Track(
+                    Layer.COUNTER,
+                    name,
+                    f"GPU {gpu}",
+                    "GPU Counters",
+                    unit=_unit(name),
+                    device=gpu,
+                    device_kind="GPU",
+                )
             )
             build.counters(track=track, start_ns=times, value=values)
 

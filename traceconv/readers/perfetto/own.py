@@ -290,7 +290,7 @@ class _Content:
         numbers = np.zeros(len(known), np.int32)
         numbers[there] = [build.add_track(known[i]) for i in there]
         graph, step, args = self._columns(marks, made, known)
-        if any(t.layer is Layer.DEVICE and t.title == "Ascend Hardware" for t in known):
+        if any(t.layer is Layer.DEVICE and t.device_kind == "NPU" for t in known):
             build.hints.vendor = build.hints.vendor or "ascend"
         start = marks.time[made.mark] + self._own.base_ns
         instants = marks.kind[made.mark] == INSTANT
@@ -553,7 +553,7 @@ class _Lanes:
                 _sound(text(of.get(field_number, b"")))
                 for field_number in (OwnLane.NAME, OwnLane.GROUP, OwnLane.TITLE)
             )
-        return Track(
+        track = Track(
             Layer(layer) if layer in set(Layer) else Layer.OTHER,
             name,
             group,
@@ -562,6 +562,8 @@ class _Lanes:
             unit,
             number(of.get(OwnLane.LANE, 0)) & 0x7FFFFFFF,
         )
+        stated = of.get(OwnLane.IDENTITY)
+        return _by_name(track) if stated is None else track.with_identity(message(stated))
 
     def _around(self, uuid: int) -> tuple[str, str]:
         """Names of the layer and the group a track is in."""
@@ -586,7 +588,23 @@ class _Lanes:
         siblings = self._sub_lanes.get(known.merge_key, []) if known.merge == BY_KEY else []
         lane_number = siblings.index(uuid) if uuid in siblings else 0
         first = self._descriptors.known.get((0, siblings[0]), known) if siblings else known
-        return Track(layer, known.name or "", group, title, first.order, unit, lane_number)
+        return _by_name(
+            Track(layer, known.name or "", group, title, first.order, unit, lane_number)
+        )
+
+
+_THREAD = lazy_regex(r"Thread (\d{1,18})(?: \((.+)\))?", re.DOTALL)
+
+
+def _by_name(track: Track) -> Track:
+    """A track of an older file, which says what it is of by its headings alone."""
+    thread = _THREAD.fullmatch(track.name)
+    return msgspec.structs.replace(
+        track,
+        device_kind="NPU" if track.title == "Ascend Hardware" else "",
+        thread=int(thread[1]) if thread else -1,
+        thread_name=(thread[2] or "") if thread else "",
+    )
 
 
 _SIZES = {0: "B", 1: "B", 1 << 10: "KB", 1 << 20: "MB", 1 << 30: "GB", 1 << 40: "TB"}

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.perfetto.tracks import ROOT, Described, Descriptors, Key
@@ -67,6 +69,11 @@ _STAGES = {"kernel": Sort.KERNEL, "memcpy": Sort.COPY, "memset": Sort.COPY}
 
 _DEVICE = lazy_regex(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
 """Names of tracks of a device; ``Startup.GPU.LoadTime`` of a browser is none."""
+_STREAM_NAME = lazy_regex(
+    r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
+)
+"""Names of tracks that say where something ran, and not among which ranks."""
+_UNNAMED_GROUP = lazy_regex(r"Group \d+( Communication)?\Z|(GPU|NPU|TPU|CPU) \d+\Z")
 _STREAM_THREAD = lazy_regex(r"stream\W*\d+", re.IGNORECASE)
 _COPY = lazy_regex(r"MEMORY_COPY_|Memcpy|Memset|__amd_rocclr_(?:copy|fill)Buffer", re.IGNORECASE)
 
@@ -236,20 +243,36 @@ class Places:
             name: of the event.
             op:   its class.
         """
-        if sort in _ON_DEVICE:
-            group = self._device_group(lane)
-            if op is OpClass.COMM:
-                return self._own(lane, Track(Layer.COMM, lane.name, group, lane_title(name)))
-            return self._own(lane, Track(Layer.DEVICE, lane.name, group, "GPU Hardware"))
-        if sort is Sort.PROJECTION:
-            group = self._device_group(lane)
-            return self._own(lane, Track(Layer.SCOPE, lane.name, group, "GPU Annotations"))
+        if sort in _ON_DEVICE or sort is Sort.PROJECTION:
+            layer, title = Layer.DEVICE, "GPU Hardware"
+            if sort is Sort.PROJECTION:
+                layer, title = Layer.SCOPE, "GPU Annotations"
+            elif op is OpClass.COMM:
+                layer, title = Layer.COMM, lane_title(name)
+            track = Track(
+                layer,
+                lane.name,
+                self._device_group(lane),
+                title,
+                device=lane.gpu,
+                device_kind="GPU",
+                communicator=self._communicator(lane) if layer is Layer.COMM else "",
+            )
+            return self._own(lane, track)
         if lane.thread is not None:
             main = lane.process is not None and lane.process[1] == lane.thread
             layer = Layer.RUNTIME if sort is Sort.CALL else Layer.HOST
             if sort is Sort.OTHER or name == _FAKE:
                 return self._own(lane, Track(Layer.OTHER, lane.name, self._process(lane)))
-            return self._own(lane, Track(layer, lane.name, self._process(lane), sort=int(not main)))
+            track = Track(
+                layer,
+                lane.name,
+                self._process(lane),
+                sort=int(not main),
+                process=lane.process[1] if self._many and lane.process else -1,
+                thread=-1 if lane.process is None else lane.thread,
+            )
+            return self._own(lane, track)
         if sort is Sort.CALL or sort is Sort.RANGE:
             layer = Layer.RUNTIME if sort is Sort.CALL else Layer.HOST
             return self._own(lane, Track(layer, lane.name, self._groups(lane), sort=1))
@@ -258,6 +281,11 @@ class Places:
     def counter(self, lane: Lane, unit: str) -> Track:
         """The track of a counter."""
         return self._own(lane, Track(Layer.COUNTER, lane.name, self._groups(lane), unit=unit))
+
+    def _communicator(self, lane: Lane) -> str:
+        """What the source calls the group that communicates on a lane; "" if it is a stream."""
+        named = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
+        return "" if _UNNAMED_GROUP.match(named) else named
 
     def _device_group(self, lane: Lane) -> str:
         if lane.gpu >= 0:
@@ -279,7 +307,5 @@ class Places:
         number, name = 1, track.name
         while self._taken.setdefault(track, lane.identity) != lane.identity:
             number += 1
-            track = Track(
-                track.layer, f"{name} ({number})", track.group, track.title, track.sort, track.unit
-            )
+            track = replace(track, name=f"{name} ({number})")
         return track

@@ -141,8 +141,6 @@ class Process:
         marks = (rows["start"] == rows["end"]) | (not spans)
         for code in distinct(rows["category"]).tolist():
             of = categories[code]
-            if of.marker:
-                self.build.hints.range_lanes = [ROCTX]
             for kind in (Kind.SLICE, Kind.INSTANT) if of.marker else (layout.kind,):
                 chosen = rows["category"] == code
                 if of.marker:

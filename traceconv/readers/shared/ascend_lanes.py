@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
+from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.ascend_tasks import OPERATORS, named_class
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
@@ -108,7 +108,9 @@ def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None
 _RANK_SUFFIX = lazy_regex(r"(.+) Rank ?(\d{1,18})", re.DOTALL)
 _STREAM = lazy_regex(r"(?:Logic )?Stream ?#?(\d{1,18})")
 _MODEL = lazy_regex(r"(?:Step Trace ?\()?Model ID: ?(\d{1,18})\)?")
-_GROUP = lazy_regex(r"(Group .+?) Communication", re.DOTALL)
+_GROUP = lazy_regex(r"Group (.+?) Communication", re.DOTALL)
+_NO_GROUP = lazy_regex(r"(?:(?:Stream|Plane|Lane|Thread) .*|Communication(?: Kernel)?|)", re.DOTALL)
+_THREAD = lazy_regex(r"Thread (\d{1,18})(?: \((.+)\))?")
 _NUMBER = lazy_regex(r"-?\d{1,18}")
 _PLANE = lazy_regex(r"Plane ?\d+")
 _DEVICE = lazy_regex(r"NPU ?(\d{1,18})")
@@ -142,18 +144,32 @@ class Classifier(msgspec.Struct, frozen=True):
         if lane.category == "Data_aug Bound":
             return Skipped("decoration-skipped")
         process = suffix[1] if suffix else _ALIASES.get(lane.process, lane.process)
-        group = _device_of(lane)
+        device = _device_of(lane)
         if lane.phase == "C":
-            name = f"{group} {process}".strip()
-            return Placed(Track(Layer.COUNTER, "", name, "Counters"))
-        return _PLACES.get(process, _by_label)(self, lane, process, group)
+            name = f"{device_heading(device)} {process}".strip()
+            kind = MEMORY_KINDS.get(process, TrackKind.OTHER)
+            return Placed(
+                Track(
+                    Layer.COUNTER, "", name, "Counters", kind=kind, device=device, device_kind="NPU"
+                )
+            )
+        return _PLACES.get(process, _by_label)(self, lane, process, device)
 
 
-def _device_of(lane: Lane) -> str:
-    """What sets the lanes of one device apart, "" in files of a single one."""
+MEMORY_KINDS = {"Memory": TrackKind.ALLOCATOR, "NPU Module Mem": TrackKind.MODULE_MEMORY}
+"""Kinds of the counters that the profiler has in tables, too, by their group."""
+
+
+def _device_of(lane: Lane) -> int:
+    """The device a lane is of, by its label; -1 in files of a single one."""
     labels = {label for label in lane.names.labels.values() if _DEVICE.fullmatch(label)}
     device = _DEVICE.fullmatch(lane.labels)
-    return f"NPU {device[1]}" if device and len(labels) > 1 else ""
+    return int(device[1]) if device and len(labels) > 1 else -1
+
+
+def device_heading(device: int) -> str:
+    """What sets the lanes of one of several devices apart; "" for -1."""
+    return f"NPU {device}" if device >= 0 else ""
 
 
 def thread_title(lane: Lane) -> str:
@@ -161,44 +177,99 @@ def thread_title(lane: Lane) -> str:
     return lane.thread or f"Thread {lane.tid}"
 
 
-def step_lane(graph: int, group: str = "", name: str = "") -> Placed:
+def _thread(layer: Layer, lane: Lane, process: str, device: int) -> Track:
+    """A lane of a thread of the host."""
+    named = _THREAD.fullmatch(lane.thread)
+    thread = int(named[1]) if named else -1 if lane.thread else lane.thread_id
+    return Track(
+        layer,
+        thread_title(lane),
+        device_heading(device),
+        process,
+        device=device,
+        thread=thread,
+        thread_name=(named[2] or "") if named else "",
+    )
+
+
+def step_lane(graph: int, device: int = -1, name: str = "") -> Placed:
     """A lane of the step trace; ``graph`` -1 holds the framework's own steps."""
     title = name or (f"Model {graph}" if graph >= 0 else "Steps")
-    track = Track(Layer.STEP, title, group, "Step Trace")
+    track = Track(Layer.STEP, title, device_heading(device), "Step Trace", device=device)
     return Placed(track, by_name=step_named, graph=graph)
 
 
-def _hardware(setting: Classifier, lane: Lane, process: str, group: str) -> Placed | Skipped:
+def _hardware(setting: Classifier, lane: Lane, process: str, device: int) -> Placed | Skipped:
     if _MODEL.fullmatch(lane.thread):
-        return _steps(setting, lane, process, group)
-    stream = _STREAM.fullmatch(lane.thread)
-    name = f"Stream {stream[1]}" if stream else lane.thread or f"Stream {lane.tid}"
-    track = Track(Layer.DEVICE, name, group, process)
+        return _steps(setting, lane, process, device)
+    match = _STREAM.fullmatch(lane.thread)
+    stream = int(match[1]) if match else -1 if lane.thread else lane.thread_id
+    track = Track(
+        Layer.DEVICE,
+        f"Stream {match[1]}" if match else lane.thread or f"Stream {lane.tid}",
+        device_heading(device),
+        process,
+        device=device,
+        device_kind="NPU",
+        stream=stream,
+    )
     return Placed(track, OpClass.UNCLASSIFIED, OPERATORS, task_named, setting.graph)
 
 
-def _steps(setting: Classifier, lane: Lane, process: str, group: str) -> Placed | Skipped:
+def _steps(setting: Classifier, lane: Lane, process: str, device: int) -> Placed | Skipped:
     match = _MODEL.fullmatch(lane.thread)
     if match is None:
-        return step_lane(setting.graph, group, lane.thread)
+        return step_lane(setting.graph, device, lane.thread)
     graph = graph_id(match[1])
     if graph in setting.steps_elsewhere or EVERY_GRAPH in setting.steps_elsewhere:
         return Skipped("repeated-content")
-    return step_lane(graph, group)
+    return step_lane(graph, device)
 
 
-def _communication(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    inner = _group_name(lane)
-    group = f"{group} {inner}".strip()
-    name = lane.thread or f"Thread {lane.tid}"
-    if _PLANE.fullmatch(lane.thread):
-        track = Track(Layer.COMM, name, group, process, sort=1)
+def _communication(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    group = _group_of(lane)
+    plane = bool(_PLANE.fullmatch(lane.thread))
+    track = Track(
+        Layer.COMM,
+        lane.thread or f"Thread {lane.tid}",
+        f"{device_heading(device)} {group.title}".strip(),
+        process,
+        sort=int(plane),
+        device=device,
+        device_kind="NPU",
+        communicator=group.name,
+        communicator_index=group.index,
+    )
+    if plane:
         return Placed(track, OpClass.COMM_TASK, graph=setting.graph)
-    track = Track(Layer.COMM, name, group, process)
     return Placed(track, OpClass.COMM, by_name=transfer_named, graph=setting.graph)
 
 
-def _group_name(lane: Lane) -> str:
+class Communicator(msgspec.Struct, frozen=True):
+    """A group of ranks, as a file of one of them has it.
+
+    Attributes:
+        title: its heading.
+        name:  what all of its ranks call it; "" if it is only numbered.
+        index: its number among those without a name; -1 of others, and of the only one.
+    """
+
+    title: str = ""
+    name: str = ""
+    index: int = -1
+
+    @classmethod
+    def numbered(cls, index: int) -> Communicator:
+        """One of several without a name."""
+        return cls(f"Group {index}", index=index)
+
+    @classmethod
+    def named(cls, name: str) -> Communicator:
+        """One with a name."""
+        return cls(f"Group {name}", f"Group {name}")
+
+
+def _group_of(lane: Lane) -> Communicator:
     """The communication group of a lane: its own, or for a plane that of the nearest group
     thread before it. Several groups without a name are numbered in the order of their threads.
     """
@@ -210,48 +281,54 @@ def _group_name(lane: Lane) -> str:
         if _NUMBER.fullmatch(tid) and not _PLANE.fullmatch(name)
     )
     if not _NUMBER.fullmatch(lane.tid):
-        return ""
+        return Communicator()
     before = [i for i, (tid, _) in enumerate(heads) if tid <= int(lane.tid)]
     if not before:
-        return ""
+        return Communicator()
     name = heads[before[-1]][1]
     if match := _GROUP.fullmatch(name):
-        return match[1]
+        own = match[1]
+        return Communicator.numbered(int(own)) if own.isdecimal() else Communicator.named(own)
     nameless = [i for i, (_, n) in enumerate(heads) if n == name]
-    return f"Group {nameless.index(before[-1])}" if len(nameless) > 1 else ""
+    if len(nameless) > 1:
+        return Communicator.numbered(nameless.index(before[-1]))
+    return Communicator(name="" if _NO_GROUP.fullmatch(name) else name)
 
 
-def _host(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    track = Track(Layer.HOST, thread_title(lane), group, process)
+def _host(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    track = _thread(Layer.HOST, lane, process, device)
     return Placed(track, OpClass.HOST, by_name=host_named)
 
 
-def _runtime(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    return Placed(Track(Layer.RUNTIME, thread_title(lane), group, process), OpClass.HOST)
+def _runtime(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    return Placed(_thread(Layer.RUNTIME, lane, process, device), OpClass.HOST)
 
 
-def _scope(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    return Placed(Track(Layer.SCOPE, thread_title(lane), group, process))
+def _titled(layer: Layer, lane: Lane, process: str, device: int, sort: int = 0) -> Track:
+    return Track(layer, thread_title(lane), device_heading(device), process, sort, device=device)
 
 
-def _overlap(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+def _scope(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    return Placed(_titled(Layer.SCOPE, lane, process, device))
+
+
+def _overlap(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
     sort, op, named = overlap_named(lane.thread)
-    track = Track(Layer.OVERLAP, thread_title(lane), group, process, sort=sort)
-    return Placed(track, op, by_name=named)
+    return Placed(_titled(Layer.OVERLAP, lane, process, device, sort), op, by_name=named)
 
 
-def _other_device(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    return Placed(Track(Layer.DEVICE, thread_title(lane), group, process), graph=setting.graph)
+def _other_device(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    return Placed(_titled(Layer.DEVICE, lane, process, device), graph=setting.graph)
 
 
-def _by_label(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+def _by_label(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
     """A process this reader has no name for: on the host if it is labelled so."""
     if lane.labels == "CPU":
-        return _host(setting, lane, process, group)
-    return Placed(Track(Layer.OTHER, thread_title(lane), group, process or f"Process {lane.pid}"))
+        return _host(setting, lane, process, device)
+    return Placed(_titled(Layer.OTHER, lane, process or f"Process {lane.pid}", device))
 
 
-_Place = Callable[[Classifier, Lane, str, str], Placed | Skipped]
+_Place = Callable[[Classifier, Lane, str, int], Placed | Skipped]
 
 _PLACES: dict[str, _Place] = {
     "Ascend Hardware": _hardware,

@@ -103,7 +103,9 @@ class DefaultPlacement:
         name, category = self._thread(lane), lane.category.lower()
         if _STREAM.fullmatch(lane.thread) or category in (*_KERNELS, *_COPIES, *_WAITS):
             return self._device(Track(Layer.DEVICE, name, "", title, lane.sort), category)
-        track = Track(Layer.HOST, name, "", title, lane.sort)
+        process = lane.process_id
+        thread = lane.thread_id if process >= 0 else -1
+        track = Track(Layer.HOST, name, "", title, lane.sort, process=process, thread=thread)
         return Placed(track, OpClass.HOST, by_name=_host_named)
 
     def _device(self, track: Track, category: str) -> Placed:

@@ -261,18 +261,21 @@ def _ns(entry: Entry, key: str, unit: str = "ns") -> int:
 def _track(build: TraceBuilder, entry: Entry, name: str) -> int:
     library, colon, _ = name.partition(":")
     title = library.upper() if colon else "NCCL"
-    return build.track(Layer.COMM, _group(entry), title=title)
+    name, purpose = _group(entry)
+    heading = f"Group {name}" + (f" ({purpose})" if purpose else "")
+    communicator = heading if purpose or not name.isdecimal() else ""
+    return build.track(Layer.COMM, heading, title=title, communicator=communicator)
 
 
-def _group(entry: Entry) -> str:
-    """The process group: its name and what it is for."""
+def _group(entry: Entry) -> tuple[str, str]:
+    """Name of the process group, and what it is for."""
     try:
         stated = msgspec.json.decode(entry.get("process_group", b"[]"))
     except NOT_JSON:
         stated = []
     words = [str(word) for word in stated] if isinstance(stated, list) else [str(stated)]
     name = words[0] if words else text(entry.get("pg_id", b""))
-    return f"Group {name}" + (f" ({words[1]})" if len(words) > 1 and words[1] else "")
+    return name, words[1] if len(words) > 1 else ""
 
 
 def _arguments(entry: Entry, unfinished: bool = False) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import I64, Capture, Kind, Layer, OpClass
+from traceconv.core.model import I64, Capture, Kind, Layer, OpClass, TrackKind
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.lines import Slices
 from traceconv.readers.torch.plain_pickle import Cut, Refused, label, load
@@ -183,7 +183,7 @@ class _Snapshot:
         build.skip(
             "unknown-kind", f"device_traces {device}", sum(a not in _CHANGES for a in log.actions)
         )
-        track = build.track(Layer.HOST, "Allocator", self._group(device), "Memory")
+        track = build.track(Layer.HOST, "Allocator", self._group(device), "Memory", device=device)
         args = [self._args(record) for record in log.records]
         build.extend(
             track=track,
@@ -237,7 +237,13 @@ class _Snapshot:
             build.seen("counter", len(rows))
             build.counters(
                 track=build.track(
-                    Layer.COUNTER, name, self._group(device), "PyTorch Memory", unit="B"
+                    Layer.COUNTER,
+                    name,
+                    self._group(device),
+                    "PyTorch Memory",
+                    unit="B",
+                    kind=TrackKind.ALLOCATOR,
+                    device=device,
                 ),
                 start_ns=log.time_ns[order][rows],
                 value=np.maximum(after[rows], 0).astype(np.float64),
@@ -261,7 +267,9 @@ class _Snapshot:
                 spans.append((int(log.size[begun]), begun, int(log.time_ns[row])))
         spans += [(int(log.size[row]), row, end) for row in made.values()]
         spans.sort(key=lambda one: (-one[0], one[1]))
-        track = self.build.track(Layer.HOST, "Largest blocks", self._group(device), "Memory")
+        track = self.build.track(
+            Layer.HOST, "Largest blocks", self._group(device), "Memory", device=device
+        )
         for size, row, until in spans[:LARGEST_BLOCKS]:
             start = int(log.time_ns[row])
             name, args = _size_text(size), self._args(log.records[row])
@@ -296,7 +304,9 @@ class _Snapshot:
                 self._range(device, name, start, max(start, self._last_ns))
 
     def _range(self, device: int, name: str, start: int, end: int) -> None:
-        track = self.build.track(Layer.HOST, "Annotations", self._group(device), "Memory")
+        track = self.build.track(
+            Layer.HOST, "Annotations", self._group(device), "Memory", device=device
+        )
         self._slices.add(track, start, end - start, name, OpClass.HOST)
 
 

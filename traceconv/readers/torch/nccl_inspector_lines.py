@@ -175,7 +175,9 @@ class _Operations:
             self._build.skip("time-estimated", where)
             span = begun, length
         group = f"Group {header.comm_name or header.id}"
-        track = self._build.track(Layer.COMM, "Operations", group, "NCCL", sort=-1)
+        track = self._build.track(
+            Layer.COMM, "Operations", group, "NCCL", sort=-1, communicator=group
+        )
         self._slices.add(track, *span, name, OpClass.COMM, _arguments(perf, header), where=where)
         self._channels(where, name, group, kernels)
 
@@ -185,7 +187,8 @@ class _Operations:
             if length < 0:
                 self._lose(where, "negative-duration")
                 continue
-            track = self._build.track(Layer.COMM, f"Channel {kernel.channel_id}", group, "NCCL")
+            channel = f"Channel {kernel.channel_id}"
+            track = self._build.track(Layer.COMM, channel, group, "NCCL", communicator=group)
             start = kernel.kernel_start_ts * 1000
             self._slices.add(track, start, length, name, OpClass.COMM_TASK, where=where)
 

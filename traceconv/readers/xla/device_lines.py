@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.xla.plane_rows import PlaneRows
-from traceconv.readers.xla.planes import Kind, LineKind, line_kind
+from traceconv.readers.xla.planes import Kind, LineKind, line_kind, owner
 from traceconv.readers.xla.space import Plane
 
 COLLECTIVES = "XLA Collectives"
@@ -122,6 +123,7 @@ class DeviceLines:
         names: I32,
     ) -> I32:
         build, part = self._build, self._device.part(plane.name)
+        device = owner(plane.name)
         hardware = f"{self._device.kind} Hardware"
         strings = build.strings
         lines = plane.line_of[at]
@@ -132,20 +134,30 @@ class DeviceLines:
         tracks = []
         for i in first.tolist():
             line, sort = plane.lines[lines[i]], sorts[i]
-            name = line.name or f"Line {line.id}"
+            name, stream = line.name or f"Line {line.id}", -1
             if sort == LineKind.STREAM:
-                name = stream_name(name)
+                name, stream = stream_name(name)
+            place: dict[str, Any] = {
+                "device": device,
+                "device_kind": self._device.kind,
+                "stream": stream,
+            }
             if comm[i]:
                 title = lane_title(strings[int(names[i])]) if library[i] >= 0 else COLLECTIVES
-                tracks.append(build.track(Layer.COMM, name, part, title))
+                named = "" if sort == LineKind.STREAM else name
+                tracks.append(
+                    build.track(Layer.COMM, name, part, title, communicator=named, **place)
+                )
             elif sort == LineKind.STEPS:
                 tracks.append(build.track(Layer.STEP, name))
             elif sort == LineKind.DERIVED:
-                tracks.append(build.track(Layer.SCOPE, name, part, "XLA"))
+                tracks.append(build.track(Layer.SCOPE, name, part, "XLA", **place))
             elif sort == LineKind.OTHER:
-                tracks.append(build.track(Layer.OTHER, name, "", plane.name))
+                tracks.append(build.track(Layer.OTHER, name, "", plane.name, **place))
             else:
-                tracks.append(build.track(Layer.DEVICE, name, part, hardware, sort=int(sort)))
+                tracks.append(
+                    build.track(Layer.DEVICE, name, part, hardware, sort=int(sort), **place)
+                )
         return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
 
     def _losses(self, plane: Plane, sorts: NDArray[np.int8], at: NDArray[np.intp]) -> None:
@@ -175,7 +187,13 @@ class DeviceLines:
         title = f"{self._device.kind} Counters"
         tracks = [
             build.track(
-                Layer.COUNTER, build.strings[i], self._device.part(plane.name), title, unit=""
+                Layer.COUNTER,
+                build.strings[i],
+                self._device.part(plane.name),
+                title,
+                unit="",
+                device=owner(plane.name),
+                device_kind=self._device.kind,
             )
             for i in distinct.tolist()
         ]
@@ -192,7 +210,7 @@ def _number(name: str) -> int:
 _STREAM_NUMBER = lazy_regex(r"Stream #(-?\d{1,18})")
 
 
-def stream_name(name: str) -> str:
-    """What the lane of a stream is called: "Stream 7" of "Stream #7(Kernel)"."""
+def stream_name(name: str) -> tuple[str, int]:
+    """What the lane of a stream is called, and its number: "Stream 7", 7 of "Stream #7(Kernel)"."""
     match = _STREAM_NUMBER.match(name)
-    return f"Stream {match[1]}" if match else name
+    return (f"Stream {match[1]}", int(match[1])) if match else (name, -1)

@@ -129,12 +129,24 @@ class HostThreads:
             if again[line.name] > 1 or not line.name:
                 name = f"{name} ({line.id})"
             if sort[i] == 3:
-                tracks.append(build.track(Layer.COMM, "XLA Ops", "", COLLECTIVES))
+                tracks.append(
+                    build.track(
+                        Layer.COMM,
+                        "XLA Ops",
+                        "",
+                        COLLECTIVES,
+                        device_kind="CPU",
+                        communicator="XLA Ops",
+                    )
+                )
             elif sort[i] == 2:
-                tracks.append(build.track(Layer.DEVICE, "XLA Ops", "", "CPU Hardware"))
+                tracks.append(
+                    build.track(Layer.DEVICE, "XLA Ops", "", "CPU Hardware", device_kind="CPU")
+                )
             else:
                 layer = Layer.RUNTIME if runtime[i] else Layer.HOST
-                tracks.append(build.track(layer, name, "", _title(plane.name)))
+                title = _title(plane.name)
+                tracks.append(build.track(layer, name, "", title, thread=line.id))
         return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
 
     def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
@@ -75,7 +76,8 @@ class Lanes:
         if kind in (Kind.HOST, Kind.RUNTIME):
             layer = Layer.RUNTIME if kind is Kind.RUNTIME else Layer.HOST
             title = "" if lane.process == "/host:CPU" else lane.process
-            return self._placed(Track(layer, name, "", title), OpClass.HOST, LineKind.OTHER)
+            track = Track(layer, name, "", title, thread=lane.thread_id)
+            return self._placed(track, OpClass.HOST, LineKind.OTHER)
         return self._placed(
             Track(Layer.OTHER, name, "", lane.process or "Other"), OpClass.OTHER, LineKind.OTHER
         )
@@ -88,11 +90,20 @@ class Lanes:
     def _of_device(self, lane: Lane, name: str) -> Placed:
         self._devices = True  # beside which what processors carry out decides nothing
         kind = device_kind(lane.process)
-        group = f"{kind} {owner(lane.process)}"
+        device = owner(lane.process)
+        group = f"{kind} {device}"
         sort = line_kind(lane.process, lane.thread)
-        if sort is LineKind.STREAM:
-            name = stream_name(name)
-        hardware = Track(Layer.DEVICE, name, group, f"{kind} Hardware", sort=int(sort))
+        name, stream = stream_name(name) if sort is LineKind.STREAM else (name, -1)
+        hardware = Track(
+            Layer.DEVICE,
+            name,
+            group,
+            f"{kind} Hardware",
+            sort=int(sort),
+            device=device,
+            device_kind=kind,
+            stream=stream,
+        )
         if sort is LineKind.STREAM:
             return self._placed(
                 hardware, OpClass.COMPUTE, sort, by_name=partial(_kernel, self.build.comm_words)
@@ -101,9 +112,11 @@ class Lanes:
             track = Track(Layer.STEP, name, group)
             return self._placed(track, OpClass.OTHER, sort, by_name=_step)
         if sort is LineKind.DERIVED:
-            return self._placed(Track(Layer.SCOPE, name, group, "XLA"), OpClass.OTHER, sort)
+            derived = replace(hardware, layer=Layer.SCOPE, title="XLA", sort=0)
+            return self._placed(derived, OpClass.OTHER, sort)
         if sort is LineKind.OTHER:
-            return self._placed(Track(Layer.OTHER, name, group, lane.process), OpClass.OTHER, sort)
+            other = replace(hardware, layer=Layer.OTHER, title=lane.process, sort=0)
+            return self._placed(other, OpClass.OTHER, sort)
         return self._placed(
             hardware, OpClass.WAIT if sort is LineKind.WAIT else OpClass.OTHER, sort
         )
@@ -127,12 +140,16 @@ class Lanes:
                 part = found.phase == "start" and sort == LineKind.OPERATIONS
                 rows.op[i] = OpClass.COMM_TASK if part and found.word else found.op
                 if found.word:
-                    rows.track[i] = self.build.track(
-                        Layer.COMM, track.name, track.group, COLLECTIVES
-                    )
+                    rows.track[i] = self._collectives(track, COLLECTIVES)
             elif sort == LineKind.STREAM and rows.op[i] == OpClass.COMM:
-                title = lane_title(strings[int(rows.name[i])])
-                rows.track[i] = self.build.track(Layer.COMM, track.name, track.group, title)
+                rows.track[i] = self._collectives(track, lane_title(strings[int(rows.name[i])]))
+
+    def _collectives(self, track: Track, title: str) -> int:
+        """The lane of the collectives of a lane of a device."""
+        named = "" if track.stream >= 0 else track.name
+        return self.build.add_track(
+            replace(track, layer=Layer.COMM, title=title, sort=0, communicator=named)
+        )
 
     def _host(self, rows: Incoming, i: int) -> None:
         name = self.build.strings[int(rows.name[i])]
@@ -157,7 +174,15 @@ class Lanes:
         found = operation("", "", name)
         rows.op[i] = found.op
         layer, title = (Layer.COMM, COLLECTIVES) if found.word else (Layer.DEVICE, "CPU Hardware")
-        rows.track[i] = self.build.track(layer, "XLA Ops", f"CPU {device}", title)
+        rows.track[i] = self.build.track(
+            layer,
+            "XLA Ops",
+            f"CPU {device}",
+            title,
+            device=device,
+            device_kind="CPU",
+            communicator="XLA Ops" if layer is Layer.COMM else "",
+        )
 
     def draw(self) -> None:
         """Add arrows from calls to the operations of the programs they launched."""

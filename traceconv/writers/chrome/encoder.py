@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -331,15 +332,9 @@ def _record(what: str, pid: int, tid: int | None = None, /, **args: Any) -> byte
 
 def _identity(track: Track) -> dict[str, str | int]:
     """The fields of a track, for our own reader."""
-    fields: dict[str, str | int] = {
-        "layer": str(track.layer),
-        "title": track.title,
-        "group": track.group,
-        "track": track.name,
-        "sort": track.sort,
-        "lane": track.lane,
-    }
-    return fields if track.unit is None else {**fields, "unit": track.unit}
+    fields = msgspec.to_builtins(track)
+    plain = {"title": "", "group": "", "track": fields.pop("name"), "sort": 0, "lane": 0}
+    return {"layer": fields.pop("layer"), **plain, **fields}
 
 
 def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:

@@ -122,6 +122,8 @@ def _lanes(trace: Trace, used: Mask, across: Across | None) -> Iterator[bytes]:
             fields += [text(OwnLane.TITLE, track.title)] if track.title else []
             fields += [text(OwnLane.GROUP, track.group)] if track.group else []
             fields.append(text(OwnLane.NAME, track.name))
+        if known := track.identity:
+            fields.append(message(OwnLane.IDENTITY, known))
         yield b"".join(fields)
 
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from traceconv.core.errors import OutputError
-from traceconv.core.model import I64, Capture, Layer, Mask, Trace, Track
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.model import I64, Capture, Layer, Mask, Trace, Track, TrackKind
 from traceconv.protobuf.perfetto_schema import (
     CounterDescriptor,
     ProcessDescriptor,
@@ -89,12 +88,6 @@ TIMELINE, ALL_RANKS = "Timeline", "All ranks"
 _BETWEEN = " \u00b7 "
 """Stands between the name of a group that is not drawn and that of its one row."""
 
-_THREAD = lazy_regex(r"Thread ([1-9][0-9]{0,18})(?: \((.+)\))?")
-
-
-_SEVERAL = frozenset(("chrome_json",))
-"""Readers whose headings of the host are processes, which may all have a thread of one number."""
-
 
 class Thread(NamedTuple):
     """A thread of the host: its number, and its name."""
@@ -125,15 +118,17 @@ class Place(NamedTuple):
 
 
 def thread_of(track: Track, capture: Capture) -> Thread | None:
-    """The thread that a track is of, by its name, "" if it has none; None if it is of none."""
-    found = _THREAD.fullmatch(track.name)
-    if found is None or track.layer not in (Layer.HOST, Layer.RUNTIME) or track.is_counter:
+    """The thread that a track is of; None if it is of none of the rank's process. Lanes that are
+    called otherwise, or nested in something, keep their place among the others."""
+    if track.thread <= 0 or track.layer not in (Layer.HOST, Layer.RUNTIME):
         return None
-    if track.group not in ("", f"Process {capture.pid}") or capture.reader in _SEVERAL:
+    if track.group and track.process < 0:
         return None
-    if int(found[1]) >= 2**63:
+    if track.process not in (-1, capture.pid) or not track.name.startswith(
+        f"Thread {track.thread}"
+    ):
         return None
-    return Thread(int(found[1]), found[2] or "")
+    return Thread(track.thread, track.thread_name)
 
 
 def nested(lanes: Iterable[Track]) -> dict[Track, tuple[tuple[str, ...], str]]:
@@ -393,7 +388,7 @@ _RECORDED = {
 def _description(track: Track) -> bytes:
     computed = track.layer in (Layer.STEP, Layer.OVERLAP)
     said = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
-    if track.layer is Layer.SCOPE and track.heading.endswith("(device projection)"):
+    if track.kind is TrackKind.PROJECTION:
         said = "The host's ranges, where the device does the work they launched."
     return text(TrackDescriptor.DESCRIPTION, said) if said else b""
 

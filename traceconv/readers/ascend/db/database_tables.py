@@ -16,7 +16,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import Capture, Layer, OpClass, TrackKind
 from traceconv.core.ordering import factored, factored_rows
 from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
@@ -25,7 +25,7 @@ from traceconv.readers.ascend.db.device import Communication, tasks
 from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
 from traceconv.readers.ascend.db.host import arrows, operators
 from traceconv.readers.shared.arguments import shared, text, tracks
-from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
+from traceconv.readers.shared.ascend_lanes import MEMORY_KINDS, OVERLAP_LANES, step_lane
 from traceconv.readers.shared.sqlite.database import Database, opened
 
 Spell = Callable[[int, Mapping[int, str]], str]
@@ -324,8 +324,7 @@ def overlap(export: Export) -> None:
 
     def lane(device: int, kind: int) -> int:
         name, (sort, _) = lanes[kind]
-        group = export.device(device)
-        return export.build.track(Layer.OVERLAP, name, group, "Overlap Analysis", sort)
+        return export.device_track(Layer.OVERLAP, name, device, "Overlap Analysis", sort=sort)
 
     names = np.array([export.build.string(name) for name, _ in lanes], np.int32)
     classes = np.array([op for _, (_, op) in lanes], np.int8)
@@ -346,7 +345,7 @@ def units(export: Export) -> None:
         device, name = (rows[column] for column in columns)
 
         def lane(number: int, title: str = title) -> int:
-            return export.build.track(Layer.DEVICE, title, export.device(number), title)
+            return export.device_track(Layer.DEVICE, title, number, title)
 
         export.build.extend(
             track=tracks((device,), lane),
@@ -389,21 +388,28 @@ def _read_series(export: Export, gauge: Gauge, series: list[Series]) -> None:
         kept = there & ~late
         # only combinations with samples of this series get a track
         used, of_row = factored(codes[kept])
-        tracks = [_track(export, one, *names[code]) for code in used.tolist()]
+        tracks = [_track(export, gauge, one, *names[code]) for code in used.tolist()]
         if tracks:
             track = np.array(tracks, np.int32)[of_row]
             export.build.counters(track=track, start_ns=time[kept], value=value[kept])
 
 
-def _track(export: Export, series: Series, group: str, spelled: list[str]) -> int:
-    name = series.name.format(*spelled)
-    return export.build.track(Layer.COUNTER, name, group, "Counters", unit=series.unit)
+def _track(export: Export, gauge: Gauge, series: Series, device: int, spelled: list[str]) -> int:
+    return export.device_track(
+        Layer.COUNTER,
+        series.name.format(*spelled),
+        device,
+        "Counters",
+        inner=gauge.group,
+        unit=series.unit,
+        kind=MEMORY_KINDS.get(gauge.group, TrackKind.OTHER),
+    )
 
 
 def _names(
     export: Export, gauge: Gauge, table: list[tuple[int, ...]]
-) -> Iterator[tuple[str, list[str]]]:
-    """Group and spelled ids of every combination."""
+) -> Iterator[tuple[int, list[str]]]:
+    """Device and spelled ids of every combination."""
     strings = export.enum(gauge.enum, {}) if gauge.enum else export.strings
     spells = [spell for _, spell in gauge.ids]
     lone = [len({row[i + 1] for row in table}) < 2 for i in range(len(spells))]
@@ -412,7 +418,7 @@ def _names(
             "" if spell is dies and alone else spell(value, strings)
             for spell, value, alone in zip(spells, ids, lone, strict=True)
         ]
-        yield f"{export.device(device)} {gauge.group}".strip(), spelled
+        yield device, spelled
 
 
 def _has_rows(export: Export, table: str) -> bool:

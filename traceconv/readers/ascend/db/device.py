@@ -32,7 +32,7 @@ from traceconv.readers.shared.arguments import (
     text,
     tracks,
 )
-from traceconv.readers.shared.ascend_lanes import COPY_DIRECTIONS
+from traceconv.readers.shared.ascend_lanes import COPY_DIRECTIONS, Communicator
 from traceconv.readers.shared.ascend_marks import MARKS, communication_of
 from traceconv.readers.shared.ascend_tasks import named_class, task_class
 from traceconv.readers.shared.sqlite.database import Column
@@ -158,13 +158,21 @@ def tasks(export: Export) -> Tasks:
     )
 
     def lane(device: int, number: int, mark: int, message: int) -> int:
-        name, group = f"Stream {number}", export.device(device)
+        layer, title, of = Layer.DEVICE, "Ascend Hardware", Communicator()
         if message >= 0:
-            group = f"{group} Group {said[message]['groupName']}".strip()
-            return export.build.track(Layer.COMM, name, group, "Communication")
-        if mark:
-            return export.build.track(Layer.OTHER, name, group, MARKS)
-        return export.build.track(Layer.DEVICE, name, group, "Ascend Hardware")
+            layer, title = Layer.COMM, "Communication"
+            of = Communicator.named(said[message]["groupName"])
+        elif mark:
+            layer, title = Layer.OTHER, MARKS
+        return export.device_track(
+            layer,
+            f"Stream {number}",
+            device,
+            title,
+            inner=of.title,
+            stream=max(number, -1),
+            communicator=of.name,
+        )
 
     # in graphs a whole operation of HCCL is a task, too: a part of it, so to say
     calls = export.database.columns("COMMUNICATION_OP", {"connectionId": -1})["connectionId"]
@@ -333,7 +341,7 @@ class Communication:
         self._parts = export.database.columns("COMMUNICATION_TASK_INFO", _PARTS)
         order = np.argsort(self._operations["startNs"], kind="stable")
         used = (self._operations["groupName"][order], self._parts["groupName"])
-        self._groups = group_titles(np.concatenate(used), export.strings)
+        self._groups = communicators(np.concatenate(used), export.strings)
 
     def operations(self) -> Operations:
         """Put whole operations on the lanes of their groups."""
@@ -367,10 +375,21 @@ class Communication:
         return Operations(rows["connectionId"], np.arange(first, first + len(dur)))
 
     def _lane(self, device: int, group: int) -> int:
-        inner = self._groups.get(group, "")
-        above = f"{self._export.device(device)} {inner}".strip()
-        name = f"{inner} Communication".strip()
-        return self._export.build.track(Layer.COMM, name, above, self._title)
+        title = self._groups.get(group, Communicator()).title
+        return self._track(device, group, f"{title} Communication".strip(), 0)
+
+    def _track(self, device: int, group: int, name: str, sort: int) -> int:
+        of = self._groups.get(group, Communicator())
+        return self._export.device_track(
+            Layer.COMM,
+            name,
+            device,
+            self._title,
+            inner=of.title,
+            sort=sort,
+            communicator=of.name,
+            communicator_index=of.index,
+        )
 
     # -- planes ---------------------------------------------------------------------------
 
@@ -394,9 +413,7 @@ class Communication:
         )
 
     def _plane(self, device: int, group: int, plane: int) -> int:
-        above = f"{self._export.device(device)} {self._groups.get(group, '')}".strip()
-        name = f"Plane {0 if plane == _NO_PLANE else plane}"
-        return self._export.build.track(Layer.COMM, name, above, self._title, sort=1)
+        return self._track(device, group, f"Plane {0 if plane == _NO_PLANE else plane}", 1)
 
     def _arguments(self, rows: Mapping[str, Column], of: Mapping[str, Column], dur: I64) -> Column:
         string = text(self._export.strings)
@@ -431,20 +448,20 @@ class Communication:
         )
 
 
-def group_titles(used: I64, strings: Mapping[int, str]) -> dict[int, str]:
-    """What groups are called: by their names, by number if these are addresses; "" for none."""
-    titles: dict[int, str] = {}
+def communicators(used: I64, strings: Mapping[int, str]) -> dict[int, Communicator]:
+    """Groups by their ids: with their names, numbered if these are addresses."""
+    found: dict[int, Communicator] = {}
     numbered = 0
     for group in dict.fromkeys(used.tolist()):
         string = strings.get(group, "")
         if string in ("", "N/A"):
             continue
         if _ADDRESS.search(string):
-            titles[group] = f"Group {numbered}"
+            found[group] = Communicator.numbered(numbered)
             numbered += 1
         else:
-            titles[group] = f"Group {string}"
-    return titles
+            found[group] = Communicator.named(string)
+    return found
 
 
 def _by_task(parts: I64, tasks: I64) -> tuple[I64, I64]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.model import I32, I64, NO_GRAPH, Layer
 from traceconv.core.ordering import factored
 from traceconv.readers.shared.sqlite.database import Column, Database
 
@@ -70,6 +71,19 @@ class Export:
         """What sets the lanes of a device apart, "" if there is only one."""
         return f"NPU {device}" if self.several and device >= 0 else ""
 
+    def device_track(
+        self, layer: Layer, name: str, device: int, title: str, *, inner: str = "", **more: Any
+    ) -> int:
+        """A lane of a device.
+
+        Args:
+            inner: heading of what nests within the device, "" if nothing.
+            more:  further fields of the track.
+        """
+        group = f"{self.device(device)} {inner}".strip()
+        number = max(device, -1)
+        return self.build.track(layer, name, group, title, device=number, device_kind="NPU", **more)
+
     @cached_property
     def pid(self) -> int:
         """The process most of the host's rows are of."""
@@ -81,9 +95,18 @@ class Export:
                 return thread >> 32
         return -1
 
-    def process(self, thread: int) -> str:
-        """What sets the threads of another process apart, given a global thread id."""
-        return "" if thread >> 32 in (self.pid, 0) else f"Process {thread >> 32}"
+    def thread_track(self, layer: Layer, thread: int, title: str) -> int:
+        """The lane of a thread, given its global id."""
+        pid, tid = thread >> 32, thread & 0xFFFFFFFF
+        own = pid in (self.pid, 0)
+        return self.build.track(
+            layer,
+            f"Thread {tid}",
+            "" if own else f"Process {pid}",
+            title,
+            process=-1 if own else pid,
+            thread=tid,
+        )
 
     # -- columns --------------------------------------------------------------------------
 

@@ -93,8 +93,7 @@ def threads(export: Export, ids: I64, layer: Layer, title: str) -> I32:
     """The lane of the thread of every row, given global thread ids."""
 
     def track(thread: int) -> int:
-        name = f"Thread {thread & 0xFFFFFFFF}"
-        return export.build.track(layer, name, export.process(thread), title)
+        return export.thread_track(layer, thread, title)
 
     return tracks((ids,), track)
 

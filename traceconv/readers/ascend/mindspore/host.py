@@ -201,7 +201,14 @@ def _extend(
 
 
 def _lane(build: TraceBuilder, pid: str, tid: str) -> int:
-    return build.add_track(Track(Layer.HOST, f"Thread {tid}", f"Process {pid}", "MindSpore Host"))
+    return build.track(
+        Layer.HOST,
+        f"Thread {tid}",
+        f"Process {pid}",
+        "MindSpore Host",
+        process=_number(pid),
+        thread=_number(tid),
+    )
 
 
 def _ids(
@@ -232,5 +239,17 @@ def _arguments(
 def host_info_lane(lane: Lane) -> Placed:
     """The track of a lane of ``host_info/timeline_<rank>.json``: it has no names."""
     group = f"Process {lane.pid}" if lane.pid else ""
-    track = Track(Layer.HOST, f"Thread {lane.tid}", group, "MindSpore Host")
+    track = Track(
+        Layer.HOST,
+        f"Thread {lane.tid}",
+        group,
+        "MindSpore Host",
+        process=lane.process_id,
+        thread=lane.thread_id,
+    )
     return Placed(track, OpClass.HOST)
+
+
+def _number(digits: str) -> int:
+    """An id that the file has as text; -1 if it is no number."""
+    return int(digits) if len(digits) <= 18 and digits.isdecimal() else -1

@@ -106,7 +106,14 @@ class DisplayClassifier:
         if lane.tid in (_GPU_OPS, _HOST_OPS) or stream is None:
             return self._host(lane)
         title = "GPU Hardware" if lane.pid == "13000" else self.hardware
-        track = Track(Layer.DEVICE, f"Stream {stream[1]}", title=title)
+        kind = "GPU" if lane.pid == "13000" else "NPU"
+        track = Track(
+            Layer.DEVICE,
+            f"Stream {stream[1]}",
+            title=title,
+            device_kind=kind,
+            stream=int(stream[1]),
+        )
         return Placed(track, OpClass.COMPUTE, by_name=task_named)
 
     def _ai_cpu(self, lane: Lane) -> Placed:
@@ -311,7 +318,12 @@ def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown
     if any(other.kind is Kind.OPERATORS for other in capture.detail.parts):
         build.skip("clock-assumed", "that of the device", len(kept))
     tracks = {
-        thread: build.add_track(Track(Layer.HOST, f"Thread {thread}", title="CPU OP"))
+        thread: build.track(
+            Layer.HOST,
+            f"Thread {thread}",
+            title="CPU OP",
+            thread=int(thread) if str(thread).isdecimal() else -1,
+        )
         for thread in dict.fromkeys(runs.thread)
     }
     kinds = dict.fromkeys(runs.kind)
@@ -346,7 +358,12 @@ def _timed(build: TraceBuilder, start: I64, length: I64) -> NDArray[np.bool_]:
 def _streams(build: TraceBuilder, stream: NDArray[Any], title: str) -> NDArray[np.int32]:
     """The track of each row's stream."""
     number, which = factored(stream)
-    tracks = [build.track(Layer.DEVICE, f"Stream {s}", title=title) for s in number.tolist()]
+    tracks = [
+        build.track(
+            Layer.DEVICE, f"Stream {s}", title=title, device_kind="NPU", stream=max(int(s), -1)
+        )
+        for s in number.tolist()
+    ]
     found: NDArray[np.int32] = np.array(tracks, np.int32)[which]
     return found
 

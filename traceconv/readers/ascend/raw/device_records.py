@@ -106,19 +106,21 @@ def memory(rows: Records) -> list[Samples]:
     return found
 
 
-def put_samples(build: TraceBuilder, samples: Samples, clock: Clock, group: str) -> None:
-    """Add one series.
-
-    Args:
-        group: what sets the device apart.
-    """
+def put_samples(build: TraceBuilder, samples: Samples, clock: Clock) -> None:
+    """Add one series."""
     time = clock.device_ns(samples.time)
     kept = time >= 0
     build.seen("counter", len(time))
     build.skip("bad-time", samples.name, int((~kept).sum()), "counter")
     if kept.any():
-        above = f"{group} {samples.group}".strip()
-        track = build.track(Layer.COUNTER, samples.name, above, "Counters", unit=samples.unit)
+        track = build.track(
+            Layer.COUNTER,
+            samples.name,
+            samples.group,
+            "Counters",
+            unit=samples.unit,
+            device_kind="NPU",
+        )
         build.counters(track=track, start_ns=time[kept], value=samples.value[kept])
 
 
@@ -227,14 +229,11 @@ class Device:
         return min(first) if first else None
 
 
-def read_raw(
-    build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: str, group: str
-) -> None:
+def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: str) -> None:
     """Put everything of one device into ``build``.
 
     Args:
         chip:  its ``platform_version``.
-        group: what sets the device apart.
     """
     device = decoded(build, source, raw, chip in CHIPS_6)
     _book_others(build, source, raw)
@@ -244,24 +243,24 @@ def read_raw(
         clock.begin(first)
         for doubt in clock.doubts:
             build.skip("clock-assumed", doubt)
-    _put_tasks(build, source, raw, device, clock, chip in CHIPS_6, group)
+    _put_tasks(build, source, raw, device, clock, chip in CHIPS_6)
     _put_steps(build, source, raw, device, clock)
     for samples in device.samples:
-        put_samples(build, samples, clock, group)
+        put_samples(build, samples, clock)
     if device.data_queue is not None:
-        _put_queue(build, device.data_queue, clock, group)
+        _put_queue(build, device.data_queue, clock)
     if device.ai_cpu is not None:
-        texts.put_ai_cpu(build, device.ai_cpu, clock, group)
+        texts.put_ai_cpu(build, device.ai_cpu, clock)
     read_framework(build, source, raw.framework, clock)
 
 
-def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock, group: str) -> None:
+def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock) -> None:
     """How full the queues of data are, as counters and as the profiler's own table."""
     ticks = found.ticks(clock.device.tick_ns)
     for name in dict.fromkeys(found.queue):
         of = np.array([one == name for one in found.queue], bool)
         size = found.size[of].astype(np.float64)
-        put_samples(build, Samples("Data Queue", name, "", ticks[of], size), clock, group)
+        put_samples(build, Samples("Data Queue", name, "", ticks[of], size), clock)
     if len(ticks):
         time = clock.device_ns(ticks)
         build.side_table("dp", build.file, lambda: found.side_table(time))
@@ -359,7 +358,6 @@ class _Files:
 
 def _put_tasks(
     build: TraceBuilder, source: Source, raw: Raw, device: Device, clock: Clock, chip_6: bool,
-    group: str,
 ) -> None:  # fmt: skip
     """The host's side, then the tasks it launched."""
     host = read_host(build, source, raw.host, clock) if raw.host else None
@@ -376,7 +374,7 @@ def _put_tasks(
         launch = launches(tasks, start_ns, batch, host, chip_6)
         build.skip("name-unknown", "tasks no launch is known of", int((launch < 0).sum()))
     timed = described(build, tasks, start_ns, dur_ns, launch, host, device.operators)
-    put_tasks(build, timed, host, device.operators, group)
+    put_tasks(build, timed, host, device.operators)
 
 
 def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
@@ -434,7 +432,7 @@ def _put_steps(build: TraceBuilder, source: Source, raw: Raw, device: Device, cl
 
 def read_window(build: TraceBuilder, source: Source, window: Window) -> None:
     """Put everything of a raw folder into ``build``."""
-    read_raw(build, source, window.raw, window.clock.fresh(), window.chip, "")
+    read_raw(build, source, window.raw, window.clock.fresh(), window.chip)
 
 
 def read_beside(build: TraceBuilder, source: Source, window: Window, clock: Anchor | None) -> None:
@@ -444,4 +442,4 @@ def read_beside(build: TraceBuilder, source: Source, window: Window, clock: Anch
     if apart and span is not None:
         own.device = replace(own.device, tick=None, at_ns=span[0])
         own.doubts = ("no clock in common: the device's first record was put at the start",)
-    read_raw(build, source, window.raw, own, window.chip, "")
+    read_raw(build, source, window.raw, own, window.chip)

@@ -20,11 +20,12 @@ from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.ordering import combined_key, distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.readers.ascend.db.device import group_titles
+from traceconv.readers.ascend.db.device import communicators
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared.arguments import Value, apart, label, number, shared, text, tracks
+from traceconv.readers.shared.ascend_lanes import Communicator
 from traceconv.readers.shared.ascend_tasks import OPERATORS, UNNAMED
 from traceconv.readers.shared.pairing import latest, occurrences
 
@@ -201,7 +202,7 @@ def data_queue(text: str) -> DataQueue:
     )
 
 
-def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> None:
+def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock) -> None:
     """The runs of the AI CPU on a lane of their own; the streams' own tasks are what computes."""
     start, end = clock.device_ns(found.first), clock.device_ns(found.last)
     kept = np.flatnonzero(timed(build, start, end))
@@ -212,7 +213,14 @@ def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> N
     }
     if len(kept):
         build.extend(
-            track=build.track(Layer.DEVICE, "AI CPU", group, "Ascend Hardware", sort=1),
+            track=build.track(
+                Layer.DEVICE,
+                "AI CPU",
+                "",
+                "Ascend Hardware",
+                sort=1,
+                device_kind="NPU",
+            ),
             start_ns=start[kept],
             dur_ns=(end - start)[kept],
             name=np.array([build.string(found.node[i] or "AI CPU task") for i in kept], np.int32),
@@ -333,13 +341,9 @@ def _by_kind(kinds: I64, informed: bool) -> I64:
 
 
 def put_tasks(
-    build: TraceBuilder, timed: Timed, host: HostSide | None, operators: Operators, group: str
+    build: TraceBuilder, timed: Timed, host: HostSide | None, operators: Operators
 ) -> None:
-    """Add tasks on their streams, parts of collectives on planes, whole collectives, arrows.
-
-    Args:
-        group: what sets the device apart.
-    """
+    """Add tasks on their streams, parts of collectives on planes, whole collectives, arrows."""
     if not len(timed.tasks):
         return
     tasks = timed.tasks
@@ -351,7 +355,7 @@ def put_tasks(
     inner = np.where(of_part >= 0, of_part, kind)
     args = _arguments(build, timed, stream, kind, host, operators)
     first = build.extend(
-        track=tracks((stream,), lambda n: _stream(build, n, group)),
+        track=tracks((stream,), lambda n: _stream(build, n)),
         start_ns=timed.start_ns,
         dur_ns=timed.dur_ns,
         name=np.where(part, inner, np.where(timed.name >= 0, timed.name, kind)).astype(np.int32),
@@ -366,7 +370,7 @@ def put_tasks(
     launched = np.isin(timed.op, (OpClass.COMPUTE, OpClass.COPY)) & ~part
     _arrows(build, _of_launch(timed, host, "row"), row, launched)
     if part.any():
-        _put_parts(build, timed, host, part, inner, args, group)
+        _put_parts(build, timed, host, part, inner, args)
 
 
 def _of_launch(timed: Timed, host: HostSide | None, column: str) -> I64:
@@ -382,9 +386,16 @@ def _streams(timed: Timed, host: HostSide | None) -> I64:
     return np.where(own >= 0, own, _of_launch(timed, host, "stream"))
 
 
-def _stream(build: TraceBuilder, stream: int, group: str) -> int:
+def _stream(build: TraceBuilder, stream: int) -> int:
     name = f"Stream {stream}" if stream >= 0 else "Tasks of unknown streams"
-    return build.track(Layer.DEVICE, name, group, "Ascend Hardware")
+    return build.track(
+        Layer.DEVICE,
+        name,
+        "",
+        "Ascend Hardware",
+        device_kind="NPU",
+        stream=max(stream, -1),
+    )
 
 
 def _kinds(build: TraceBuilder, timed: Timed, host: HostSide | None) -> I64:
@@ -449,26 +460,38 @@ def _arrows(build: TraceBuilder, source: I64, row: I64, wanted: NDArray[np.bool_
 
 def _put_parts(
     build: TraceBuilder, timed: Timed, host: HostSide, part: NDArray[np.bool_], inner: I64,
-    args: I32, group: str,
+    args: I32,
 ) -> None:  # fmt: skip
     """Parts of collectives on the planes of their groups, and whole ones over them."""
     at = np.flatnonzero(part)
     owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
     named = {g: build.strings[g] for g in distinct(owner).tolist() if g >= 0}
     # groups without a readable name are numbered in the order of their first part
-    titles = group_titles(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
+    groups = communicators(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
 
-    def lane(name: str, of: int, sort: int) -> int:
-        above = f"{group} {titles.get(of, '')}".strip()
-        return build.track(Layer.COMM, name.strip(), above, "Communication", sort=sort)
+    def lane(name: str, of: Communicator, sort: int) -> int:
+        return build.track(
+            Layer.COMM,
+            name.strip(),
+            of.title,
+            "Communication",
+            sort=sort,
+            device_kind="NPU",
+            communicator=of.name,
+            communicator_index=of.index,
+        )
+
+    def plane_lane(of: int, number: int) -> int:
+        return lane(f"Plane {number}", groups.get(of, Communicator()), 1)
 
     def whole_lane(of: int) -> int:
-        return lane(f"{titles.get(of, '')} Communication", of, 0)
+        one = groups.get(of, Communicator())
+        return lane(f"{one.title} Communication", one, 0)
 
     planes = np.flatnonzero(plane >= 0)
     on = at[planes]
     build.extend(
-        track=tracks((owner[planes], plane[planes]), lambda g, p: lane(f"Plane {p}", g, 1)),
+        track=tracks((owner[planes], plane[planes]), plane_lane),
         start_ns=timed.start_ns[on],
         dur_ns=timed.dur_ns[on],
         name=inner[on].astype(np.int32),

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
-from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
+from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass, TrackKind
 from traceconv.core.ordering import factored, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
@@ -373,8 +373,15 @@ class Lanes:
         """The lane of every row."""
 
         def track(pid: int, thread: int) -> int:
-            above = "" if pid in (self.main, 0) else f"Process {pid % (1 << 64)}"
-            return self.build.track(Layer.HOST, f"Thread {thread % (1 << 64)}", above, self.title)
+            own = pid in (self.main, 0)
+            return self.build.track(
+                Layer.HOST,
+                f"Thread {thread % (1 << 64)}",
+                "" if own else f"Process {pid % (1 << 64)}",
+                self.title,
+                process=-1 if own else max(pid, -1),
+                thread=max(thread, -1),
+            )
 
         return tracks((pids, threads), track)
 
@@ -414,7 +421,16 @@ def put_memory(
 
         def track(number: int, name: str = name) -> int:
             group = f"NPU {number} Memory" if several and number >= 0 else "Memory"
-            return build.track(Layer.COUNTER, f"{component}/{name}", group, "Counters", unit="MB")
+            return build.track(
+                Layer.COUNTER,
+                f"{component}/{name}",
+                group,
+                "Counters",
+                unit="MB",
+                kind=TrackKind.ALLOCATOR,
+                device=max(number, -1),
+                device_kind="NPU",
+            )
 
         if good.any():
             lanes = tracks((device[good],), track)

@@ -263,7 +263,7 @@ class HostSide:
         row:       event row of the launching call, as ``TraceBuilder.extend`` numbers them; -1.
             Parts of one communication have the same.
         group:     string id of its communication group, as the profiler names it (that may spell
-            an address: see ``group_titles``); -1.
+            an address: see ``communicators``); -1.
         plane:     of its group; -1.
         arguments: members for the task's arguments, keyed as in the profiler's own JSON.
     """

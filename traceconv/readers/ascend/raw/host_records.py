@@ -283,7 +283,8 @@ def threads(build: TraceBuilder, ids: I64, layer: Layer, title: str) -> I32:
     """The lane of the thread of every row."""
 
     def track(thread: int) -> int:
-        return build.track(layer, f"Thread {thread % (1 << 64)}", "", title)
+        name = f"Thread {thread % (1 << 64)}"
+        return build.track(layer, name, "", title, thread=max(thread, -1))
 
     return tracks((ids,), track)
 

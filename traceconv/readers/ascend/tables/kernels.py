@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -179,10 +180,13 @@ def _tracks(rows: Mapping[str, Column], op: I8, cores: Column, build: TraceBuild
 
 def _track(device: str, comm: bool, where: object, several: bool, build: TraceBuilder) -> int:
     group = f"NPU {device}" if several else ""
+    of: dict[str, Any] = {"device": int(device) if device else -1, "device_kind": "NPU"}
     if comm:
-        return build.track(Layer.COMM, "Communication", group, "Communication")
-    named = f"Stream {where}" if isinstance(where, int) and where != ABSENT else str(where or "")
-    return build.track(Layer.DEVICE, named if where != ABSENT else "", group, "Ascend Hardware")
+        return build.track(Layer.COMM, "Communication", group, "Communication", **of)
+    stream = where if isinstance(where, int) and where != ABSENT else -1
+    named = f"Stream {stream}" if isinstance(where, int) and where != ABSENT else str(where or "")
+    named = named if where != ABSENT else ""
+    return build.track(Layer.DEVICE, named, group, "Ascend Hardware", **of, stream=max(stream, -1))
 
 
 def _whole(rows: Mapping[str, Column], heading: str, limit: int) -> I32:

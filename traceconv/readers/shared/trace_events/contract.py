@@ -59,6 +59,20 @@ class Lane(msgspec.Struct, frozen=True):
     names: Names = msgspec.field(default_factory=Names)
     sort: int = 0
 
+    @property
+    def process_id(self) -> int:
+        """The number in ``pid``; -1 if it is none."""
+        return _id(self.pid)
+
+    @property
+    def thread_id(self) -> int:
+        """The number in ``tid``; -1 if it is none."""
+        return _id(self.tid)
+
+
+def _id(digits: str) -> int:
+    return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else -1
+
 
 class Named(msgspec.Struct, frozen=True):
     """What the name of an event adds to the place of its lane."""

@@ -65,6 +65,12 @@ _NUMBER = lazy_regex(r"-?[0-9]+")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 
+_OF_SORT = {
+    Sort.PROJECTION: (Layer.SCOPE, "GPU Annotations"),
+    Sort.SYNC: (Layer.RUNTIME, "GPU Synchronization"),
+}
+
+
 def sort_of(category: str, phase: str = "X") -> Sort:
     """What events of a category are; ``phase`` as in :class:`Lane` or as in the file."""
     low = category.lower()
@@ -156,7 +162,8 @@ class Classifier:
         if sort in ON_DEVICE:
             return self._on_device(lane, sort)
         if sort is Sort.COLLECTIVE:
-            return Placed(Track(Layer.COMM, lane.tid, title="Collectives"), OpClass.COMM_TASK)
+            track = Track(Layer.COMM, lane.tid, title="Collectives", communicator=lane.tid)
+            return Placed(track, OpClass.COMM_TASK)
         if sort is Sort.MEMORY:
             return Placed(self._thread(lane, Layer.HOST, "Memory"), OpClass.HOST)
         if sort is Sort.PROFILER:
@@ -167,15 +174,23 @@ class Classifier:
     def _on_device(self, lane: Lane, sort: Sort) -> Placed:
         assert self.processes is not None
         match = _STREAM.fullmatch(lane.tid)
-        name = f"Stream {match[1]}" if match else lane.tid
-        if match and match[1] in _NO_STREAMS:
-            name = "No stream"
+        stream = int(match[1]) if match and match[1] not in _NO_STREAMS else -1
+        name = (f"Stream {match[1]}" if stream >= 0 else "No stream") if match else lane.tid
         group = f"GPU {lane.pid}" if len(self.processes.devices) > 1 else ""
+        layer, title = _OF_SORT.get(sort, (Layer.DEVICE, "GPU Hardware"))
+        track = Track(
+            layer,
+            name,
+            group,
+            title,
+            device=lane.process_id,
+            device_kind="GPU",
+            stream=stream,
+        )
         if sort is Sort.PROJECTION:
-            return Placed(Track(Layer.SCOPE, name, group, "GPU Annotations"))
+            return Placed(track)
         if sort is Sort.SYNC:
-            return Placed(Track(Layer.RUNTIME, name, group, "GPU Synchronization"), OpClass.WAIT)
-        track = Track(Layer.DEVICE, name, group, "GPU Hardware")
+            return Placed(track, OpClass.WAIT)
         if sort is Sort.COPY:
             return Placed(track, OpClass.COPY)
         return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
@@ -190,9 +205,18 @@ class Classifier:
     def _thread(self, lane: Lane, layer: Layer, title: str = "") -> Track:
         assert self.processes is not None
         match = _THREAD_NAME.fullmatch(lane.thread)
-        name = f"Thread {lane.tid}" + (f" ({match[1]})" if match else "")
-        group = "" if lane.pid == self.processes.main else f"Process {lane.pid}"
-        return Track(layer, name, group, title, sort=int(lane.tid != lane.pid))
+        label = match[1] if match else ""
+        own = lane.pid == self.processes.main
+        return Track(
+            layer,
+            f"Thread {lane.tid}" + (f" ({label})" if label else ""),
+            "" if own else f"Process {lane.pid}",
+            title,
+            sort=int(lane.tid != lane.pid),
+            process=-1 if own else lane.process_id,
+            thread=lane.thread_id,
+            thread_name=label,
+        )
 
     def _annotated(self, name: str) -> Named | None:
         if len(self.annotations) < MAX_ANNOTATIONS:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON, Repeated
-from traceconv.core.model import I32, Layer, OpClass, Track
+from traceconv.core.model import I32, Layer, OpClass, Track, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.collective_names import lane_title
@@ -164,14 +164,24 @@ class Collectives(msgspec.Struct):
 
     def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
-        name = stream.name
+        name = communicator = ""
         if isinstance(facts.group, str | int) and facts.group != "":
             key = str(facts.group)
             stated = facts.description
             if not isinstance(stated, str) or stated in ("", "undefined"):
                 stated = self.groups.get(key, ProcessGroup()).description
             name = f"Group {key}" + (f" ({stated})" if stated else "")
-        return self.build.track(Layer.COMM, name, stream.group, title)
+            communicator = name if stated or not key.isdecimal() else ""
+        return self.build.track(
+            Layer.COMM,
+            name or stream.name,
+            stream.group,
+            title,
+            device=stream.device,
+            device_kind=stream.device_kind,
+            stream=-1 if name else stream.stream,
+            communicator=communicator,
+        )
 
 
 def _size(facts: Facts) -> int:
@@ -276,8 +286,16 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
         for what, stated in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
             value = -1 if stated is None else count_of(stated, INT64_MAX)
             if value >= 0:
-                name = f"{_device(mark)} {what}"
-                track = build.track(Layer.COUNTER, name, "Memory", unit="B")
+                kind, device = _device(mark)
+                track = build.track(
+                    Layer.COUNTER,
+                    f"{kind} {device} {what}" if device >= 0 else f"{kind} {what}",
+                    "Memory",
+                    unit="B",
+                    kind=TrackKind.ALLOCATOR,
+                    device=device,
+                    device_kind=kind,
+                )
                 samples.setdefault(track, []).append((at, value))
     for track, pairs in samples.items():
         times, values = zip(*pairs, strict=True)
@@ -304,10 +322,11 @@ def _mark(text: bytes) -> Mark:
     return Mark(*(v if isinstance(v, int | float | str) else None for v in values))
 
 
-def _device(mark: Mark) -> str:
+def _device(mark: Mark) -> tuple[str, int]:
+    """Kind and number of the device; -1 for the CPU, and where it is unknown."""
     kind, number = count_of(mark.type, INT64_MAX), count_of(mark.device, INT64_MAX)
     name = _DEVICES.get(kind, f"Device type {kind}" if kind >= 0 else "Device")
-    return f"{name} {number}" if number >= 0 and name != "CPU" else name
+    return name, -1 if name == "CPU" else number
 
 
 _PROBES = Probes(graph=("correlation",), type="")
