@@ -201,7 +201,7 @@ def test_temporary_files_where_nothing_can_be_made(captures, tmp_path, monkeypat
 def failing_halfway(monkeypatch: pytest.MonkeyPatch, captures: Path, rank: int) -> Path:
     """A job in which reading one rank fails when half of it has been read."""
     path = capture_of(captures, rank)
-    monkeypatch.setattr("traceconv.io.sources.mapped", lambda raw, path: None)
+    monkeypatch.setattr("traceconv.io.stored.mapped", lambda raw, path: None)
     read, seen, half = Stream.read, [0], path.stat().st_size // 2
 
     def limited(self: Stream, n: int) -> bytes:

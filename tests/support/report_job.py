@@ -9,9 +9,8 @@ from synthetic_job import UNIX, Job, capture, run, traces
 from traceconv.alignment import plan as align
 from traceconv.analysis.rank_summary import Excerpts
 from traceconv.analysis.summarize import summarize
-from traceconv.core.errors import Issues
 from traceconv.core.source import RecordedSource
-from traceconv.merging.run_report import Report
+from traceconv.merging.run_report import Report, known_issues
 from traceconv.passes import compose
 from traceconv.report import html, run_summary
 from traceconv.run.stages import passed
@@ -83,10 +82,10 @@ def document(job, issues=None, ranks=None, **more):
     source = RecordedSource("job", {"x": 1000})
     found = tuple(replace(capture(one.rank, UNIX), source=source) for one in every)
     plan = align.plan(found, "auto", [one.collectives for one in every])
-    report = Report.of("summary", found, "trace.pftrace", issues or Issues(), plan)
-    report.overview = run_summary.overview(
-        every, plan, report.issues, run_summary.judge(every, plan, found)
-    )
+    every_issue = known_issues(issues or (), plan, {})
+    judged = run_summary.judge(every, plan, found)
+    overview = run_summary.overview(every, plan, every_issue, judged)
+    report = Report.of("summary", "trace.pftrace", found, plan, every_issue, overview=overview)
     return report.as_dict()
 
 

@@ -130,7 +130,5 @@ def _document(
     summaries: Sequence[RankSummary],
     judged: run_summary.Judged,
 ) -> dict[str, Any]:
-    report = Report.of("", captures, "", Issues(), plan)
-    report.issues = issues
-    report.overview = run_summary.overview(summaries, plan, issues, judged)
-    return report.as_dict()
+    overview = run_summary.overview(summaries, plan, issues, judged)
+    return Report.of("", "", captures, plan, issues, overview=overview).as_dict()

@@ -15,7 +15,7 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import registry
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target, finish, read_ranks
-from traceconv.merging.run_report import Report
+from traceconv.merging.run_report import Report, known_issues
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import MergeOptions, RunOptions
@@ -68,9 +68,9 @@ def _merge(
     dry_run: bool,
 ) -> Report:
     clock = clocks.plan(captures.found, asked.align)
-    report = Report.of(asked.mode, captures.found, target.path, captures.issues, clock)
     if dry_run:
-        return report
+        issues = known_issues(captures.issues, clock, {})
+        return Report.of(asked.mode, target.path, captures.found, clock, issues)
     asked.passes()  # refuses early
     output.check(target.path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
@@ -80,7 +80,7 @@ def _merge(
 
         try:
             if copyable(captures.found, asked, target, moved):
-                return copied(captures.found, target, report, asked, run, clock)
+                return copied(captures.found, target, captures.issues, asked, run, clock)
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:
@@ -102,15 +102,19 @@ def _shard(
     name = request.output.out or f"trace_{asked.mode}_{share[0]}of{share[1]}{shards.SUFFIX}"
     path = redact_url(name)
     clock = clocks.plan(captures.found, asked.align)
+    issues = known_issues(captures.issues, clock, {})
     if request.dry_run:
-        return Report.of(asked.mode, captures.found, path, captures.issues, clock)
+        return Report.of(asked.mode, path, captures.found, clock, issues)
     asked.passes()  # refuses early
     shards.check(path, request.output.force, *share)
     mine = captures.found[share[0] :: share[1]]
-    report = Report.of(asked.mode, mine, path, captures.issues, clock)
     with _started(mine, request.run) as executor:
-        shards.write_shard(captures.found, share, asked, report, executor, request.run)
-    return report
+        found = shards.write_shard(
+            captures.found, share, asked, path, issues, executor, request.run
+        )
+    for rank, known in found.items():
+        issues.extend(known.issues, rank=rank)
+    return Report.of(asked.mode, path, mine, clock, issues, found=found)
 
 
 def _started(captures: Sequence[Capture], run: RunOptions) -> AbstractContextManager[Executor]:

@@ -9,16 +9,16 @@ no file is unusual; else the ranks go through the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.merging.merge_ranks import Target, refuse_losses
 from traceconv.merging.patch import Copier, Unusual
-from traceconv.merging.run_report import Report
+from traceconv.merging.run_report import Report, known_issues, trace_metadata
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run.emptiness import nothing_read
 from traceconv.run.rank_loop import stored
@@ -65,7 +65,7 @@ def copyable(
 def copied(
     captures: Sequence[Capture],
     target: Target,
-    report: Report,
+    issues: Issues,
     options: MergeOptions,
     run: RunOptions,
     clock: Plan,
@@ -73,7 +73,7 @@ def copied(
     """Write the ranks of ``captures``; an analysis that is requested reads them apart.
 
     Args:
-        report: gets what is written, in doubt and found.
+        issues: what finding the captures noted.
         clock:  of the ranks, as they are copied: nothing is moved.
 
     Raises:
@@ -81,11 +81,22 @@ def copied(
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
     job = _job_summary(captures, options, run, clock) if options.analyse else None
-    _copy(captures, target, report, run.progress)
-    if job is not None:
-        report.headline, report.verdict = job.headline(), job.verdict()
-        report.overview = job.overview(options, clock, report.issues, None)
-    return report
+    every = known_issues(issues, clock, {})
+    facts = {**trace_metadata(options.mode, captures, clock, every, 0, {}), "copied": True}
+    plain = partial(Report.of, options.mode, target.path, captures, clock, every)
+
+    def accept(done: Sequence[output.Written]) -> None:
+        for one in done:
+            every.extend(one.issues)
+            _check(one, every)
+        if target.strict:
+            refuse_losses(plain(written=done))
+
+    written = _copy(captures, target, facts, accept, run.progress)
+    if job is None:
+        return plain(written=written)
+    overview = job.overview(options, clock, every, None)
+    return plain(written=written, overview=overview, headline=job.headline(), verdict=job.verdict())
 
 
 def _job_summary(
@@ -101,27 +112,29 @@ def _job_summary(
     return JobSummary(summaries, run_summary.judge(summaries, clock, read), clock)
 
 
-def _copy(captures: Sequence[Capture], target: Target, report: Report, progress: Progress) -> None:
+def _copy(
+    captures: Sequence[Capture],
+    target: Target,
+    facts: Mapping[str, Any],
+    accept: Callable[[Sequence[output.Written]], None],
+    progress: Progress,
+) -> Sequence[output.Written]:
     known = _Members()
     total = sum(stored(c) for c in captures)
     for capture in captures:
         capture.source.progress = partial(_advance, progress, total)
     ranks = tuple(c.rank for c in captures if c.rank is not None)
-    document = Document(0, ranks, {**report.metadata(0, {}), "copied": True})
+    document = Document(0, ranks, facts)
     parts = [Part(document, [_Rank(c, i) for i, c in enumerate(captures)])]
 
-    def accept(done: Sequence[output.Written]) -> None:
+    def accept_copies(done: Sequence[output.Written]) -> None:
         known.base()
         if not any(sum(one.counts.values()) for one in done):
             raise nothing_read(captures)
-        report.take(done)
-        for one in done:
-            _check(one, report.issues)
-        if target.strict:
-            refuse_losses(report)
+        accept(done)
 
     writer = partial(_Writer, known)
-    output.write(parts, writer, target.path, force=target.force, accept=accept)
+    return output.write(parts, writer, target.path, force=target.force, accept=accept_copies)
 
 
 def _check(copy: output.Written, issues: Issues) -> None:

@@ -6,7 +6,7 @@ the size limit are settled from what is known of all ranks, without any event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from traceconv.core.model import Capture, Track
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.merging import beside
 from traceconv.merging.beside import OtherSources
-from traceconv.merging.run_report import Report
+from traceconv.merging.run_report import Report, known_issues, trace_metadata
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run import engines
 from traceconv.run.emptiness import refuse_empty, refuse_empty_window
@@ -119,7 +119,6 @@ def finish(
     clock = clocks.plan(
         ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
     )
-    report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
     if options.summarizes:
         progress(0, 0, "comparing ranks")
     job = _job_summary(ranks, options, clock, executor)
@@ -133,13 +132,13 @@ def finish(
     if options.selection.time is not None:
         progress(0, 0, "cutting out the window")
         spilled = _within(spilled, options.selection.time, executor)
-    for one in spilled:
-        report.add(one.rank, one.account)
+    found = {one.rank: one.account for one in spilled}
+    issues = known_issues(ranks.issues, clock, found)
     base_ns = _base_ns(spilled)
     document = Document(
         base_ns,
         tuple(p.rank for p in spilled),
-        report.metadata(base_ns, {p.rank: p.account for p in spilled}),
+        trace_metadata(options.mode, ranks.captures, clock, issues, base_ns, found),
         None if options.args is None else frozenset(options.args),
         {p.rank: p.account.capture.pid for p in spilled},
         _across(spilled) if options.layout == "lane" else None,
@@ -151,15 +150,27 @@ def finish(
     document = others.into(document) if keeps_all else document
     plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
     plan = others.planned(plan) if keeps_all else plan
-    report.settle(plan)
-    if job:
-        report.headline, report.verdict = job.headline(), job.verdict()
-    if job and options.analyse:
-        report.overview = job.overview(options, clock, report.issues, base_ns)
-        report.step_items = job.step_items()
-    _write(plan, target, report, executor, progress)
-    report.issues.extend(others.issues)
-    return report
+    issues.extend(plan.issues)
+    analysed = job if options.analyse else None
+    overview = analysed.overview(options, clock, issues, base_ns) if analysed else None
+
+    def report(written: Sequence[output.Written]) -> Report:
+        every = issues.copy()
+        for one in written:
+            every.extend(one.issues)
+        every.extend(others.issues)
+        return Report.of(
+            options.mode, target.path, ranks.captures, clock, every, found=found,
+            dropped=plan.dropped, written=written, overview=overview,
+            step_items=analysed.step_items() if analysed else None,
+            headline=job.headline() if job else "", verdict=job.verdict() if job else "",
+        )  # fmt: skip
+
+    def accept(done: Sequence[output.Written]) -> None:
+        if target.strict:
+            refuse_losses(report(done))
+
+    return report(_write(plan, target, accept, executor, progress))
 
 
 def _job_summary(
@@ -173,20 +184,19 @@ def _job_summary(
 
 
 def _write(
-    plan: Plan, target: Target, report: Report, executor: Executor, progress: Progress
-) -> None:
-    def accept(done: Sequence[output.Written]) -> None:
-        report.take(done)
-        if target.strict:
-            refuse_losses(report)
-
+    plan: Plan,
+    target: Target,
+    accept: Callable[[Sequence[output.Written]], None],
+    executor: Executor,
+    progress: Progress,
+) -> Sequence[output.Written]:
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
         named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
         label = f"writing {Path(target.path).name}"
         counted = partial(counted_progress, progress, plan.predicted, label)
         return engines.ordered(executor.watched(encode, named, counted))
 
-    output.write(
+    return output.write(
         plan,
         target.writer,
         target.path,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from traceconv.core.codes import Severity
 from traceconv.core.columns import OverlapSums, OverlapTimes
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issue, Issues
 from traceconv.core.job_shape import NODE, JobShape, Origin
 from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
 from traceconv.core.rank_ranges import format_ranges
@@ -21,7 +22,7 @@ from traceconv.find.capture_ranks import shape_of_captures
 if TYPE_CHECKING:
     from traceconv.alignment.plan import Plan as ClockPlan
     from traceconv.run.spill import RankAccount
-    from traceconv.writers import DroppedRows, Plan
+    from traceconv.writers import DroppedRows
     from traceconv.writers.output import Written
 
 _FEWEST = 3
@@ -34,9 +35,9 @@ WINDOWS_KEPT = 200
 """Most collection windows per rank that are listed in trace metadata."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
-    """The account of one merge.
+    """The account of one merge, made when it is done.
 
     Attributes:
         mode:     "summary", "detail" or "source".
@@ -47,7 +48,6 @@ class Report:
         shape:    coordinates of the ranks, as their captures state them.
         clock:    method, and per rank the offset in ns and its evidence.
         issues:   everything lost or in doubt, of all ranks.
-        ledger:   per rank, what every stage added or took away.
         found:    per rank, what its reader noted and its passes found (steps, overlap).
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
@@ -63,13 +63,12 @@ class Report:
     ranks: tuple[int, ...]
     output: str
     world_size: int = -1
-    captures: list[dict[str, Any]] = field(default_factory=list)
+    captures: Sequence[dict[str, Any]] = ()
     shape: JobShape = field(default_factory=JobShape)
-    clock: dict[str, Any] = field(default_factory=dict)
+    clock: Mapping[str, Any] = field(default_factory=dict)
     issues: Issues = field(default_factory=Issues)
-    ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
-    found: dict[int, RankAccount] = field(default_factory=dict)
-    dropped: list[DroppedRows] = field(default_factory=list)
+    found: Mapping[int, RankAccount] = field(default_factory=dict)
+    dropped: Sequence[DroppedRows] = ()
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
     step_items: Mapping[str, Any] | None = None
@@ -78,65 +77,29 @@ class Report:
 
     @classmethod
     def of(
-        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, clock: ClockPlan
-    ) -> Report:
-        """The report of a run that has found its captures and planned its clocks."""
-        report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
-        report.captures = [described(c) for c in captures]
-        report.shape = shape_of_captures(captures)
-        report.world_size = max((c.world_size for c in captures), default=-1)
-        report.clock = clock.as_dict()
-        report.issues.extend(issues)
-        report.issues.extend(clock.issues)
-        return report
+        cls, mode: str, output: str, captures: Sequence[Capture], clock: ClockPlan, issues: Issues,
+        *, found: Mapping[int, RankAccount] = MappingProxyType({}),
+        dropped: Sequence[DroppedRows] = (), written: Sequence[Written] = (),
+        overview: Mapping[str, Any] | None = None, step_items: Mapping[str, Any] | None = None,
+        headline: str = "", verdict: str = "",
+    ) -> Report:  # fmt: skip
+        """The report of a run on ``captures``."""
+        return cls(
+            mode, tuple(c.rank for c in captures if c.rank is not None), output,
+            max((c.world_size for c in captures), default=-1), [described(c) for c in captures],
+            shape_of_captures(captures), clock.as_dict(), issues, found, dropped, written, overview,
+            step_items, headline, verdict,
+        )  # fmt: skip
 
-    def add(self, rank: int, known: RankAccount) -> None:
-        """Take in a rank that has been read and worked on."""
-        self.issues.extend(known.issues, rank=rank)
-        stages: dict[str, dict[str, int]] = {}
-        for (stage, kind), rows in known.ledger.items():
-            stages.setdefault(stage, {})[kind] = rows
-        self.ledger[rank] = stages
-        self.found[rank] = known
-
-    def settle(self, plan: Plan) -> None:
-        """Take in what the size limit decided."""
-        self.dropped = list(plan.dropped)
-        self.issues.extend(plan.issues)
-
-    def take(self, written: Sequence[Written]) -> None:
-        """Take in the files, and what their format could not hold as it was."""
-        self.written = written
-        for one in written:
-            self.issues.extend(one.issues)
-
-    def metadata(self, base_ns: int, ranks: Mapping[int, RankAccount]) -> dict[str, Any]:
-        """The document that is written as trace metadata. Equal inputs give equal documents."""
-        counts: Counter[str] = Counter()
-        for one in ranks.values():
-            counts.update(one.counts)
-        tally: Counter[str] = Counter()
-        for issue in self.issues:
-            if issue.severity is not Severity.INFO:
-                tally[issue.code] += issue.count
-        of_job = [
-            [issue.code, issue.file, issue.count, list(issue.places)]
-            for issue in self.issues
-            if issue.rank < 0 and issue.severity is not Severity.INFO
-        ]
-        return {
-            "version": __version__,
-            "base_ns": str(base_ns),
-            "ranks": format_ranges(self.ranks),
-            **_coordinates(self.shape),
-            "mode": self.mode,
-            "clock": self.clock,
-            "counts": dict(counts),
-            "issues": dict(tally),
-            **({"job_issues": of_job} if of_job else {}),
-            "dropped": [],
-            "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in ranks.items()},
-        }
+    @property
+    def ledger(self) -> dict[int, dict[str, dict[str, int]]]:
+        """Per rank, what every stage added or took away, by kind of row."""
+        stages: dict[int, dict[str, dict[str, int]]] = {}
+        for rank, known in self.found.items():
+            of_rank = stages.setdefault(rank, {})
+            for (stage, kind), rows in known.ledger.items():
+                of_rank.setdefault(stage, {})[kind] = rows
+        return stages
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document of a run."""
@@ -145,11 +108,11 @@ class Report:
             "traceconv": __version__,
             "mode": self.mode,
             "ranks": list(self.ranks),
-            "captures": self.captures,
-            "clock": self.clock,
+            "captures": list(self.captures),
+            "clock": dict(self.clock),
             "ledger": {str(r): stages for r, stages in self.ledger.items()},
             "notes": {str(rank): _noted(known) for rank, known in self.found.items()},
-            "dropped": self.dropped,
+            "dropped": list(self.dropped),
             "issues": [issue.as_dict() for issue in self.issues],
             "written": [w.as_dict() for w in self.written],
             **({} if self.overview is None else {"overview": self.overview}),
@@ -218,6 +181,54 @@ class Report:
             f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
             f"(uncertainty {100 * doubt / usual:.1f} %)"
         )
+
+
+def known_issues(
+    issues: Iterable[Issue], clock: ClockPlan, found: Mapping[int, RankAccount]
+) -> Issues:
+    """What was lost or is in doubt before anything is written: in finding and reading captures, in
+    aligning their clocks, and of each rank.
+    """
+    every = Issues()
+    every.extend(issues)
+    every.extend(clock.issues)
+    for rank, known in found.items():
+        every.extend(known.issues, rank=rank)
+    return every
+
+
+def trace_metadata(
+    mode: str, captures: Sequence[Capture], clock: ClockPlan, issues: Issues, base_ns: int,
+    found: Mapping[int, RankAccount],
+) -> dict[str, Any]:  # fmt: skip
+    """The document that is written as trace metadata. Equal inputs give equal documents.
+
+    Args:
+        issues:  so far, see :func:`known_issues`.
+        base_ns: the instant that is 0 in the trace.
+        found:   what is known of each rank.
+    """
+    counts: Counter[str] = Counter()
+    for one in found.values():
+        counts.update(one.counts)
+    grave = [issue for issue in issues if issue.severity is not Severity.INFO]
+    tally: Counter[str] = Counter()
+    for issue in grave:
+        tally[issue.code] += issue.count
+    of_job = [[one.code, one.file, one.count, list(one.places)] for one in grave if one.rank < 0]
+    return {
+        "version": __version__,
+        "base_ns": str(base_ns),
+        "ranks": format_ranges([c.rank for c in captures if c.rank is not None]),
+        **_coordinates(shape_of_captures(captures)),
+        "mode": mode,
+        "clock": clock.as_dict(),
+        "counts": dict(counts),
+        "issues": dict(tally),
+        **({"job_issues": of_job} if of_job else {}),
+        "dropped": [],
+        "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in found.items()},
+    }
 
 
 def _coordinates(shape: JobShape) -> dict[str, Any]:

@@ -29,12 +29,11 @@ from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.storage import is_url
 from traceconv.merging.merge_ranks import Ranks, reading
-from traceconv.merging.run_report import Report
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run import rank_file
 from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import book_failure, map_ranks
-from traceconv.run.spill import SpilledRank
+from traceconv.run.spill import RankAccount, SpilledRank
 
 SUFFIX = ".shard"
 
@@ -171,32 +170,40 @@ def write_shard(
     captures: Sequence[Capture],
     number: tuple[int, int],
     options: MergeOptions,
-    report: Report,
+    path: str,
+    issues: Issues,
     executor: Executor,
     run: RunOptions,
-) -> None:
-    """Read the share ``number`` of ``captures`` and leave it in ``report.output``.
+) -> dict[int, RankAccount]:
+    """Read the share ``number`` of ``captures`` and leave it in the folder ``path``.
+
+    Args:
+        issues: what finding all captures noted; gets what reading these notes.
+
+    Returns:
+        What is known of each rank that was read.
 
     Raises:
         TraceconvError: a rank of it cannot be read, and that is not allowed.
     """
     index, of = number
-    found = list(report.issues)
+    noted = rank_file.issue_rows(list(issues))
     spilled: list[str] = []
+    found: dict[int, RankAccount] = {}
     failed: list[list[Any]] = []
 
     def note(capture: Capture, error: TraceconvError) -> None:
         failed.append([capture.rank, capture.title, str(error)])
 
-    with replacing_folder(Path(report.output)) as folder:
+    with replacing_folder(Path(path)) as folder:
         work = reading(options, folder, alone=True)
         mine = captures[index::of]
-        for _, one in map_ranks(work, mine, executor, run, report.issues, failed=note):
+        for _, one in map_ranks(work, mine, executor, run, issues, failed=note):
             spilled.append(one.path.name)
-            report.add(one.rank, one.account)
+            found[one.rank] = one.account
         ranks = [c.rank for c in captures if c.rank is not None]
-        issues = rank_file.issue_rows(found)
-        describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, issues))
+        describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, noted))
+    return found
 
 
 def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, MergeOptions]:

@@ -5,16 +5,13 @@ a few percent above.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from traceconv.alignment import plan as clocks
-from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.find import registry
-from traceconv.merging.run_report import Report
+from traceconv.merging.run_report import known_issues, trace_metadata
 from traceconv.passes import VIEWS, compose
 from traceconv.run.spill import RankAccount
 from traceconv.run.stages import passed
@@ -82,12 +79,11 @@ def _rows(trace: Trace, writer: Callable[[], Writer]) -> int:
 def _head(mode: str, ranks: Mapping[int, RankAccount], writer: Callable[[], Writer]) -> int:
     """Bytes before and behind all ranks, with the metadata of the file."""
     captures: Sequence[Capture] = [one.capture for one in ranks.values()]
-    report = Report.of(mode, captures, "", Issues(), clocks.plan(captures, "auto"))
-    for rank, known in ranks.items():
-        report.add(rank, known)
+    clock = clocks.plan(captures, "auto")
     base_ns = min((one.span[0] for one in ranks.values() if one.span), default=0)
-    metadata: dict[str, Any] = report.metadata(base_ns, ranks)
-    return _ends(replace(Document(base_ns, tuple(ranks)), facts=metadata), writer)
+    issues = known_issues((), clock, ranks)
+    facts = trace_metadata(mode, captures, clock, issues, base_ns, ranks)
+    return _ends(Document(base_ns, tuple(ranks), facts), writer)
 
 
 def _ends(document: Document, writer: Callable[[], Writer]) -> int:
