@@ -235,6 +235,11 @@ CODES: dict[str, Code] = {
         _I,
         "Metadata records hold nothing the trace needs.",
     ),
+    "columns-unread": Code(
+        _I,
+        "Tables have further columns with values that do not become arguments; the places name "
+        "them.",
+    ),
     "kind-not-read": Code(
         _I,
         "Records of types that this reader does not convert (CPU samples, scheduling, the "

@@ -248,6 +248,7 @@ NETWORK = RowLayout(
         "value": "value",
     },
     floats=frozenset({"value"}),
+    links=frozenset({"end"}),  # a value holds until the next one
     title="Network Metrics",
     lane=Shown("name"),
     group=Shown("card", "NIC {}"),
@@ -281,6 +282,7 @@ NVTX = _like(
     "NVTX_EVENTS",
     {"name": "textId", "type": "eventType", "domain": "domainId", "rowid": "rowid"},
     strings=frozenset(),
+    links=frozenset({"text", "jsonText", "binaryData"}),  # read apart
     layer=Layer.HOST,
     steps=True,
 )

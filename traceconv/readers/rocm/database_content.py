@@ -76,6 +76,7 @@ SAMPLES = RowLayout(
     start="timestamp",
     first_ns=1,
     columns={"id": "id", "event": "event_id", "name": "name_id"},
+    links=CALLS.links,
     kind=Kind.INSTANT,
     lane=CALLS.lane,
 )
@@ -328,12 +329,12 @@ class Reading:
         for name in tables.database.tables:
             own = name.removesuffix(tables.suffix)
             stray = tables.suffix == known[0] and not name.endswith(tuple(known))
-            unread = own.removeprefix("rocpd_") not in _READ and not name.startswith("sqlite_")
+            unread = own.removeprefix("rocpd_") not in READ and not name.startswith("sqlite_")
             if unread and (own != name or stray):
                 self._build.skip("kind-not-read", f"table {own}", tables.database.count(name))
 
 
-_READ = {
+READ = {
     "metadata", "string", "track", "timestamp", "event", "arg", "pmc_event", "info_node",
     "info_process", "info_thread", "info_agent", "info_queue", "info_stream", "info_pmc",
     "info_category", "info_code_object", "info_kernel_symbol",

@@ -30,6 +30,7 @@ from traceconv.readers.shared.layouts import (
     Shown,
     TableRows,
     add_rows,
+    book_unread,
 )
 
 ROCTX = "rocTX"
@@ -38,8 +39,14 @@ ROCTX = "rocTX"
 _DEVICE = Shown("device", "GPU {}", of="device")
 _GPU = {"device_kind": "GPU"}
 
+_LINKS = frozenset(
+    {"id", "guid", "nid", "ppid", "Guid", "Process_Id", "pid", "PID", "Kind", "Kernel_Id", "size"}
+)
+"""Columns that tell the rows of a process, or say what table or record this is."""
+
 CALLS = RowLayout(
     first_ns=1,
+    links=_LINKS,
     layer=Layer.RUNTIME,
     lane=Shown("thread", "Thread {}", "Thread {}", "No thread", "thread"),
     steps=True,
@@ -47,6 +54,7 @@ CALLS = RowLayout(
 )
 KERNELS = RowLayout(
     first_ns=1,
+    links=_LINKS,
     layer=Layer.DEVICE,
     title="GPU Hardware",
     lane=Shown("stream", "Stream {}", absent="No stream", of="stream"),
@@ -64,7 +72,7 @@ COPIES = msgspec.structs.replace(
     op=OpClass.COPY,
     args=("correlation", "bytes", "from", "to", "stream"),
 )
-ALLOCATIONS = RowLayout(first_ns=1)
+ALLOCATIONS = RowLayout(first_ns=1, links=_LINKS | {"event_id", "Correlation_Id"})
 
 QUEUES = Shown("queue", "Queue {}", absent="No queue", of="stream")
 """The lanes of a device where no stream is known."""
@@ -181,6 +189,7 @@ class Process:
         or SCRATCH; absent for REAL).
         """
         build, start, end = self.build, rows["start"], rows["end"]
+        book_unread(build, rows)
         build.seen("counter", len(rows))
         bad = (start <= 0) | (end < start)
         build.skip("bad-time", rows.where, int(bad.sum()), "counter")

@@ -85,6 +85,7 @@ MONITORS = RowLayout(
         "device": "deviceId", "kind": "deviceType", "monitor": "monitorType", "stated": "value",
     },
     texts=frozenset({"kind", "monitor", "stated"}),
+    links=API.links | {"end"},
     title="Monitors",
     lane=Shown("monitor", absent="monitor"),
     group=Shown("place"),
@@ -203,11 +204,11 @@ class Reading:
     def _book_rest(self) -> None:
         """Count the rows of every other table, by what is in the file."""
         for name in self._database.tables:
-            if name not in _READ and not name.startswith("sqlite_"):
+            if name not in READ and not name.startswith("sqlite_"):
                 self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
 
 
-_READ = {
+READ = {
     *(one.table for one in (API, OPERATIONS, MONITORS)), "rocpd_api_ops", "rocpd_string",
     "rocpd_ustring", "rocpd_kernelapi", "rocpd_copyapi", "rocpd_metadata",
 }  # fmt: skip

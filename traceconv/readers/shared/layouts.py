@@ -25,7 +25,7 @@ name (``missing-name``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
@@ -40,6 +40,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
 from traceconv.core.ordering import distinct, factored, factored_rows
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT
 from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
@@ -117,6 +118,7 @@ class RowLayout(msgspec.Struct, frozen=True):
         strings: fields whose numbers stand for rows of the source's table of strings.
         names:   field -> what its numbers are called, where the producer's enumeration says so.
         floats:  fields that are no whole numbers.
+        links:   columns that only tell rows apart; others that are not read are booked.
         first_ns: no usable time is before this one.
         unended: whether a row without an end lasts until the last stamp of the table (and is
             booked); otherwise it has no usable time.
@@ -140,6 +142,7 @@ class RowLayout(msgspec.Struct, frozen=True):
     strings: frozenset[str] = frozenset()
     names: Mapping[str, Mapping[int, str]] = {}
     floats: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
     first_ns: int = 0
     unended: bool = False
     name: Shown = Shown("name", absent="(no name)", number="(no name)")
@@ -175,6 +178,7 @@ class TableRows:
         names: field -> what its numbers are called.
         identity: field -> the fields of a track that its numbers stand for, where these are not
             the numbers themselves: ``{"thread": {row: {"thread": 4101, "thread_name": "main"}}}``.
+        unread: columns with values that are not read and not booked yet; all parts share it.
     """
 
     columns: dict[str, Column]
@@ -182,6 +186,7 @@ class TableRows:
     count: int
     names: dict[str, Mapping[int, str]] = field(default_factory=dict)
     identity: dict[str, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return self.count
@@ -239,6 +244,10 @@ def database_rows(
     for key in layout.texts:
         stored = database.texts(table, "rowid", layout.sources[key][0])
         rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
+    read = {*column, *(one for many in layout.sources.values() for one in many)} | layout.links
+    read = {one for names in read for one in names.split("|")}
+    rest = [one for one in database.tables.get(table, ()) if one not in read]
+    rows.unread = database.filled(table, rest) if len(rows) else []
     rows.names.update(layout.names)
     if strings is not None:
         for key in layout.strings:
@@ -264,7 +273,17 @@ def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> Ta
             rows.columns[key] = _vector(
                 [_numbers(one, len(rows), key in layout.floats) for one in stated]
             )
+    read = {one for many in layout.sources.values() for names in many for one in names.split("|")}
+    rest = columns.keys() - read - layout.links
+    rows.unread = [heading for heading in columns if heading in rest and _filled(columns[heading])]
     return rows
+
+
+def _filled(column: Column) -> bool:
+    """Whether anything is in a column of a CSV table."""
+    if column.dtype.kind == "O":
+        return any(column.tolist())
+    return bool((column != 0).any() and (column != ABSENT).any() and (column == column).any())
 
 
 def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
@@ -292,13 +311,18 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
         records: ``msgspec.Raw``, or bytes.
     """
     decode = _decoder(layout)
-    found, bad = [], 0
+    found, bad, first = [], 0, b"{}"
     for raw in records:
         try:
             found.append(decode(raw))
         except NOT_JSON:
             bad += 1
+        else:
+            first = raw if len(found) == 1 else first
     rows = TableRows({}, where, len(found))
+    read = {*layout.links, *(path for paths in layout.sources.values() for path in paths)}
+    within = tuple(f"{path}." for path in read)
+    rows.unread = [p for p in _paths(first) if p not in read and not p.startswith(within)]
     for key, paths in layout.sources.items():
         stated = [[*map(attrgetter(path), found)] for path in paths]
         if key in layout.texts:
@@ -307,6 +331,16 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
             kind = np.float64 if key in layout.floats else np.int64
             rows.columns[key] = _vector([_array(values, kind) for values in stated])
     return rows, bad
+
+
+def _paths(record: Any, above: str = "") -> Iterator[str]:
+    """The paths of all members of a JSON object that hold something."""
+    members = msgspec.json.decode(record) if not above else record
+    for key, value in members.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{above}{key}.")
+        elif value:
+            yield f"{above}{key}"
 
 
 def _array(values: Sequence[Any], kind: type[np.generic]) -> Column:
@@ -375,6 +409,7 @@ def add_rows(
     Returns:
         The row in the trace of each, -1 of those that are left out; see ``TraceBuilder.extend``.
     """
+    book_unread(build, rows)
     start, dur, good = _spans(build, layout, rows)
     at = np.flatnonzero(good)
     texts, back = _shown(layout.name, rows, at)
@@ -398,6 +433,13 @@ def add_rows(
     added = np.full(len(rows), -1, np.int64)
     added[at] = np.arange(first, first + len(at))
     return added
+
+
+def book_unread(build: TraceBuilder, rows: TableRows) -> None:
+    """Book the columns that are not read, once for all parts of a table."""
+    where = f"{rows.where}: {', '.join(rows.unread)}"
+    build.skip("columns-unread", where, len(rows.unread))
+    rows.unread.clear()
 
 
 _NAMELESS = ("", "(no name)")
@@ -491,6 +533,7 @@ def _track(
 
 def add_samples(build: TraceBuilder, layout: RowLayout, rows: TableRows) -> None:
     """Add the rows of a table as samples of counters: ``lane`` is what each is called."""
+    book_unread(build, rows)
     at, value = rows["start"], rows[layout.value].astype(np.float64)
     bad, odd = at < layout.first_ns, ~np.isfinite(value)
     build.seen("counter", len(rows))

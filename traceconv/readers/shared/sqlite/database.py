@@ -10,7 +10,7 @@ out the rows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain
@@ -87,6 +87,9 @@ STEPS_PER_BYTE = 20
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
+
+FIRST_ROWS = 1000
+"""Rows that are looked at to see whether a column holds anything."""
 
 KEYS_AT_ONCE = 500
 """Keys named in one query."""
@@ -213,6 +216,18 @@ class Database:
             return []
         query = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} NOT INDEXED"
         return sorted({v for (v,) in self._rows(query, table) if isinstance(v, int)})
+
+    def filled(self, table: str, columns: Sequence[str]) -> list[str]:
+        """Those of some columns that hold anything in the first rows of a table; not NULL, 0, empty
+        text or an empty JSON object."""
+        if not columns or not self.has(table, *columns):
+            return []
+        names = ", ".join(map(quoted, columns))
+        tests = (f"MAX({quoted(one)} NOT IN (0, '', '{{}}'))" for one in columns)
+        rows = f"SELECT {names} FROM {quoted(table)} LIMIT {FIRST_ROWS}"
+        query = f"SELECT {', '.join(tests)} FROM ({rows})"
+        [found] = [*self._rows(query, table)] or [(0,) * len(columns)]
+        return [one for one, yes in zip(columns, found, strict=True) if yes]
 
     def columns(self, table: str, requested: Mapping[str, Any]) -> dict[str, Column]:
         """Columns as arrays, in the order of rows.

@@ -1,0 +1,99 @@
+"""What producers can write, and what becomes of it: lists from their own sources, counted.
+
+A list is an :class:`Inventory` in ``INVENTORIES`` of a module of this package: names of tables,
+types or fields, the source and date they are from, and a function that says what the reader does
+with each, from the reader's own tables. ``python -m tests.census > docs/reference/census.md``
+makes the page.
+
+A next version of a producer is met by a diff of its source: new names go into a list, and the
+census says which of them are counted and not read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+
+READ = "read"
+DESCRIBES = "describes"
+LEFT = "left"
+COUNTED = "counted"
+UNCLASSIFIED = "unclassified"
+
+STATUSES = {
+    READ: "becomes events, counters, arguments or a class",
+    DESCRIBES: "names, numbers and identity of what is read",
+    LEFT: "sums and copies of what is read; not opened",
+    COUNTED: "not read; its rows are counted by its name where it is in a file",
+    UNCLASSIFIED: "device work of no known class, shown as a share of its own",
+}
+"""What may become of an entry."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A list of what a producer can write.
+
+    Attributes:
+        reader: the name of the reader.
+        title:  what the entries are.
+        source: where the list is from.
+        date:   of that source.
+        entries: their names.
+        status: what becomes of one.
+        known:  the entries that the reader names; each must be in the list.
+    """
+
+    reader: str
+    title: str
+    source: str
+    date: str
+    entries: tuple[str, ...]
+    status: Callable[[str], str]
+    known: Collection[str] = ()
+
+    def by_status(self) -> dict[str, list[str]]:
+        """The entries, by what becomes of them."""
+        found: dict[str, list[str]] = {status: [] for status in STATUSES}
+        for entry in self.entries:
+            found[self.status(entry)].append(entry)
+        return found
+
+
+def every() -> Iterator[Inventory]:
+    """The inventories of all modules of this package, in the order of readers."""
+    names = sorted(module.name for module in iter_modules(__path__))
+    modules = [import_module(f"{__name__}.{name}") for name in names if name != "__main__"]
+    yield from (one for module in modules for one in module.INVENTORIES)
+
+
+def page() -> str:
+    """The census in Markdown."""
+    lines = [
+        "# Census",
+        "",
+        "What the producers of captures can write, from their own sources, and what traceconv does",
+        "with it. Printed by `python -m tests.census`.",
+        "",
+        *(f"- **{status}**: {text}" for status, text in STATUSES.items()),
+        "",
+        f"| Reader | List | Entries | {' | '.join(status.capitalize() for status in STATUSES)} |",
+        f"|---|---|--:|{'--:|' * len(STATUSES)}",
+    ]
+    total: Counter[str] = Counter()
+    for one in every():
+        counts = {status: len(entries) for status, entries in one.by_status().items()}
+        total.update(counts)
+        cells = " | ".join(str(count or "") for count in counts.values())
+        lines.append(f"| {one.reader} | {one.title} | {len(one.entries)} | {cells} |")
+    cells = " | ".join(str(total[status]) for status in STATUSES)
+    lines += [f"| | **all** | {total.total()} | {cells} |", ""]
+    for one in every():
+        lines += [f"## {one.reader}: {one.title}", "", f"From {one.source}, {one.date}.", ""]
+        for status, entries in one.by_status().items():
+            if entries:
+                lines += [f"{status.capitalize()}: {', '.join(f'`{e}`' for e in entries)}.", ""]
+    return "\n".join(lines)
