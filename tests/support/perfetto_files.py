@@ -404,6 +404,36 @@ def other_sources() -> bytes:
     return packet((33, b"")) + packet(bundle, (10, 1)) * 3 + packet((8, 5), (7, msg((1, b""))))
 
 
+def legacy_flows() -> bytes:
+    """Flows of Chrome's older format: to the slice around, on by way of a step, and to the next
+    slice; the same id under another name is another flow, one has no end."""
+    out = packet((10, 1), (13, 1))
+    for uuid, tid in ((1, 11), (2, 12)):
+        out += packet(track(uuid, thread(10, tid, f"thread {tid}")), (10, 1))
+    own = Writer(1)
+
+    def slice_(start: int, end: int, uuid: int, name: str) -> bytes:
+        return own.event(start, BEGIN, uuid, name, "c") + own.event(end, END, uuid)
+
+    def flow(time: int, uuid: int, name: str, phase: str, *old: Fields) -> bytes:
+        fields = [(11, uuid), (3, own.iid(1, "c")), (10, own.iid(2, name))]
+        inner = (6, msg((2, ord(phase)), (6, 5), *old))
+        return own.packet((11, msg(*fields, inner)), (8, time))
+
+    out += slice_(100, 200, 1, "source") + slice_(250, 290, 1, "step") + slice_(300, 400, 2, "sink")
+    out += slice_(500, 600, 2, "next")
+    out += flow(110, 1, "F", "s") + flow(260, 1, "F", "t") + flow(310, 2, "F", "f", (12, 1))
+    return out + flow(120, 1, "G", "s") + flow(450, 2, "G", "f") + flow(130, 1, "H", "s")
+
+
+def wide_clock() -> bytes:
+    """The defaults of a sequence name a clock by more than 32 bits."""
+    out = packet((10, 1), (13, 1), (59, msg((58, 1 << 63 | 128)))) + packet(track(1, (2, "work")))
+    out += packet(snapshot((128, 0), (BOOT, 1_000)), (10, 2))
+    own = Writer(1)
+    return out + own.event(10, BEGIN, 1, "a") + own.event(25, END, 1)
+
+
 UNIX, BOOTED = 1_700_000_000_000_000_000, 5_000_000_000
 SECRET = b"--password=hunter2"
 
@@ -440,7 +470,9 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "gpu_packets": ("rank0.pftrace", gpu_packets),
     "sdk": ("trace.perfetto-trace", sdk),
     "legacy_events": ("chrome.pftrace", legacy),
+    "legacy_flows": ("chrome.pftrace", legacy_flows),
     "clocks": ("trace.pftrace", clocks),
+    "wide_clock": ("trace.pftrace", wide_clock),
     "named_ends": ("trace.pftrace", named_ends),
     "damaged": ("results.pftrace", damaged),
     "cut_off": ("results.pftrace", lambda: rocprofv3()[:-333]),

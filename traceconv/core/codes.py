@@ -475,6 +475,11 @@ CODES: dict[str, Code] = {
         "JSON read them as doubles and round them. Write a .pftrace, or select a `time` "
         "window.",
     ),
+    "viewer-drops": Code(
+        _D,
+        "Viewers of Chrome JSON nest events without length that are at one time, and drop those "
+        "deeper than 512. Write a .pftrace.",
+    ),
     "nested-deep": Code(
         _D,
         "Slices nested deeper than viewers draw were moved to another track.",

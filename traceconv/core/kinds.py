@@ -47,6 +47,10 @@ class StepSource(IntEnum):
     WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
 
 
+WHOLE_RANGE = "Whole range"
+"""The name of the step that stands for a capture without steps."""
+
+
 class Covered(IntEnum):
     """What is known of the device work of a step."""
 

@@ -12,7 +12,15 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from traceconv.core.errors import SourceError
 from traceconv.core.source import Source, pieces, printable
 from traceconv.io.stored import StoredSource
-from traceconv.io.streams import GZIP, RATIO_FREE_BYTES, RATIO_LIMIT, Bounded, gunzip
+from traceconv.io.streams import (
+    GZIP,
+    RATIO_FREE_BYTES,
+    RATIO_LIMIT,
+    ZSTD,
+    Bounded,
+    gunzip,
+    unzstd,
+)
 from traceconv.scratch.memory import ReadMapping
 from traceconv.scratch.temporary import temporary_file
 
@@ -97,8 +105,9 @@ class TarSource(StoredSource):
         self._path = path.absolute()
         try:
             with path.open("rb") as raw:
-                packed = raw.read(2) == GZIP
-            with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
+                head = raw.read(4)
+            unpack = {GZIP: gunzip, ZSTD: unzstd}.get(ZSTD if head == ZSTD else head[:2])
+            with _unpacked(path, label, unpack) if unpack else path.open("rb") as file:
                 self._content = ReadMapping(file.fileno())
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     self._members = self.members(tar, label)
@@ -142,9 +151,9 @@ def safe_name(name: str, label: str) -> str:
     return printable(str(pure))
 
 
-def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
+def _unpacked(path: Path, label: str, unpack: Callable[[Any, int, str], IO[bytes]]) -> IO[bytes]:
     file = temporary_file()
     with path.open("rb") as raw:
-        file.writelines(pieces(gunzip(raw, path.stat().st_size, label)))
+        file.writelines(pieces(unpack(raw, path.stat().st_size, label)))
     file.seek(0)
     return file

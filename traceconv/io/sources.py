@@ -146,7 +146,7 @@ def _source(path: Path, label: str) -> Source:
         raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e
     if magic == b"PK\x03\x04":
         return ZipSource(path, label)
-    if label.endswith((".tar", ".tar.gz", ".tgz")):
+    if label.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
         return TarSource(path, label)
     return FileSource(path, label)
 

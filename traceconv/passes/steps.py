@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.intervals import length_within, union
+from traceconv.core.kinds import WHOLE_RANGE
 from traceconv.core.model import (
     EventTable,
     Kind,
@@ -458,7 +459,7 @@ def _whole_range(trace: Trace) -> Trace:
         op=np.array([OpClass.ITERATION], np.int8),
         start_ns=np.array([start]),
         dur_ns=np.array([end - start]),
-        name=np.array([trace.strings.intern("Whole range")], np.int32),
+        name=np.array([trace.strings.intern(WHOLE_RANGE)], np.int32),
         graph=np.array([-1], np.int32),
         step=np.zeros(1, np.int32),
         args=np.array([-1], np.int32),

@@ -186,6 +186,7 @@ class LegacyEvent:
     BIND_ID = 8
     LOCAL_ID = 10
     GLOBAL_ID = 11
+    BIND_TO_ENCLOSING = 12
     FLOW_DIRECTION = 13
     INSTANT_EVENT_SCOPE = 14
     PID_OVERRIDE = 18

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
+
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.io.window import Window
@@ -210,10 +212,11 @@ class _Records:
             found = _LOOSE(text)
             self._tally.add("J16-control", place)
         except ValueError:
-            done = mended(text.encode())
+            done = mended(text.encode(), text_args=True)
             if done is None:
                 raise Refused(self._label, "J16-syntax", place) from None
-            found = _LOOSE(done[1])
+            event = msgspec.structs.asdict(done[0])
+            found = {key: _LOOSE(bytes(raw)) for key, raw in event.items() if bytes(raw)}
             self._tally.add("J16-args", place)
         return dict(found)
 

@@ -30,7 +30,7 @@ from traceconv.readers.perfetto.foreign_file import resolved
 from traceconv.readers.perfetto.gpu import Gpu
 from traceconv.readers.perfetto.marks import Events, Marks
 from traceconv.readers.perfetto.packets import Packets, packets
-from traceconv.readers.perfetto.slices import Slices, arrows, old_arrows, slices
+from traceconv.readers.perfetto.slices import Slices, arrows, old_arrows, slices, touched
 from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import LOOP, ROOT, Key
 from traceconv.validation.rules import REFUSING, Found, Refused, Tally
@@ -186,10 +186,7 @@ class _Judge:
         return int((begins & (depth > MAX_DEPTH)).sum())
 
     def _arrows(self, marks: Marks, made: Slices) -> int:
-        row = np.full(len(marks), -1, np.int64)
-        row[made.mark] = np.arange(len(made.mark))
-        closed = made.end >= 0
-        row[made.end[closed]] = np.flatnonzero(closed)
+        row = touched(marks, made)
         start, events = marks.time[made.mark], self._events
         drawn = [
             arrows(events.flows(), row, marks, start),

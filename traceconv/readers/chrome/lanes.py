@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.kinds import WHOLE_RANGE
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.ascend_lanes import Classifier
@@ -18,6 +19,10 @@ from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, 
 
 _ASCEND = lazy_regex(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
 _OPS = {op.name.lower(): op for op in OpClass}
+
+
+_READ_MEMBERS = frozenset(("traceEvents", "samples", "displayTimeUnit"))
+"""Members beside the events that are read, or only say how times are shown."""
 
 
 class Ours:
@@ -33,9 +38,17 @@ class Ours:
             return None
         track = _track(lane.extra)
         op = _OPS.get(lane.category, OpClass.OTHER)
-        if track is not None and track.layer is Layer.DEVICE and track.device_kind == "NPU":
+        if track is None:
+            return self._other(lane)
+        if track.layer is Layer.DEVICE and track.device_kind == "NPU":
             self._build.hints.vendor = "ascend"
-        return Placed(track, op) if track is not None else self._other(lane)
+        steps = track.layer is Layer.STEP and op is OpClass.ITERATION
+        return Placed(track, op, by_name=self._step if steps else None)
+
+    def _step(self, name: str) -> None:
+        """Take note of the step that stands for a capture without steps."""
+        if name == WHOLE_RANGE:
+            self._build.hints.made_steps = "whole"
 
 
 class Copied:
@@ -68,13 +81,15 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
         return None
 
 
-def book_samples(build: TraceBuilder, members: Mapping[str, Any]) -> int:
-    """Book the samples of the profilers in browsers and phones, which are beside the events;
-    stamps stay as they are."""
+def book_samples(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any]) -> int:
+    """Count the samples of the profilers in browsers and phones, which are beside the events;
+    ``shift_ns`` is added to every time."""
     samples = members.get("samples")
     if isinstance(samples, list):
         build.skip("kind-not-read", "CPU samples", len(samples))
-    return 0
+    for name in sorted(members.keys() - _READ_MEMBERS):
+        build.skip("metadata-unused", name)
+    return shift_ns
 
 
 def by_title(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import Source
+from traceconv.readers.shared import perfetto_manifest
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
 _PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')
@@ -47,13 +49,18 @@ class ChromeJsonReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per file, or per rank in a file of ours."""
         lone = len(names) == 1
-        found = []
+        heads = {}
         for name in sorted(names):
             if lone or name.lower().endswith(_SUFFIXES):
                 head = source.head(name)
                 if _is_trace(head):
-                    found += _captures(source, name, head)
-        return found
+                    heads[name] = head
+        placed = perfetto_manifest.found_in(source, names, issues) if heads else {}
+        return [
+            capture
+            for name, head in heads.items()
+            for capture in _captures(source, name, head, placed.get(name))
+        ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -65,13 +72,12 @@ class ChromeJsonReader:
         build.file = capture.source.title(name)
         facts = _facts(_members(capture.source.head(name)))
         if facts and facts.get("copied") is not True:
-            read_events(
-                capture.source, name, build, Ours(capture.detail, build), offset_ns=_base_ns
-            )
+            place = Ours(capture.detail.rank, build)
+            read_events(capture.source, name, build, place, offset_ns=_base_ns)
         else:
-            place = Copied(capture.rank, build) if facts else by_title(build)
-            offset = _base_ns if facts else partial(book_samples, build)
-            lanes = HardwareLanes(build, place)
+            lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
+            shift = partial(book_samples, build, capture.detail.shift_ns)
+            offset = _base_ns if facts else shift
             read_events(capture.source, name, build, lanes, offset_ns=offset, revise=lanes.revise)
             lanes.finish()
         for start, end in _windows(facts, capture.rank) if facts else ():
@@ -83,7 +89,24 @@ def _is_trace(head: bytes) -> bool:
     return bool(_LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)))
 
 
-def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
+@dataclass(frozen=True)
+class Detail:
+    """What reading a file needs to know.
+
+    Attributes:
+        rank:     whose lanes are read of a file of ours.
+        base_ns:  what the times of a file of ours count from.
+        shift_ns: what a manifest adds to the times of any other file.
+    """
+
+    rank: int | None = None
+    base_ns: int = 0
+    shift_ns: int = 0
+
+
+def _captures(
+    source: Source, name: str, head: bytes, placed: perfetto_manifest.Placement | None
+) -> list[Capture]:
     facts = _facts(_members(head))
     base = _base(facts)
     stamps = [int(s) for s in _STAMP.findall(head)]
@@ -97,7 +120,10 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
-        return [Capture(**known, clock=clock)]
+        if placed is None:
+            return [Capture(**known, clock=clock, detail=Detail())]
+        shift = Detail(shift_ns=placed.shift_ns)
+        return [Capture(**known, clock=placed.clock, host=placed.machine, detail=shift)]
     said = facts.get("coordinates")
     return [
         Capture(
@@ -106,7 +132,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
             rank_from="its metadata",
             clock=merged_clock(facts.get("clock"), r, known["label"]) if unix else None,
             placement=stated_in_metadata(said, r),
-            detail=r,
+            detail=Detail(r, base),
         )
         for r in ranks
     ]

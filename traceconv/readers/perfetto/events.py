@@ -63,6 +63,7 @@ MOST_EXTRA = 8
 
 _NAMES = (int(DebugAnnotation.NAME_IID), int(DebugAnnotation.NAME))
 
+_FLOW_KINDS = (legacy.FLOW_AROUND, legacy.FLOW_NEXT)
 _PLACES = 5
 _LOOKED_AT = 1000
 """Events of a block in which the fields are looked up that nothing is made of."""
@@ -274,7 +275,10 @@ class _Block:
                 key = (*key, found.by_name, scope)
             lane[at] = self._into.lanes.number(key)
         if found.flow is not None:
-            self._ends.append(legacy.FlowEnd(at, *found.flow))
+            flow, act = found.flow
+            if found.kind in _FLOW_KINDS:  # one id is another arrow under another name
+                flow = (flow, int(category[at]), int(name[at]))
+            self._ends.append(legacy.FlowEnd(at, flow, act))
 
     # -- what cannot be used ----------------------------------------------------------------------
 
@@ -321,7 +325,7 @@ class _Block:
             count = int((kinds == kind).sum())
             self._build.seen(what, count)
             self._build.skip(code, where, count, what)
-        rest = int(((kinds == DROPPED) | (kinds == SLICE_END)).sum())
+        rest = int(np.isin(kinds, (DROPPED, SLICE_END, *_FLOW_KINDS)).sum())
         self._build.skip(code, where, rest)
         self._kind[rows] = DROPPED
 

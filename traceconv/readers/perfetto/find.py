@@ -15,15 +15,16 @@ from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.io.streams import ZSTD
 from traceconv.protobuf.message import last_values, number, signed, whole_fields
-from traceconv.protobuf.message_columns import CUT, Columns, columns, frames
+from traceconv.protobuf.message_columns import CUT, DAMAGED, Columns, columns, frames
 from traceconv.protobuf.perfetto_schema import Clock, ClockSnapshot, TracePacket
 from traceconv.readers.perfetto import own_files
 from traceconv.readers.perfetto.clock_snapshots import BOOTTIME
 from traceconv.readers.perfetto.foreign_file import Part
-from traceconv.readers.perfetto.others import OTHERS_NS
+from traceconv.readers.perfetto.others import KINDS, OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
 from traceconv.readers.perfetto.tracks import Descriptors, track_key
+from traceconv.readers.shared import perfetto_manifest
 
 SURVEYED_BYTES = 4 << 20
 """A file up to this size is looked through; of a larger one the head decides whether it is."""
@@ -33,17 +34,21 @@ _CLUES = (b"rank", b"Rank", b"RANK", b"STREAM [", b"HIP Activity", b"GPU Kernel"
 """What is in the head of a file that may have several ranks."""
 
 
-def is_trace(head: bytes, whole: bool) -> bool:
+def is_trace(head: bytes, whole: bool, named: bool) -> bool:
     """Whether the first bytes of a file are packets.
 
     Args:
         whole: there are no more.
+        named: the file has the suffix of a trace, so packets of other data sources will do.
     """
     found = frames(head, 0, len(head), 64)
     if not len(found.start):
         # one packet that is longer than the head
         return found.how == CUT and not whole and _begins_packet(head)
-    return bool(plausible(columns(head, found.start, found.size, FIELDS)).any())
+    if plausible(columns(head, found.start, found.size, FIELDS)).any():
+        return True
+    of = columns(head, found.start, found.size, tuple(KINDS))
+    return named and not (of.rest & DAMAGED).any() and any(of.is_bytes(n).any() for n in KINDS)
 
 
 def _begins_packet(head: bytes) -> bool:
@@ -145,9 +150,21 @@ def captures(
             facts[name] = {}  # taken out of its bundle
     ours = {name: of for name, of in facts.items() if of}
     found = own_files.captures(source, names, ours, heads, issues)
-    for name, head in heads.items():
-        if name not in ours:
-            found += _foreign(source, name, head, issues)
+    foreign = {name: head for name, head in heads.items() if name not in ours}
+    placed = perfetto_manifest.found_in(source, names, issues) if foreign else {}
+    for name, head in foreign.items():
+        ranks = _foreign(source, name, head, issues)
+        if (place := placed.get(name)) is not None:
+            ranks = [
+                replace(
+                    one,
+                    host=place.machine,
+                    clock=place.clock,
+                    detail=replace(one.detail, shift_ns=place.shift_ns),
+                )
+                for one in ranks
+            ]
+        found += ranks
     return found
 
 
@@ -164,7 +181,7 @@ def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Cap
     }
     parts = survey.parts()
     if not parts:
-        return [Capture(**known, pid=_only_pid(survey.descriptors))]
+        return [Capture(**known, pid=_only_pid(survey.descriptors), detail=Part())]
     if parts[0][1].rank >= 0:
         return [
             Capture(**known, rank=r, rank_from="names of threads and processes", detail=p)

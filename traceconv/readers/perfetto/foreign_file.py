@@ -21,7 +21,15 @@ from traceconv.readers.perfetto.marks import DROPPED, Events, Marks
 from traceconv.readers.perfetto.others import Unread
 from traceconv.readers.perfetto.packets import packets
 from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
-from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, by_code, old_arrows, slices
+from traceconv.readers.perfetto.slices import (
+    Arrows,
+    Slices,
+    arrows,
+    by_code,
+    old_arrows,
+    slices,
+    touched,
+)
 from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import Descriptors
 from traceconv.readers.shared.gpu_kernels import step_number
@@ -37,12 +45,14 @@ class Part:
             is there once per group.
         process: (machine, pid).
         others:  the other ranks, at the one that accounts for what is of none.
+        shift_ns: what a manifest adds to every time.
     """
 
     rank: int = -1
     grouped: bool = False
     process: tuple[int, int] | None = None
     others: tuple[Part, ...] = ()
+    shift_ns: int = 0
 
     def has(self, lane: Lane) -> bool:
         """Whether a lane is one of the rank."""
@@ -243,7 +253,7 @@ class _Content:
             name = np.where(name < 0, build.string(""), name).astype(np.int32)
             build.skip("missing-name", "", nameless)
         track, op, step = self._placed(marks, mark, name, lanes, categories, places)
-        start, dur = marks.time[mark], made.dur
+        start, dur = marks.time[mark] + self._part.shift_ns, made.dur
         kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
         args = self._merged_args(marks, made)
         rows, kept = self._each_once(
@@ -395,10 +405,7 @@ class _Content:
             whole:  the slices of all ranks: a chain of arrows leads from one to another.
             row_of: in the rank, of each of them; -1 if it is not of the rank.
         """
-        row = np.full(len(marks), -1, np.int64)
-        row[whole.mark] = np.arange(len(whole.mark))
-        closed = whole.end >= 0
-        row[whole.end[closed]] = np.flatnonzero(closed)
+        row = touched(marks, whole)
         start = marks.time[whole.mark]
         flow, launch = self._build.string("flow"), self._build.string("launch")
         for found, name in (
@@ -452,7 +459,8 @@ class _Content:
             finite = np.isfinite(value)
             build.skip("counter-not-numeric", "", int((~finite).sum()), "counter")
             track = build.add_track(places.counter(lanes[lane], known.counter.unit))
-            build.counters(track=track, start_ns=found.time[rows][finite], value=value[finite])
+            times = found.time[rows][finite] + self._part.shift_ns
+            build.counters(track=track, start_ns=times, value=value[finite])
         for gpu, name, times, values in self._gpu.samples():
             track = build.add_track(
                 Track(
@@ -465,7 +473,7 @@ class _Content:
                     device_kind="GPU",
                 )
             )
-            build.counters(track=track, start_ns=times, value=values)
+            build.counters(track=track, start_ns=times + self._part.shift_ns, value=values)
 
 
 def _unit(name: str) -> str:

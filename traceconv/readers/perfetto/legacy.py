@@ -6,6 +6,7 @@ A phase decides what an event is and where: on the thread, on that of an asynchr
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,22 +21,26 @@ from traceconv.protobuf.perfetto_schema import (
 from traceconv.readers.perfetto.state import State
 from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, track_key
 
+FLOW_AROUND, FLOW_NEXT = 7, 8
+"""Kinds of marks: an end of an arrow, at the slice around it or at the next one to begin."""
+
 _KINDS = {
     **dict.fromkeys("BbS", SLICE_BEGIN),
     **dict.fromkeys("EeF", SLICE_END),
     **dict.fromkeys("IRinTp", INSTANT),
 }
 _ASYNC, _BY_NAME = "bSTpFne", "STpF"
-_FLOW_PHASES = "stf"
+_FLOW_ACTS = {"s": "begin", "t": "step", "f": "end"}
 _DIRECTIONS = {1: "end", 2: "begin", 3: "step"}
 _GLOBAL, _PROCESS = 1, 2
+_IDS = (LegacyEvent.UNSCOPED_ID, LegacyEvent.GLOBAL_ID, LegacyEvent.LOCAL_ID)
 
 
 class FlowEnd(NamedTuple):
     """One end of an arrow: a mark, an id, and what it does with it: "begin", "step" or "end"."""
 
     mark: int
-    flow: int
+    flow: Hashable
     act: str
 
 
@@ -56,7 +61,7 @@ class Old:
     key: Key | None = None
     by_name: bool = False
     name_iid: int = 0
-    flow: tuple[int, str] | None = None
+    flow: tuple[Hashable, str] | None = None
 
 
 def read(found: list[Field], state: State, descriptors: Descriptors, kind: int) -> Old | str:
@@ -83,8 +88,13 @@ def read(found: list[Field], state: State, descriptors: Descriptors, kind: int) 
         if dur < 0:
             return "negative-duration"
         return Old(SLICE_BEGIN, min(dur, 2**62), key, name_iid=name_iid, flow=flow)
-    if phase in _FLOW_PHASES:
-        return "kind-not-read"
+    if phase in _FLOW_ACTS:
+        ids = [(n, number(of[n])) for n in _IDS if n in of]
+        if not ids:
+            return "malformed-record"
+        waits = phase == "f" and not number(of.get(LegacyEvent.BIND_TO_ENCLOSING, 0))
+        kind = FLOW_NEXT if waits else FLOW_AROUND
+        return Old(kind, -1, key, name_iid=name_iid, flow=(ids[0], _FLOW_ACTS[phase]))
     if phase == "M":
         return "metadata-unused"
     if phase not in _KINDS:

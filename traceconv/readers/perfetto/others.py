@@ -35,7 +35,7 @@ from traceconv.protobuf.perfetto_schema import (
     Attribute,
     TracePacket,
 )
-from traceconv.readers.perfetto.packets import Packets, packets
+from traceconv.readers.perfetto.packets import FIELDS, Packets, packets
 
 SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
 """Kinds of packets that say how a trace was recorded."""
@@ -73,6 +73,9 @@ _STATE = (
 """What later packets of a sequence refer to."""
 
 _READ = (*_EVENTS, *_STATE, TracePacket.PROCESS_DESCRIPTOR)
+
+_LOOKED_AT = frozenset((*FIELDS, *SILENT))
+"""Fields of packets that are read, or say how the trace was recorded."""
 
 _KEPT = (
     *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
@@ -117,7 +120,9 @@ class Unread:
             own = of.is_bytes(number_)
             unknown &= ~own
             self.kinds[name] += int(own.sum())
-        self.kinds["unknown"] += int(unknown.sum())
+        for row in np.flatnonzero(unknown).tolist():
+            numbers = {n for n, _, _ in whole_fields(some.bytes_of(row))} - _LOOKED_AT
+            self.kinds.update(f"field {n}" for n in sorted(numbers))
 
     def book(self, build: TraceBuilder) -> None:
         """Book what was counted."""

@@ -90,7 +90,7 @@ def _is_trace(head: bytes, name: str) -> bool:
         return head.startswith(ZSTD) and _named(name)
     from traceconv.readers.perfetto.find import is_trace
 
-    return is_trace(head, len(head) < HEAD_BYTES)
+    return is_trace(head, len(head) < HEAD_BYTES, _named(name))
 
 
 READER = PerfettoReader()

@@ -7,6 +7,7 @@ ids are chains: each event with an id is the next link, until one ends it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from traceconv.core.model import I32, I64, Mask
 from traceconv.core.ordering import distinct
 from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_BEGIN, SLICE_END, STATE
-from traceconv.readers.perfetto.legacy import FlowEnd
+from traceconv.readers.perfetto.legacy import FLOW_AROUND, FLOW_NEXT, FlowEnd
 from traceconv.readers.perfetto.marks import COMPLETE, Flows, Marks
 from traceconv.readers.shared.pairing import nested
+from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 
 Rows = NDArray[np.intp]
 
@@ -243,6 +245,22 @@ class _Stacks:
                 stack.pop()
 
 
+def touched(marks: Marks, made: Slices) -> I64:
+    """The row that each mark begins or ends, or that the end of an arrow is at; -1 for none."""
+    row = np.full(len(marks), -1, np.int64)
+    row[made.mark] = np.arange(len(made.mark))
+    closed = made.end >= 0
+    row[made.end[closed]] = np.flatnonzero(closed)
+    ends = np.flatnonzero((marks.kind == FLOW_AROUND) | (marks.kind == FLOW_NEXT))
+    if len(ends):
+        of = made.mark
+        rows = np.arange(len(of), dtype=np.int32)
+        binder = Binder(Anchors(marks.lane[of], marks.time[of], made.dur.copy(), rows))
+        around = marks.kind[ends] == FLOW_AROUND
+        row[ends] = binder.rows(marks.lane[ends], marks.time[ends], around)
+    return row
+
+
 @dataclass
 class Arrows:
     """Arrows between rows, the earlier one first, and the marks that are one end of no arrow."""
@@ -282,8 +300,8 @@ def old_arrows(ends: list[FlowEnd], row: I64, marks: Marks, start: I64) -> Arrow
     """Arrows of the ids of older events, which begin, go on and end."""
     src: list[int] = []
     dst: list[int] = []
-    last: dict[int, int] = {}
-    begun: dict[int, int] = {}  # marks of the ends that no arrow leads from yet
+    last: dict[Hashable, int] = {}
+    begun: dict[Hashable, int] = {}  # marks of the ends that no arrow leads from yet
     single: list[int] = []
     for end in sorted(ends, key=lambda one: (int(marks.time[one.mark]), one.mark)):
         to = int(row[end.mark])

@@ -78,6 +78,7 @@ _EVENTS = (
 )
 
 _EMPTY: dict[int, bytes] = {}
+_UINT32 = (1 << 32) - 1
 
 
 @dataclass(eq=False)
@@ -339,7 +340,11 @@ class Sequences:
             state = replace(state, valid=False)
             self._set(own, state)
         if named and TracePacket.TRACE_PACKET_DEFAULTS in last:
-            state = _with_defaults(state, last[TracePacket.TRACE_PACKET_DEFAULTS])
+            of = last_values(last[TracePacket.TRACE_PACKET_DEFAULTS])
+            if number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) > _UINT32:
+                self.fault("P01-message", where)
+                self._build.skip("malformed-record", where)
+            state = _with_defaults(state, of)
             self._set(own, state)
         if interned and state.valid:
             state.generation.take(last[TracePacket.INTERNED_DATA], self.fault, where)
@@ -537,15 +542,14 @@ def _pass_over(data: bytes) -> None:
     """What a file of ours says is of no use where its events are not read as ours."""
 
 
-def _with_defaults(state: State, data: Value) -> State:
+def _with_defaults(state: State, of: dict[int, Value]) -> State:
     """A state with other defaults; those that are not named are unset."""
-    of = last_values(data)
     found = whole_fields(of.get(TracePacketDefaults.TRACK_EVENT_DEFAULTS, b""))
     event = {n: v for n, _, v in found}
     track = event.get(TrackEventDefaults.TRACK_UUID)
     return replace(
         state,
-        clock=number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)),
+        clock=number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) & _UINT32,
         track=None if track is None else number(track),
         extra=tuple(integers(found, TrackEventDefaults.EXTRA_COUNTER_TRACK_UUIDS)),
         extra_double=tuple(integers(found, TrackEventDefaults.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)),

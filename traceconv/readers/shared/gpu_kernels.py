@@ -101,6 +101,8 @@ class DefaultPlacement:
             track = Track(Layer.HOST, lane.category or "Async", "Async", title)
             return Placed(track, OpClass.HOST)
         name, category = self._thread(lane), lane.category.lower()
+        if lane.phase == "state":
+            return Placed(Track(Layer.OTHER, name, "Thread States", title), OpClass.OTHER)
         if _STREAM.fullmatch(lane.thread) or category in (*_KERNELS, *_COPIES, *_WAITS):
             return self._device(Track(Layer.DEVICE, name, "", title, lane.sort), category)
         process = lane.process_id

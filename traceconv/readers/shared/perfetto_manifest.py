@@ -10,8 +10,12 @@ Source: Perfetto's documentation, "Merging traces".
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.source import Source
 
 MAX_BYTES = 16 << 20
 _MAX_OFFSET = 1 << 60
@@ -23,11 +27,28 @@ class Placement(NamedTuple):
     shift_ns: int
     machine: str
 
+    @property
+    def clock(self) -> Anchor:
+        """The clock that all files of the archive are on."""
+        return Anchor(Domain.UNIX, evidence="a manifest relates the clocks of the files")
+
 
 def is_manifest(head: bytes) -> bool:
     """Whether a file with these first bytes is a manifest."""
     text = b"".join(head[:256].split())
     return text.startswith(b'{"perfetto_manifest"')
+
+
+def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, Placement]:
+    """What the manifest among some files says of the others, by name; empty if there is none."""
+    for name in names:
+        small = name.lower().endswith(".json") and source.size(name) <= MAX_BYTES
+        if small and len(names) > 1 and is_manifest(source.head(name)):
+            try:
+                return placements(source.read(name, MAX_BYTES))
+            except ValueError as e:
+                issues.add("malformed-record", source.title(name), str(e))
+    return {}
 
 
 def placements(content: bytes) -> dict[str, Placement]:

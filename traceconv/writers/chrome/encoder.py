@@ -56,6 +56,9 @@ NEAR_CHILDREN = 64
 ARROWS_PER_RANK = 10**9
 """Ids of arrows are rank times this plus a number: below 2**53."""
 
+DRAWN_DEPTH = 512
+"""Viewers draw this many slices inside each other, and drop what is deeper."""
+
 EXACT_NS = 2**42 * 1000
 """Up to here (50 days) a double of microseconds has room for three decimals."""
 
@@ -98,6 +101,7 @@ class Encoder:
             for i, flows in enumerate(cut(trace.flows)):
                 yield self._flows(flows, times, i * BLOCK_ROWS)
         issues.add("viewer-rounds", count=self._rounded(times), rank=rank)
+        issues.add("viewer-drops", count=self._too_deep(), rank=rank)
         issues.add("value-clipped", count=self._tally.numbers, rank=rank)
         issues.add("bad-encoding", count=self._tally.surrogates, rank=rank)
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
@@ -109,6 +113,18 @@ class Encoder:
             far = stamps - self._base
             counts += int(np.count_nonzero(far[far >= EXACT_NS] % 1000))
         return counts
+
+    def _too_deep(self) -> int:
+        """Rows without length of one time and track, which viewers nest, beyond what they draw."""
+        events = self._trace.events
+        point = events.dur_ns == 0
+        if np.count_nonzero(point) <= DRAWN_DEPTH:
+            return 0
+        new = ~point
+        new[1:] |= np.diff(events.track) != 0
+        new[1:] |= (np.diff(events.start_ns) != 0) | ~point[:-1]
+        runs = np.bincount(np.cumsum(new)[point])
+        return int(np.maximum(runs - DRAWN_DEPTH, 0).sum())
 
     def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
         if self._records is not None:

@@ -39,6 +39,7 @@ from traceconv.readers.shared.trace_events.tables import (
     METADATA,
     SAMPLE,
     SLICE,
+    STATE,
     Asyncs,
     Flows,
     Rows,
@@ -151,7 +152,10 @@ class Intake:
         tables, shapes = self._tables, self._tables.shapes
         tables.events += 1
         lane = (scalar_of(raw) or text_of(raw) for raw in (event.pid, event.tid))
-        shape = shapes[text_of(event.ph), text_of(event.cat), *lane]
+        phase = text_of(event.ph)
+        if phase == "T" and bytes(event.dur) not in (b"", b"null"):
+            phase = STATE
+        shape = shapes[phase, text_of(event.cat), *lane]
         kind, args = shapes.kinds[shape], _object(bytes(event.args))
         if kind == METADATA:
             self._naming.add(_name(event), shapes.pid[shape], shapes.tid[shape], args)

@@ -23,8 +23,12 @@ from traceconv.core.patterns import lazy_regex
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
 """What a phase makes of an event."""
 
+STATE = "state"
+"""The phase of shapes of thread states: ``T`` with a duration, as Perfetto writes them."""
+
 PHASES = {
     "X": SLICE,
+    STATE: SLICE,
     **dict.fromkeys("iIR", INSTANT),
     "B": BEGIN,
     "E": END,

@@ -7,7 +7,8 @@ is. Times may be numbers or text; they are exact.
 Which events become what: ``X``, and pairs of ``B`` and ``E``, are slices; ``i``, ``I``, ``R``
 instants; ``C`` samples, each numeric argument a series of its own; ``s``, ``t``, ``f`` arrows;
 ``b``, ``n``, ``e`` (and ``S``, ``T``, ``p``, ``F``) slices and instants on lanes of their own;
-``M`` names. Other phases are counted as ``unknown-phase``.
+``T`` with a duration is the state of a thread, a slice on a lane of its own; ``M`` names. Other
+phases are counted as ``unknown-phase``.
 
 The work is done in the other modules of this package, by a C extension where there is one.
 ``TRACECONV_NATIVE=0`` in the environment leaves it out; the result is the same.
