@@ -62,3 +62,30 @@ def test_what_follows_the_document_is_a_loss(name, skipped):
     trace, issues = opened(f"general/two_documents_in_one_file/{name}")
     assert [n for n in names(trace) if n.startswith("k")] == ["k1", "k2"]
     assert issues["skipped-bytes"] == skipped
+
+
+def test_lane_of_waiting_has_the_name_it_is_given():
+    """Kineto puts it on a row of its own, whose number is 1000000 more than the stream's."""
+    trace, _ = opened("gpu/kineto_sync_stream")
+    lanes = {track.name for track in trace.tracks if track.title == "GPU Synchronization"}
+    assert lanes == {"Stream 7 (sync)", "No stream"}
+
+
+def test_counters_of_two_devices_are_two():
+    """Their process is a text that names the device."""
+    trace, _ = opened("gpu/kineto_counters_of_two_gpus")
+    values = {}
+    for track, value in zip(trace.counters.track, trace.counters.value, strict=True):
+        values.setdefault(trace.tracks[track].title, []).append(value)
+    assert {title: (v[0], v[-1] - v[0] < 100) for title, v in values.items()} == {
+        "GPU 0 Counters": (100.5, True),
+        "GPU 1 Counters": (1100.5, True),
+    }
+
+
+def test_correlation_numbers_that_are_used_again():
+    """Each kernel follows the last call of its number, 50 us before."""
+    trace, issues = opened("gpu/kineto_correlation_reused")
+    start = trace.events.start_ns
+    assert (start[trace.flows.dst] - start[trace.flows.src]).tolist() == [50_000] * 20
+    assert "flow-without-end" not in issues

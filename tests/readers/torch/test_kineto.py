@@ -273,7 +273,7 @@ def test_every_sort_has_its_lane(tmp_path, tier):
         (Layer.HOST, "Host", "", "Thread 900", "new", host),
         (Layer.HOST, "Host", "", "Thread 901 (pt_autograd_0)", "f", host),
         (Layer.RUNTIME, "GPU Synchronization", "", "No stream", "Context Sync", OpClass.WAIT),
-        (Layer.RUNTIME, "GPU Synchronization", "", "Stream 7", "Stream Sync", OpClass.WAIT),
+        (Layer.RUNTIME, "GPU Synchronization", "", "Stream 7 (sync)", "Stream Sync", OpClass.WAIT),
         (Layer.RUNTIME, "Runtime", "", "Thread 900", "cudaLaunchKernel", host),
         (Layer.SCOPE, "GPU Annotations", "", "Stream 7", "ProfilerStep#3", other),
         (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE),

@@ -36,20 +36,32 @@ class Sort(IntEnum):
     MEMORY = auto()  # marks of allocations
     PROFILER = auto()  # what it did itself
     LAUNCH_MARK = auto()
+    COUNTER = auto()
     OTHER = auto()
 
 
 _SORTS = {
     **dict.fromkeys(("cpu_op", "operator", "user_annotation", "python_function"), Sort.OPERATOR),
-    **dict.fromkeys(("runtime", "hpu_op"), Sort.CALL),
+    **dict.fromkeys(
+        (
+            *("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "hpu_op", "glow_runtime"),
+            *("mtia_runtime", "xpu_runtime", "xpu_driver"),
+            *("privateuse1_runtime", "privateuse1_driver"),
+        ),
+        Sort.CALL,
+    ),
     **dict.fromkeys(("kernel", "mtia_ccp_events"), Sort.KERNEL),
     **dict.fromkeys(("gpu_memcpy", "memcpy", "gpu_memset", "memset"), Sort.COPY),
-    **dict.fromkeys(("cuda_event", "gpu_sync"), Sort.SYNC),
+    **dict.fromkeys(("cuda_event", "cuda_sync", "gpu_sync", "xpu_sync"), Sort.SYNC),
     **dict.fromkeys(("gpu_user_annotation", "cuda_profiler_range"), Sort.PROJECTION),
     "collective_comm": Sort.COLLECTIVE,
     "cpu_instant_event": Sort.MEMORY,
-    **dict.fromkeys(("trace", "overhead"), Sort.PROFILER),
+    **dict.fromkeys(("trace", "overhead", "external_correlation", "mtia_insight"), Sort.PROFILER),
+    **dict.fromkeys(("mtia_counters", "xpu_scope_profiler", "hardware_counters"), Sort.COUNTER),
 }
+"""All categories of pytorch/kineto ``libkineto/include/ActivityType.h`` (2026-08), and those of its
+first versions. What is in none of them, on the row of a device, is an unclassified task."""
+
 _INSTANTS = ("i", "I", "R")
 _LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu", "async_gpu")
 
@@ -60,8 +72,9 @@ MAX_ANNOTATIONS = 1000
 """Ranges of further names are not noted."""
 
 _THREAD_NAME = lazy_regex(r"thread -?\d+ \((.+)\)")
-_STREAM = lazy_regex(r"(?:stream ?)?(-?\d{1,18})(?: \(sync\))?", re.IGNORECASE)
+_STREAM = lazy_regex(r"(?:stream ?)?(-?\d{1,18})( \(sync\))?", re.IGNORECASE)
 _NUMBER = lazy_regex(r"-?[0-9]+")
+_DEVICE = lazy_regex(r"([A-Z]+) (\d{1,6})")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 
@@ -152,8 +165,12 @@ class Classifier:
 
     def _placed(self, lane: Lane, sort: Sort) -> Placed:
         if lane.phase == "C":
-            title = " ".join(filter(None, (lane.labels, "Counters")))
-            return Placed(Track(Layer.COUNTER, "", lane.category, title))
+            owner = lane.labels or ("" if _NUMBER.fullmatch(lane.pid) else lane.pid)
+            title = " ".join(filter(None, (owner.removesuffix(" Counters"), "Counters")))
+            match = _DEVICE.fullmatch(owner.removesuffix(" Counters"))
+            kind, device = (match[1], int(match[2])) if match else ("", -1)
+            track = Track(Layer.COUNTER, "", lane.category, title, device=device, device_kind=kind)
+            return Placed(track)
         if sort is Sort.OPERATOR:
             named = self._annotated if lane.category == "user_annotation" else _host_named
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
@@ -173,9 +190,11 @@ class Classifier:
 
     def _on_device(self, lane: Lane, sort: Sort) -> Placed:
         assert self.processes is not None
-        match = _STREAM.fullmatch(lane.tid)
+        # a lane of its own for waiting has another number than the stream that its name names
+        match = _STREAM.fullmatch(lane.thread.strip()) or _STREAM.fullmatch(lane.tid)
         stream = int(match[1]) if match and match[1] not in _NO_STREAMS else -1
-        name = (f"Stream {match[1]}" if stream >= 0 else "No stream") if match else lane.tid
+        named = f"Stream {match[1]}{match[2] or ''}" if match else lane.tid
+        name = "No stream" if match and stream < 0 else named
         group = f"GPU {lane.pid}" if len(self.processes.devices) > 1 else ""
         layer, title = _OF_SORT.get(sort, (Layer.DEVICE, "GPU Hardware"))
         track = Track(
@@ -193,11 +212,16 @@ class Classifier:
             return Placed(track, OpClass.WAIT)
         if sort is Sort.COPY:
             return Placed(track, OpClass.COPY)
+        if sort is Sort.OTHER:
+            return Placed(track, OpClass.UNCLASSIFIED)
         return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
 
     def _other(self, lane: Lane) -> Placed:
-        """Unknown categories: beside the operators, if on a thread of the process."""
+        """Unknown categories: work of a device, or beside the operators of the process."""
         assert self.processes is not None
+        of_device = lane.pid in self.processes.devices or lane.labels not in ("", "CPU")
+        if of_device and lane.phase == "X":
+            return self._on_device(lane, Sort.OTHER)
         if lane.pid == self.processes.main and lane.phase != "b":
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST)
         return Placed(Track(Layer.OTHER, f"Lane {lane.tid}", f"Process {lane.pid}", lane.category))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON, Repeated
-from traceconv.core.model import I32, Layer, OpClass, Track, TrackKind
+from traceconv.core.model import I32, I64, Layer, OpClass, Track, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.collective_names import lane_title
@@ -214,8 +214,8 @@ class Launches(msgspec.Struct):
 
     build: TraceBuilder
     tasks_seen: int = 0
-    _calls: list[tuple[I32, I32]] = msgspec.field(default_factory=list)  # (number, row) each
-    _tasks: list[tuple[I32, I32]] = msgspec.field(default_factory=list)
+    _calls: list[_Launched] = msgspec.field(default_factory=list)
+    _tasks: list[_Launched] = msgspec.field(default_factory=list)
 
     def note(self, rows: Incoming, calls: NDArray[np.bool_], tasks: NDArray[np.bool_]) -> None:
         """Take in a batch of rows whose graph probe is the correlation number."""
@@ -223,7 +223,7 @@ class Launches(msgspec.Struct):
         for which, kept in ((calls, self._calls), (tasks, self._tasks)):
             at = np.flatnonzero(which & (rows.graph > 0)).astype(np.int32)
             if len(at):
-                kept.append((rows.graph[at], at + np.int32(rows.first)))
+                kept.append((rows.graph[at], at + np.int32(rows.first), rows.start_ns[at]))
 
     @property
     def numbered(self) -> bool:
@@ -231,26 +231,44 @@ class Launches(msgspec.Struct):
         return bool(self._tasks) or not self.tasks_seen
 
     def draw(self) -> None:
-        """Add the arrows; a task whose call is not in the file is booked."""
-        number, task = _joined(self._tasks)
+        """Add the arrows; a task whose call is not in the file is booked.
+
+        Numbers are used again when a profiler starts anew: of several calls with a number, the
+        last one before the task launched it.
+        """
+        number, task, start = _joined(self._tasks)
         if not len(task):
             return
-        called, call = _joined(self._calls)
-        order = np.argsort(called, kind="stable")
-        called, call = called[order], call[order]
-        at = np.minimum(np.searchsorted(called, number), max(len(called) - 1, 0))
-        found = called[at] == number if len(called) else np.zeros(len(number), bool)
+        called, call, begun = _joined(self._calls)
+        is_task = np.repeat((False, True), (len(call), len(task)))
+        numbers, rows = np.concatenate((called, number)), np.concatenate((call, task))
+        order = np.lexsort((is_task, np.concatenate((begun, start)), numbers))
+        numbers, rows, is_task = numbers[order], rows[order], is_task[order]
+        position = np.arange(len(rows))
+        before = np.maximum.accumulate(np.where(is_task, -1, position))
+        behind = np.minimum.accumulate(np.where(is_task, len(rows), position)[::-1])[::-1]
+        behind = np.minimum(behind, len(rows) - 1)
+        # clocks differ: a task may begin before the only call that can have launched it
+        has_before = (before >= 0) & (numbers[before] == numbers)
+        chosen = np.where(has_before, before, behind)
+        found = is_task & ~is_task[chosen] & (numbers[chosen] == numbers)
         self.build.seen("flow", len(task))
-        missing = int((~found).sum())
+        missing = len(task) - int(found.sum())
         self.build.skip("flow-without-end", "no launching call", missing, "flow")
         name = self.build.string("launch")
-        self.build.flows(src=call[at[found]], dst=task[found], name=name)
+        at = np.flatnonzero(found)
+        at = at[np.argsort(rows[at], kind="stable")]
+        self.build.flows(src=rows[chosen[at]], dst=rows[at], name=name)
 
 
-def _joined(parts: list[tuple[I32, I32]]) -> tuple[I32, I32]:
+_Launched = tuple[I32, I32, I64]
+"""Correlation number, row and start of some rows."""
+
+
+def _joined(parts: list[_Launched]) -> _Launched:
     none = np.empty(0, np.int32)
-    numbers, rows = zip(*parts, strict=True) if parts else ([none], [none])
-    return np.concatenate(numbers), np.concatenate(rows)
+    numbers, rows, starts = zip(*parts, strict=True) if parts else ([none], [none], [none])
+    return np.concatenate(numbers), np.concatenate(rows), np.concatenate(starts).astype(np.int64)
 
 
 _DEVICES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA"}
