@@ -4,6 +4,7 @@ import pytest
 from paths import DATA
 
 import traceconv
+from traceconv.core.model import OpClass
 
 FIELD = DATA / "field"
 
@@ -89,3 +90,26 @@ def test_correlation_numbers_that_are_used_again():
     start = trace.events.start_ns
     assert (start[trace.flows.dst] - start[trace.flows.src]).tolist() == [50_000] * 20
     assert "flow-without-end" not in issues
+
+
+@pytest.mark.parametrize(
+    ("where", "damaged", "busy_ns"),
+    [
+        ("gpu/kineto_zero_stamps", 8, 24_000_000),
+        ("gpu/kineto_zero_stamps_unix", 7, 4_000_000),
+    ],
+)
+def test_kernels_at_zero_are_damaged(where, damaged, busy_ns):
+    """However many they are, they are in no timeline and in no figure, but counted."""
+    trace, issues = opened(where)
+    assert issues["far-stamp"] == damaged
+    kernels = trace.events.op == OpClass.COMPUTE
+    assert int(trace.events.dur_ns[kernels].sum()) == busy_ns
+    assert int(trace.events.start_ns.max() - trace.events.start_ns.min()) < 10**9
+
+
+def test_collectives_of_jax_by_their_primitives():
+    """``psum_invariant`` (JAX 0.8 and later) is an all-reduce; no program says so."""
+    for trace in traceconv.open(FIELD / "hub/jax_without_hlo").traces("detail"):
+        communicating = names(trace.keep("comm", trace.events.op == OpClass.COMM))
+        assert {name.split(".")[0] for name in communicating} == {"psum_invariant"}

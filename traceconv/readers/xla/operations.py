@@ -21,21 +21,27 @@ from traceconv.readers.xla.space import Plane
 from traceconv.readers.xla.wire import fields_of, parts_of
 
 _SAME = {
-    "psum": "all-reduce",
-    "pmax": "all-reduce",
-    "pmin": "all-reduce",
-    "psum-scatter": "reduce-scatter",
+    **dict.fromkeys(("psum", "psum2", "pmax", "pmin"), "all-reduce"),
+    **dict.fromkeys(("psum-scatter", "all-reduce-scatter"), "reduce-scatter"),
     "ppermute": "collective-permute",
     "pbroadcast": "collective-broadcast",
+    "psend": "send",
+    "precv": "recv",
     "ragged-all-to-all": "all-to-all",
-    "all-reduce-scatter": "reduce-scatter",
 }
-"""Names that JAX and the compiler give to collectives of other names."""
+"""Names that JAX and the compiler give to collectives of other names.
+
+Source: the primitives of jax-ml/jax ``jax/_src/lax/parallel.py``, 0.4 to 2026-08.
+"""
+
+_VARIANT = lazy_regex(r"(?:unreduced-)?(.+?)(?:-invariant|-reduced|-(?:start|done)(?=-))*")
+"""Forms of one collective in JAX, by what is known of its operands on other devices
+("psum_invariant", "all_gather_reduced", "unreduced_psum")."""
 
 COLLECTIVES = frozenset(
     (
         *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
-        *("collective-broadcast", "send", "recv"),
+        *("collective-broadcast", "collective-reduce", "send", "recv"),
     )
 )
 """Operations in which several devices take part."""
@@ -46,6 +52,120 @@ _CONTAINERS = frozenset(("while", "conditional", "call"))
 
 _UNDECIDED = frozenset(("async", "async-update", "fusion", "custom-call", ""))
 """Words that do not say what is done."""
+
+_COMPUTING = frozenset(
+    [
+        "abs",
+        "acos",
+        "acosh",
+        "add",
+        "add-dependency",
+        "after-all",
+        "and",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "batch-norm-grad",
+        "batch-norm-inference",
+        "batch-norm-training",
+        "bitcast",
+        "bitcast-convert",
+        "broadcast",
+        "cbrt",
+        "ceil",
+        "cholesky",
+        "clamp",
+        "compare",
+        "complex",
+        "concatenate",
+        "constant",
+        "convert",
+        "convolution",
+        "cosh",
+        "cosine",
+        "count-leading-zeros",
+        "divide",
+        "domain",
+        "dot",
+        "dynamic-reshape",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "fft",
+        "floor",
+        "gather",
+        "get-dimension-size",
+        "get-tuple-element",
+        "imag",
+        "iota",
+        "is-finite",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "map",
+        "maximum",
+        "minimum",
+        "mulhi",
+        "multiply",
+        "negate",
+        "not",
+        "opt-barrier",
+        "or",
+        "pad",
+        "parameter",
+        "partition-id",
+        "popcnt",
+        "power",
+        "ragged-dot",
+        "real",
+        "reduce",
+        "reduce-precision",
+        "reduce-window",
+        "remainder",
+        "replica-id",
+        "reshape",
+        "reverse",
+        "rng",
+        "rng-bit-generator",
+        "rng-get-and-update-state",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "rsqrt",
+        "scaled-dot",
+        "scan",
+        "scatter",
+        "select",
+        "select-and-scatter",
+        "set-dimension-size",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "shuffle",
+        "sign",
+        "sine",
+        "sinh",
+        "slice",
+        "sort",
+        "sqrt",
+        "stochastic-convert",
+        "subtract",
+        "tan",
+        "tanh",
+        "topk",
+        "transpose",
+        "triangular-solve",
+        "tuple",
+        "xor",
+    ]
+) | {"data formatting", "non-fusion elementwise"}
+"""All other opcodes, and groups of them that the profiler names as categories.
+
+Source: openxla/xla ``xla/hlo/ir/hlo_opcode.h`` (2026-08), ``HloInstruction::ToCategory``.
+"""
 
 _NUMBERED = lazy_regex(r"\d+|clone|remat\d*")
 _PHASE = lazy_regex(r"-(start|done)\Z")
@@ -75,24 +195,27 @@ def operation(category: str, opcode: str, name: str) -> Operation:
         opcode:   of the instruction in its program, "" if that is not there.
         name:     of the event ("all-reduce.3", "psum").
     """
-    phase = ""
-    for stated in (category, opcode, name):
+    phase, unknown = "", False
+    for stated, is_name in ((category, False), (opcode, False), (name, True)):
         word = _unnumbered(stated.strip().lower().replace("_", "-"))
         if match := _PHASE.search(word):
             word, phase = word[: match.start()], phase or match[1]
+        is_fusion = word.endswith(" fusion")
         word = word.removesuffix(" fusion")
-        word = _SAME.get(word, word)
+        if variant := _VARIANT.fullmatch(word):
+            word = _SAME.get(variant[1], variant[1])
         if word in COLLECTIVES:
             return Operation(OpClass.COMM, word, phase)
         if word in _COPIES:
             return Operation(OpClass.COPY, "", phase)
         if word in _CONTAINERS:
             return Operation(OpClass.OTHER)
-        if word not in _UNDECIDED:
+        if word in _COMPUTING or is_fusion:
             return Operation(OpClass.COMPUTE)
+        unknown = unknown or (word not in _UNDECIDED and not is_name)
     if phase:
         return Operation(OpClass.WAIT if phase == "done" else OpClass.OTHER, "", phase)
-    return Operation(OpClass.COMPUTE)
+    return Operation(OpClass.UNCLASSIFIED if unknown else OpClass.COMPUTE)
 
 
 # -- programs ----------------------------------------------------------------------------------
