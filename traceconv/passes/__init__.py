@@ -1,6 +1,6 @@
 """Passes: functions from one trace to another; their parameters are bound by ``partial``.
 
-The passes do not depend on each other; this module is the one place that puts them in order.
+The passes do not depend on each other; only this module puts them in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from traceconv.passes.timestamp_outliers import timestamp_outliers
 def summary(trace: Trace, scope: bool = False) -> Trace:
     """The summary of a rank: its step trace and its overlap analysis.
 
-    What is left out is booked under "view". ``scope`` has no effect.
+    Rows that are left out are counted under "view". ``scope`` has no effect.
     """
     counters = trace.counters
     shown = trace.rows_of(Layer.STEP, Layer.OVERLAP)
@@ -30,9 +30,9 @@ def summary(trace: Trace, scope: bool = False) -> Trace:
 
 def detail(trace: Trace, scope: bool = False) -> Trace:
     """The detail of a rank: the summary and every hardware stream, communication plane, host and
-    runtime call and counter; the lanes of module scopes only with ``scope``.
+    runtime call and counter; module scopes only with ``scope``.
 
-    What is left out is booked under "view".
+    Rows that are left out are counted under "view".
     """
     hidden = trace.rows_of() if scope else trace.rows_of(Layer.SCOPE)
     return trace.keep("view", ~hidden) if hidden.any() else trace
@@ -41,7 +41,7 @@ def detail(trace: Trace, scope: bool = False) -> Trace:
 Pass = Callable[[Trace], Trace]
 
 VIEWS: dict[str, Callable[..., Trace]] = {"summary": summary, "detail": detail}
-"""What a view keeps; each takes a trace and ``scope`` (whether module scopes are shown)."""
+"""The views; each takes a trace and ``scope`` (whether module scopes are shown)."""
 
 
 def compose(
@@ -63,16 +63,16 @@ def compose(
     counted.
 
     Args:
-        mode:   a key of :data:`VIEWS`; None for what the source has, with nothing derived:
-            no steps and no overlap are made, the source's own are kept.
+        mode:   a key of :data:`VIEWS`; None keeps the source as it is: no steps and no overlap are
+            derived, the source's own are kept.
         graphs: graph ids to keep; None = all.
-        merge_graphs: one lane of steps for all graphs, or one lane each.
-        step_marker: regular expression; the host slices whose name it finds are the steps, even
-            where ``mode`` derives none. See :func:`traceconv.passes.steps.steps`.
+        merge_graphs: one track of steps for all graphs, or one per graph.
+        step_marker: regular expression; the host slices whose name it matches are the steps, even
+            if ``mode`` derives none. See :func:`traceconv.passes.steps.steps`.
         steps:  step numbers to keep; None = all.
         layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
-        exclude: regular expression; events whose name it matches anywhere are left out.
-        scope:  show module scopes, made from the operators' names if need be (detail only).
+        exclude: regular expression; events whose name contains a match are left out.
+        scope:  show module scopes, if need be derived from operator names (detail only).
         zero_counters: keep counters that are zero throughout (detail only).
 
     Raises:

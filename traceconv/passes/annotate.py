@@ -1,7 +1,7 @@
-"""What analyses found, drawn into the trace of a rank: marks, and the figures of its steps.
+"""Draw findings into the trace of a rank.
 
-Marks are instants, or slices where they have a length, on lanes of their own. Every step gets the
-division of its time as arguments.
+An annotation is an instant, or a slice if it has a duration, on a separate track. Every step gets
+its overlap figures as arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from traceconv.core.model import UNKNOWN, EventTable, Kind, Layer, OpClass, Trace, Track
 
 TITLE = "Findings"
-"""Heading of the lanes of marks."""
+"""Heading of the annotation tracks."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class Mark(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the instants.
-        lane: the name of their lane.
+        lane: the name of their track.
         args: their arguments, JSON values.
-        times_ns: when, on the clock of the rank.
-        steps: in place of times: the steps at whose start they are drawn. With neither, the
-            mark is drawn at the start of the trace.
-        dur_ns: how long each is; 0 of instants.
+        times_ns: on the clock of the rank.
+        steps: instead of times: steps whose start gets the annotation. Without both, it is at the
+            start of the trace.
+        dur_ns: of each; 0 for instants.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
-    """``trace`` with ``marks``, and with the overlap of each step as its arguments.
+    """Return ``trace`` with ``marks``, and the overlap figures of each step as arguments.
 
-    Marks are booked under "annotate".
+    Added rows are counted under "annotate".
     """
     return _marked(_with_figures(trace), marks)
 

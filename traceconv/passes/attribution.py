@@ -33,12 +33,11 @@ def attribution(trace: Trace) -> Trace:
     """Fill the ``step`` column of device and communication rows, ``Trace.steps`` and the steps of
     ``Trace.present``, and find what the capture covers (``Trace.coverage``).
 
-    Iterations of a graph are device time. Steps without a graph are marks of the host, and the
-    device works behind: there a row belongs to the step in which an arrow to it begins, and rows
-    without an arrow to the last step whose device work had begun. Where nothing marks steps, the
-    one step has all rows.
+    Iterations of a graph are device time. Steps without a graph are host ranges, and the device
+    runs behind the host: a row belongs to the step in which its flow begins, and a row without a
+    flow to the last step whose device work had begun. Without steps, the whole range has all rows.
 
-    Where no pass has made a table of steps, the iterations that the source recorded are taken.
+    If no pass has made a table of steps, the iterations that the source recorded are used.
     """
     steps = trace.steps if len(trace.steps) else step_table(trace, step_source(trace))
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
@@ -53,7 +52,7 @@ def attribution(trace: Trace) -> Trace:
         elif graph < 0:
             _by_launch(trace, own, mine, todo, at)
             if trace.hints.partial_device or trace.hints.steps_told:
-                continue  # of what is left nothing says so, or it is of no step
+                continue  # the other rows belong to no step, or to an unknown one
             spans = _work_spans(trace, steps, at)[mine]
         else:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)
@@ -73,7 +72,7 @@ def attribution(trace: Trace) -> Trace:
 
 
 def step_source(trace: Trace) -> StepSource:
-    """Where the borders of the steps come from that a trace has rows of."""
+    """How the boundaries of the steps in ``trace`` were determined."""
     return _MADE.get(trace.hints.made_steps, StepSource.RECORDED)
 
 
@@ -86,7 +85,7 @@ def step_table(trace: Trace, source: StepSource) -> StepTable:
     Device time is that of the step itself, and the figures of the overlap are unknown.
 
     Args:
-        source: where the borders of all of them come from.
+        source: how their boundaries were determined.
     """
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.ITERATION) & (events.step >= 0))
@@ -141,9 +140,9 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
 
 
 def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
-    """The position of the step with each number, -1 if there is none.
+    """The position of the step with each number, -1 without such a step.
 
-    Of several with one number, the last that had begun at ``time``, else the first.
+    If several steps share a number, the last that had begun at ``time``, otherwise the first.
 
     Args:
         steps: of one graph, by start.
@@ -163,8 +162,8 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
 
 
 def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
-    """Rows that time alone puts into steps of ``graph``: those of no other graph. If the rank has
-    several graphs, a row without one may belong to any of them."""
+    """Rows that time alone assigns to steps of ``graph``: rows of no other graph. If the rank has
+    several graphs, a row without a graph is not assigned."""
     column = trace.events.graph
     if graph < 0:
         return np.ones(len(column), bool)
@@ -173,10 +172,10 @@ def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
 
 
 def _by_launch(trace: Trace, own: StepTable, mine: NDArray[np.intp], todo: Mask, at: I32) -> None:
-    """Fill ``at`` where an arrow leads from the host; operators take precedence over calls.
+    """Fill ``at`` for rows with a flow from the host; operators take precedence over calls.
 
     Args:
-        own:  steps that the host marked, and their positions in the table of all: ``mine``.
+        own:  host steps; ``mine`` are their positions in the table of all steps.
         todo: the rows that need a step.
     """
     flows, events = trace.flows, trace.events

@@ -1,9 +1,9 @@
-"""Borders of forward and backward, from the operators they begin and end with.
+"""Boundaries of forward and backward, from the operators they begin and end with.
 
-MindSpore divides a step at two operators: forward begins with the one behind the fetch of data,
-backward ends with the one before the last collective. Where that guess is wrong, users name them in
-``PROFILING_FP_START`` and ``PROFILING_BP_END``. The profiler marks them while it runs, so a capture
-without marks has lost them, but the operators themselves are on its lanes.
+MindSpore divides a step at two operators: forward begins with the operator after the data fetch,
+backward ends with the operator before the last collective. Users may name others in
+``PROFILING_FP_START`` and ``PROFILING_BP_END``. The profiler records the boundaries while it runs;
+a capture without them still has the operators.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from traceconv.core.ordering import distinct, factored
 from traceconv.passes.steps import phase_rows
 
 RECORDED = "step_trace_point_info"
-"""The table in which MindSpore leaves the names it used."""
+"""The table in which MindSpore writes the names it used."""
 
 
 def forward_backward(trace: Trace) -> Trace:
-    """Add forward/backward and tail to the iterations that do not mark them.
+    """Add forward/backward and tail to iterations without them.
 
     In an iteration, the first lasts from the start of the operator forward begins with to the end
     of the operator backward ends with, and the tail from there to its end. Names are those of
@@ -57,7 +57,7 @@ def forward_backward(trace: Trace) -> Trace:
 
 
 def _names(trace: Trace, issues: Issues) -> tuple[str, str]:
-    """The operators forward begins and backward ends with, "" where nothing names them."""
+    """The operators forward begins and backward ends with, "" if unknown."""
     names, table = trace.capture.border_operators, trace.side_tables.get(RECORDED)
     if all(names) or table is None:
         return names
@@ -72,7 +72,7 @@ def _names(trace: Trace, issues: Issues) -> tuple[str, str]:
 
 
 def _without_borders(trace: Trace) -> EventTable:
-    """The iterations with a number, by start, in which nothing marks forward and backward."""
+    """The numbered iterations without forward and backward, by start."""
     events = trace.events
     own = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
     steps = events.take(own & (events.op == OpClass.ITERATION) & (events.step >= 0))
@@ -82,7 +82,7 @@ def _without_borders(trace: Trace) -> EventTable:
 
 
 def _operators(trace: Trace, name: str) -> EventTable:
-    """The rows of the operators of this name: of the device, and where it is in their arguments."""
+    """Device rows of the operators with this name, in the event name or the arguments."""
     events = trace.events
     work = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
     named = work & rows_named(trace, NameTest(lambda text: _is_named(text, name)))

@@ -1,22 +1,22 @@
-"""Waiting for input: the time in which a device is idle because nobody has data for it.
+"""Input wait: the time in which a device is idle because its input is not ready.
 
-Sources say so in three ways, which are taken together:
+Three sources are combined:
 
-* ranges of the host around fetching a batch: ``enumerate(DataLoader)#...__next__`` of PyTorch,
-  ``_DataLoaderIter...`` of Paddle, ``train_dataloader_next`` of Lightning, and ranges that users
-  call so (NVTX, ``record_function``). Of the threads that give the device work to do, or mark
-  steps: a thread that fetches ahead keeps nobody waiting;
-* operators and marks of the device that wait for the queue of data (``GetNext``, ``InitData``);
-* fetches of the device in MindSpore's tables of queues (``minddata_aicpu``,
+* host ranges around the fetch of a batch: ``enumerate(DataLoader)#...__next__`` of PyTorch,
+  ``_DataLoaderIter...`` of Paddle, ``train_dataloader_next`` of Lightning, and user ranges with
+  such names (NVTX, ``record_function``). Only threads that launch device work or have steps count:
+  a thread that fetches ahead delays nothing;
+* device operators that wait for the data queue (``GetNext``, ``InitData``);
+* fetches of the device in MindSpore's queue tables (``minddata_aicpu``,
   ``minddata_getnext_profiling``).
 
-Of a step whose figures are from the vendor's own table, its ``Preparing`` is taken: the time from
-the start of the step to its first work, see :func:`with_preparing`. That table says no more, so it
-is the most that the step can have waited.
+For a step whose figures come from the vendor's own table, its ``Preparing`` is used: the time from
+the start of the step to its first work, see :func:`with_preparing`. It is an upper bound of the
+wait.
 
-Waiting counts only while the device does nothing: it is part of the idle time. Where no source says
-anything of a step, it is unknown. What is idle between steps is in no step's window: it is a
-figure of its own.
+Input wait is part of idle time: it counts only while the device does nothing. Without any source
+for a step it is unknown. Idle time between steps is in no step's window and is counted
+separately.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RANGES = lazy_regex(
     r"|(?:.*[.:/])?_\w*DataLoaderIter\w*(?:\.__next__)?"
     r"|.*_dataloader_next"
 )
-"""Names that frameworks give."""
+"""Names that frameworks use."""
 
 _WORDS = lazy_regex(
     r"(?:(?:train|val|eval|test) )?(?:data ?loader|(?:data|input|batch) (?:load(?:er|ing)?|wait"
@@ -68,11 +68,11 @@ _WORDS = lazy_regex(
     r"|(?:load|get|fetch|next|wait|read)(?:ing)?(?: for| next| a| the)*"
     r" (?:data|batch|inputs?|samples?)"
 )
-"""Names that users give, as words: ``## data_load ##`` is "data load"."""
+"""Names that users choose, as words: ``## data_load ##`` is "data load"."""
 
 _HINTS = ("load", "data", "batch", "input", "sample")  # one of these is in every such name
 _LONGEST = 200
-"""Of names that are looked at closely: a trace may have a million, and only few can match."""
+"""Longest name that is matched: a trace may have a million names."""
 
 _FETCHES = lazy_regex(r"(?:.*/)?(?:Iterator)?(?:GetNext|InitData)(?![a-z])[^/]*")
 _QUEUES = ("minddata_aicpu", "minddata_getnext_profiling")
@@ -124,19 +124,19 @@ _ROUNDING = 1000
 
 
 def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64, I64]:
-    """Idle time and waiting for input of steps of the vendor's table.
+    """Idle time and input wait of the steps in the vendor's table.
 
-    The device is idle before the first work of a step. Of a step that follows another one of the
-    table that is part of Free already: the gap in front of its first task is counted where it
-    begins, in the step before (MindSpore: it is divided between both). Waiting is at most all idle
-    time, for a device that is behind its host works on the step before meanwhile.
+    The device is idle before the first work of a step. If the previous step is in the table, too,
+    that gap is already part of Free: it is counted in the step in which it begins (MindSpore
+    divides it between both). The wait is at most the idle time, because a device that runs behind
+    its host still works on the previous step.
 
     Args:
         free_ns, preparing_ns: columns of the table, int64; negative where unknown.
-        follows: whether the step before is in the table, too.
+        follows: whether the previous step is in the table, too.
 
     Returns:
-        Idle time, and what of it waits for input; unknown where Preparing is, as given there.
+        Idle time, and the part of it that waits for input; unknown where Preparing is unknown.
     """
     told = preparing_ns >= 0
     free = free_ns + np.where(told & ~follows, preparing_ns, 0)
@@ -145,7 +145,7 @@ def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64,
 
 @once_each
 def input_spans(trace: Trace) -> I64:
-    """When a rank waits for input, whatever its device does meanwhile: an interval set."""
+    """Intervals in which a rank waits for input, whatever its device does meanwhile."""
     return _spans(trace, input_rows(trace))
 
 
@@ -156,12 +156,12 @@ def _spans(trace: Trace, rows: Mask) -> I64:
 
 @once_each
 def input_rows(trace: Trace) -> Mask:
-    """The event rows that say so: ranges of the host, and fetches of the device."""
+    """Event rows that wait for input: host ranges and device fetches."""
     return _ranges(trace) | fetches(trace)
 
 
 def is_input(name: str) -> bool:
-    """Whether a range of the host with this name is about fetching input."""
+    """Whether a host range with this name fetches input."""
     if len(name) > _LONGEST:
         return False
     words = _NO_WORD.sub(" ", name).strip().lower()
@@ -180,15 +180,14 @@ _OF_FETCHING = NameTest(
 
 
 def _ranges(trace: Trace) -> Mask:
-    """Ranges of the threads that make the device work."""
+    """Ranges of the threads that launch device work."""
     rows = _slices_named(trace, _OF_INPUT)
     rows &= ~trace.rows_of(*_DERIVED, Layer.DEVICE, Layer.COMM, Layer.STEP)
     return rows & leading(trace)[trace.events.track] if rows.any() else rows
 
 
 def fetches(trace: Trace) -> Mask:
-    """Event rows that wait for the queue of data: operators and marks of the device, and operators
-    of a host that runs graphs."""
+    """Event rows that wait for the data queue, on the device or on a host that runs graphs."""
     return _slices_named(trace, _OF_FETCHING) & ~trace.rows_of(*_DERIVED)
 
 
@@ -213,14 +212,14 @@ def leading(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _queue_spans(trace: Trace) -> I64:
-    """Fetches of the device in the tables of queues."""
+    """Fetches of the device in the queue tables."""
     for name in _QUEUES:
         if name not in trace.side_tables:
             continue
         try:
             columns = trace.side_tables[name].columns
         except TraceconvError:
-            return none()  # whoever shows the table reports it
+            return none()  # reported where the table is shown
         start, end = (columns.get(f"{edge}(ns)", none()[:, 0]) for edge in ("start", "end"))
         if len(start) == len(end) and start.dtype == end.dtype == np.int64:
             whole = (start != ABSENT) & (end != ABSENT)
@@ -247,7 +246,7 @@ def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
 
 
 def _busy(trace: Trace) -> list[I64]:
-    """Per device the time in which it is not idle, from the lanes of the overlap analysis."""
+    """The busy time of each device, from the overlap analysis."""
     events = trace.events
     classes = [OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.UNCLASSIFIED_ALONE]
     if trace.hints.vendor != "ascend":
@@ -282,7 +281,7 @@ def _pauses(steps: StepTable, every: list[I64]) -> I64:
 
 
 def _preparing(trace: Trace) -> I64:
-    """``Preparing`` of the steps whose figures are from the vendor's own table, else unknown."""
+    """``Preparing`` of steps with figures from the vendor's own table, otherwise unknown."""
     steps: StepTable = trace.steps
     waits = np.full(len(steps), UNKNOWN, np.int64)
     own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)

@@ -177,7 +177,7 @@ def _extended(trace: Trace, rows: I64, members: Sequence[bytes]) -> Trace:
 
 
 def _with(raw: bytes, members: bytes) -> bytes:
-    """A JSON object with more members; one that is none stays as it is."""
+    """A JSON object with more members; one that is not one stays as it is."""
     if not raw:
         return b"{" + members[1:] + b"}"
     head = raw.rstrip()

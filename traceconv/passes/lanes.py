@@ -1,4 +1,4 @@
-"""Lay out tracks so that every one of them nests: slices that cross are moved to sub-lanes.
+"""Lay out tracks so that slices nest: slices that cross are moved to sub-lanes.
 
 A viewer draws one stack of slices per track and silently bends slices that cross. A slice fits a
 lane if the lane's innermost open slice contains it, or if none is open there. Nothing is dropped.
@@ -101,7 +101,7 @@ def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
 
 
 def _crossing(start: I64, end: I64) -> NDArray[np.intp]:
-    """The rows that have to be placed one by one; all others stay where they are.
+    """The rows that must be placed one by one; all others stay on their lane.
 
     Top-level groups (runs of slices that touch or contain each other) are independent. Level by
     level the outermost slices are peeled off: in a group that nests, every other slice ends before
@@ -125,13 +125,13 @@ def _crossing(start: I64, end: I64) -> NDArray[np.intp]:
 
 
 def _outermost(start: I64, end: I64) -> NDArray[np.bool_]:
-    """Rows that begin when everything before them has ended."""
+    """Rows that begin after all earlier rows have ended."""
     reach = np.maximum.accumulate(end)
     return np.append(True, start[1:] >= reach[:-1])
 
 
 def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]:
-    """The first lane each slice fits, with slices sorted by (start, -end)."""
+    """The first lane that each slice fits into; slices are sorted by (start, -end)."""
     open_ends: list[list[int]] = [[]]  # of each lane that nests, innermost last
     free_at: list[tuple[int, int]] = []  # of the others: (end, lane), a heap
     places, deep = [], 0
@@ -161,7 +161,7 @@ def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]
 
 
 def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Trace:
-    """The rows that got a lane other than 0 on tracks of their own."""
+    """Move the rows with a lane other than 0 to separate tracks."""
     moving = rows[lane > 0]
     if not len(moving):
         return trace

@@ -1,7 +1,7 @@
 """The overlap analysis of a rank: computing, communication, copies, the parts not hidden, idle.
 
-K is the union of compute tasks on the device, M the union of whole communication operations, C
-that of memory copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
+K is the union of compute tasks on the device, M of whole communication operations, C of memory
+copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
 M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M. M are the collectives
 that a step trace marks, where no operations were recorded. Unclassified is where the device works
 on tasks of a type that no table of their producer has, and on none of these. Free is what is none
@@ -23,7 +23,8 @@ and of the time in which CANN's profiler had switched itself off.
 
 Where the source has its own lanes they are compared and replaced. A profiler computes them
 from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
-from ours by pieces of 1 ns only, its borders are taken, so that sums agree to the last digit.
+from ours by intervals of 1 ns only, its boundaries are used, so that totals agree to the last
+digit.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ from traceconv.passes.places import Device, devices, of_device
 from traceconv.scratch.memory import give_back
 
 RULES = ("busy", "device")
-"""What bounds the span that Free is measured in."""
+"""The rules for the span in which Free is measured."""
 
 Rows = NDArray[np.intp]
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What one device's analysis is made from.
+    """The input of one device's analysis.
 
     Attributes:
         device:  whose they are; unknown where the rank has one device.
@@ -99,7 +100,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What is known of where a rank was recorded, as interval sets.
+    """Where a rank was recorded, as interval sets.
 
     Attributes:
         windows: in which the profiler was collecting; empty if unknown.
@@ -175,7 +176,7 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
 
 
 def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
-    """The set of our rows; with the source's borders, if these differ by pieces of 1 ns."""
+    """The union of our rows; the source's boundaries if they differ by at most 1 ns."""
     ours = union(own.start_ns, own.end_ns)
     rows = lanes.take(lanes.op == op)
     if not len(rows):
@@ -189,7 +190,7 @@ def _spans(reach: I64, bounds: Bounds) -> tuple[I64, I64]:
     """Where Free is looked for, and all that is known.
 
     From the first to the last of ``reach`` in every collection window that has any, and the steps;
-    without what is unknown. Activity outside of all windows is a window of its own.
+    without unknown time. Activity outside of all windows counts as a further window.
     """
     spans, inside = _hulls(reach, bounds.windows), bounds.steps
     if len(bounds.windows):
@@ -247,7 +248,7 @@ named by its type, so the type is found as its name."""
 
 
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
-    """Add the overlap lanes, in place of the source's own; once per device.
+    """Replace the source's own overlap tracks by computed ones, once per device.
 
     Fills ``Trace.overlap`` and, clipped to the device window of every step that is covered, the
     figures of ``Trace.steps``. Steps that are not covered get those of the vendor's own table of
@@ -306,7 +307,7 @@ def _analysed(
 
 
 class DeviceTime(msgspec.Struct, frozen=True):
-    """What the time of one device went to, as interval sets: what the figures of steps are made of.
+    """The time of one device by class, as interval sets. The figures of steps are computed from it.
 
     Attributes:
         kernels, calls, copies, unclassified_tasks: event rows of compute tasks, whole communication
@@ -493,7 +494,7 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     events = trace.events
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
     rows &= ~rows_named(trace, _OUTSIDE)
-    if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
+    if trace.hints.vendor != "ascend":  # GPU: a record of waiting is not device work
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.ends(rows))
 

@@ -1,9 +1,9 @@
-"""What the device did for a range of the host: module scopes with device time.
+"""Project host ranges onto the device: module scopes with device time.
 
-A range (NVTX, ``record_function``, ``nn.Module`` or Layer calls) is when the host prepared work,
-not when the device did it. The pass follows the launch arrows: what is launched within a range, on
-its thread, is its device work, and the range *projected* onto the device lasts from the beginning
-of the first of it to the end of the last. Ranges that nest give projections that nest.
+A range (NVTX, ``record_function``, ``nn.Module`` or Layer calls) shows when the host prepared work,
+not when the device ran it. The pass follows the launch flows: work that is launched within a range,
+on its thread, is the device work of the range. The *projected* range lasts from the start of the
+first such task to the end of the last. Nested ranges give nested projections.
 
 Which host slices are ranges: all on lanes of :attr:`TrackKind.RANGES`; those whose names are in
 ``range_names`` or ``phase_names`` of the trace's hints; and calls of modules by name
@@ -101,7 +101,7 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
 
 
 def _launches(trace: Trace, thread: I64) -> dict[Lane, Launched]:
-    """What was launched from every thread onto every device.
+    """The work that each thread launched onto each device.
 
     Of several arrows to one device row, one from a framework operator counts before one from a
     call: operators hand their calls to other threads.
@@ -217,7 +217,7 @@ def _contained(
 def _union_lengths(start: I64, end: I64, group: NDArray[np.intp], groups: int) -> I64:
     """Length of the union of the intervals of each group; groups ascend.
 
-    The groups are put one after the other in time, so many at once as fit into int64.
+    The groups are placed one after the other in time, as many at once as fit into int64.
     """
     low = int(start.min())
     length = int(end.max()) - low + 1

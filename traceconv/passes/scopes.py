@@ -37,7 +37,7 @@ Span = tuple[int, str, int, int]
 
 
 def scopes(trace: Trace) -> Trace:
-    """Add lanes "layer0", "layer1" ... unless the source has scope lanes of its own.
+    """Add lanes "layer0", "layer1" ... unless the source has scope tracks.
 
     Operators are slices on device lanes and on the host's lanes of operators whose name, or whose
     argument ``fullname`` or ``op_full_name``, is a path. Rows are booked under "scopes".
@@ -131,7 +131,7 @@ class _Numbers:
 
 
 def _path(name: str) -> Path:
-    """The scopes around an operator; empty if this is no full name of one."""
+    """The scopes around an operator; empty if this is not its full name."""
     return tuple(name.split("/")[:-1][:MAX_DEPTH]) if ROOTS.match(name) else ()
 
 

@@ -52,7 +52,7 @@ _SERVING = (
     ),
     lazy_regex(r"step\[[A-Z][A-Z_]* .*\]"),
 )
-"""Names of what vLLM and SGLang mark: one pass of a batch through the model."""
+"""Names of the ranges of vLLM and SGLang: one pass of a batch through the model."""
 
 _OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
 """Names of the steps that the profilers of PyTorch and Paddle mark themselves."""
@@ -63,7 +63,7 @@ _HIGHEST = np.iinfo(np.int32).max
 
 
 def phases(trace: Trace, steps: EventTable) -> EventTable:
-    """Rows of forward/backward and tail for the steps that mark them.
+    """Rows of forward/backward and tail for the steps that have such ranges.
 
     Args:
         steps: the marks of steps, by start; phases are looked for inside each, on any thread.
@@ -132,7 +132,7 @@ def _step_of(rows: EventTable, steps: EventTable) -> NDArray[np.intp]:
 def _first(
     rows: EventTable, steps: EventTable, otherwise: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Earliest start of ``rows`` in each step; ``otherwise`` (or -1) where there is none."""
+    """Earliest start of ``rows`` in each step; ``otherwise`` (or -1) for steps without rows."""
     step, found = _step_of(rows, steps), np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(found, step[step >= 0], rows.start_ns[step >= 0])
     none = found == np.iinfo(np.int64).max
@@ -140,14 +140,14 @@ def _first(
 
 
 def _last(rows: EventTable, steps: EventTable) -> NDArray[np.int64]:
-    """Latest end of ``rows`` in each step, -1 where there is none."""
+    """Latest end of ``rows`` in each step, -1 for steps without rows."""
     step, found = _step_of(rows, steps), np.full(len(steps), -1, np.int64)
     np.maximum.at(found, step[step >= 0], rows.end_ns[step >= 0])
     return found
 
 
 MERGED = Track(Layer.STEP, "iterations")
-"""The lane of all steps, and of steps that belong to no graph."""
+"""The track of all steps, and of steps without a graph."""
 
 PAUSE = "Iteration Interval"
 """Name of the time between two iterations; the number of the later one follows."""
@@ -286,7 +286,7 @@ def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
 
 def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
     """The ranges that ``marker`` finds have the numbers of steps, nothing else has, and the steps
-    that the source recorded are gone; the trace as it is if there are no such ranges."""
+    that the source recorded are removed; without such ranges the trace is unchanged."""
     rows, match = _ranges_named(trace, marker.search)
     issues, number, no_number = trace.issues.copy(), None, 0
     if marker.groups:
@@ -337,7 +337,7 @@ def _numbered_ranges(trace: Trace) -> NDArray[np.intp]:
 
 
 def _served(trace: Trace) -> Trace:
-    """The iterations of a server, if there are any, have numbers."""
+    """Number the iterations of an inference server, if there are any."""
     rows, _ = _ranges_named(trace, *(names.fullmatch for names in _SERVING))
     if not len(rows):
         return trace
@@ -367,7 +367,7 @@ def _ranges_named(
 
 
 def _number(text: str | None) -> int:
-    """What digits say, -1 if they are none, or too many."""
+    """The number in a text, -1 if it is not a number or too large."""
     digits = (text or "").strip()
     fits = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_HIGHEST))
     return number if fits and (number := int(digits)) <= _HIGHEST else -1
@@ -399,7 +399,7 @@ def _by_time(
 
 
 def _host_marks(trace: Trace) -> NDArray[np.intp]:
-    """Rows of the framework's step marks, by start.
+    """Rows of the framework's step ranges, by start.
 
     Of every number the longest, and those that share no time with a mark that is kept: numbers
     start over with every epoch and recording window, but the marks of other threads repeat them.
@@ -441,7 +441,7 @@ def _numbered(trace: Trace, rows: EventTable) -> NDArray[np.int32]:
 
 
 def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
-    """With what says of what so many steps were made, and the issue."""
+    """Record how the steps were made, with the issue."""
     issues = trace.issues.copy()
     whole = source is StepSource.WHOLE_RANGE
     issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)

@@ -1,6 +1,6 @@
-"""Memory figures of tables as counters, where the timeline has none of its own.
+"""Memory figures of tables as counters, if the timeline has no memory counters.
 
-The lanes are those that databases of the same profilers have: "Memory" with one lane per component
+The tracks are those of the databases of the same profilers: "Memory" with one lane per component
 and figure, "NPU Module Mem" with one per module.
 """
 
