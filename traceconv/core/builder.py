@@ -32,12 +32,14 @@ from traceconv.core.model import (
     FlowTable,
     Kind,
     Layer,
+    Mask,
     OpClass,
     Strings,
     Trace,
     Track,
     arranged,
 )
+from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.source import RecordedSource
 from traceconv.scratch.memory import ReadMapping, give_back
@@ -225,12 +227,20 @@ class TraceBuilder:
         self._rows += n
         return first
 
-    def reclassify(self, track: int, old: OpClass, new: OpClass) -> None:
-        """Give the rows of a track that were added with one class another one."""
+    def reclassify(self, which: Callable[[EventTable], Mask], op: OpClass) -> None:
+        """Give another class to some of the rows added so far.
+
+        Args:
+            which: a mask of the rows of a table.
+        """
         for i, table in enumerate(self._events):
-            rows = (table.track == track) & (table.op == old)
+            rows = which(table)
             if rows.any():
-                self._events[i] = table.with_columns(op=np.where(rows, np.int8(new), table.op))
+                self._events[i] = table.with_columns(op=np.where(rows, np.int8(op), table.op))
+
+    def starts(self, which: Callable[[EventTable], Mask]) -> I64:
+        """The starts of some of the rows added so far, ascending; see :meth:`reclassify`."""
+        return distinct(_joined([t.start_ns[which(t)] for t in self._events], np.int64))
 
     def slice(
         self,

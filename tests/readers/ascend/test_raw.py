@@ -1,6 +1,7 @@
 """Raw data of Ascend devices: clocks, slices, pairs, steps, tasks and what joins them."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from ascend_raw_made import (
     stars,
 )
 from click.testing import CliRunner
+from paths import ROOT
 
+import traceconv
 from traceconv.cli.formats import formats
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain
@@ -492,3 +495,19 @@ def test_databases_among_raw_data_are_no_export(tmp_path):
     uses = {name.rpartition("/")[2]: use for name, use in capture.uses.items()}
     assert uses["runtime.db"] == "raw data, as the timeline holds it"
     assert issues.count("export-unused") == 0
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_tables_of_mindspore_are_of_the_raw_folder_that_they_are_beside(tmp_path, inside):
+    """In it or around it: they make no capture of another rank, and are tables of this one."""
+    shutil.copytree(ROOT / "golden/ascend_raw/job/input", tmp_path / "profiler")
+    folder = tmp_path / "profiler" / "JOBABCDEF"
+    place = folder if inside else folder.parent
+    (place / "pipeline_profiling_0.json").write_text(
+        '{"sampling_interval": 10, "op_info": [{"op_id": 0, "op_type": "Batch", "num_workers": 2,'
+        ' "metrics": null, "children": null}]}'
+    )
+    for root in (folder, folder.parent) if inside else (folder.parent,):
+        [capture] = traceconv.open(str(root)).found
+        assert capture.reader == "ascend_raw"
+        assert "minddata_pipeline" in capture.tables

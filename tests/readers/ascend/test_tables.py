@@ -730,3 +730,20 @@ def test_steps_of_a_capture_of_tables_beside_a_timeline(folder):
     out.parent.mkdir()
     drawn = traceconv.merge(path, out=str(out), analyse=True).as_dict()["overview"]["overlap"]
     assert [(row["steps"], row["known_ns"]) for row in drawn["rows"]] == [(1, 9_000)]
+
+
+def test_calls_are_those_of_the_profilers_table_where_no_timeline_has_any(tmp_path):
+    """Count and times as stated; without api_statistic.csv there is nothing."""
+    folder = tmp_path / "h_1_20260101000000000_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    folder.mkdir(parents=True)
+    (folder.parent / "profiler_info_0.json").write_text('{"rank_id": 0}')
+    (folder / "api_statistic.csv").write_text(
+        "Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance\n"
+        "acl,aclrtMalloc,30.5,3,10.167,7.67,14.54,9.238\nhccl,Launch,0.5,1,0.5,0.5,0.5,0.0\n"
+    )
+    data = traceconv.stats(str(tmp_path), by=["api"])["api"]
+    assert data["API Name"].tolist() == ["aclrtMalloc", "Launch"]
+    assert data["Time(ns)"].tolist() == [30_500, 500]
+    assert data["Count"].tolist() == [3, 1]
+    assert data["Max(ns)"].tolist() == [14_540, 500]
+    assert data["Variance"].tolist() == pytest.approx([9.238, 0.0])

@@ -31,7 +31,7 @@ def _api_facts(trace: Trace) -> Columns:
     events = trace.events
     rows = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & (events.kind == Kind.SLICE))
     if not len(rows):
-        return NOTHING
+        return _stated_api(trace)
     headings = {t.heading: i for i, t in enumerate(trace.tracks)}
     heading = np.array([headings[t.heading] for t in trace.tracks], np.int64)[events.track[rows]]
     fine = Groups.of(heading, events.name[rows])
@@ -46,6 +46,29 @@ def _api_facts(trace: Trace) -> Columns:
         "Level": level[alike.first].column(),
         "API Name": call[alike.first].column(),
         **groups.measured(events.dur_ns[rows]),
+    }
+
+
+_STATED = "api_statistic"
+
+
+def _stated_api(trace: Trace) -> Columns:
+    """What the profiler's own table says, where the timeline has no calls."""
+    table = trace.side_tables.get(_STATED)
+    if table is None or not {"Level", "API Name", "Time(ns)", "Count"} <= set(table.columns):
+        return NOTHING
+    count, total = numbers(table, "Count"), numbers(table, "Time(ns)")
+    kept = (count > 0) & (total >= 0)
+    variance = floats(table, "Variance")
+    spread = np.nan_to_num(variance) * _NS2_PER_US2 * count
+    return {
+        "Level": named(table, "Level")[kept],
+        "API Name": named(table, "API Name")[kept],
+        "count": count[kept],
+        "total": total[kept],
+        "low": numbers(table, "Min(ns)")[kept],
+        "high": numbers(table, "Max(ns)")[kept],
+        "m2": spread[kept],
     }
 
 
@@ -106,8 +129,8 @@ TABLES: Sequence[Table] = (
         "Runtime calls (api_statistic.csv)",
         "Calls of one level and name: Time = sum of durations; Avg = Time / Count; Min; Max; "
         "Variance = mean squared distance from the mean, in us^2; Ratio = Time / sum of all Times "
-        "of the rank.",
-        "runtime calls (CANN, CUDA, OS)",
+        "of the rank. Where a timeline has no calls they are those of the profiler's own table.",
+        "runtime calls (CANN, CUDA, OS), or api_statistic",
         (
             *Column.whole(RANK), *Column.text("Level", "API Name"), *Column.ns("Time"),
             *Column.whole("Count"), *Column.ns("Avg", "Min", "Max"),
@@ -116,6 +139,7 @@ TABLES: Sequence[Table] = (
         _api_facts,
         _api,
         capped=True,
+        reads=(_STATED,),
     ),
     Table(
         "paddle_summary",

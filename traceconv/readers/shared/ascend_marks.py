@@ -109,6 +109,23 @@ class HardwareLanes:
         rows.track[i], rows.op[i] = build.add_track(track), OpClass.OTHER
 
     def finish(self) -> None:
-        """Tasks on the streams of MC2's servers communicate."""
-        for track in self._servers:
-            self._build.reclassify(track, OpClass.COMPUTE, OpClass.COMM_TASK)
+        """Tasks on the streams of MC2's servers communicate, and so do copies that are parts of
+        HCCL's operations: these are on planes, too.
+        """
+        servers = np.array(sorted(self._servers), np.int32)
+        self._build.reclassify(
+            lambda rows: np.isin(rows.track, servers) & (rows.op == OpClass.COMPUTE),
+            OpClass.COMM_TASK,
+        )
+        streams = np.array(sorted(self._streams), np.int32)
+        parts = self._build.starts(
+            lambda rows: ~np.isin(rows.track, streams) & (rows.op == OpClass.COMM_TASK)
+        )
+        self._build.reclassify(
+            lambda rows: (
+                np.isin(rows.track, streams)
+                & (rows.op == OpClass.COPY)
+                & np.isin(rows.start_ns, parts)
+            ),
+            OpClass.COMM_TASK,
+        )

@@ -180,6 +180,8 @@ def tasks(export: Export) -> Tasks:
     call &= facts.op == OpClass.UNCLASSIFIED
     parent = _parents(rows)  # what it does its subtasks do
     op = np.where(parent & (facts.op == OpClass.UNCLASSIFIED), OpClass.OTHER, facts.op)
+    parts = export.database.columns("COMMUNICATION_TASK_INFO", {"globalTaskId": -1})
+    call |= (op == OpClass.COPY) & np.isin(rows["globalTaskId"], parts["globalTaskId"])
     op = np.where(call, OpClass.COMM_TASK, op)
     op = np.where(mark, np.where(operation, OpClass.COMM, OpClass.OTHER), op)
     shown = (mark.astype(np.int64), np.where(operation, message, -1))

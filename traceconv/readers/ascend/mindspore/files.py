@@ -31,7 +31,15 @@ from traceconv.readers.ascend.common.capture_files import (
     is_empty,
 )
 from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
-from traceconv.readers.ascend.raw.folders import Raw, Window, beside, window, with_known, with_read
+from traceconv.readers.ascend.raw.folders import (
+    Raw,
+    Window,
+    beside,
+    raw_folders,
+    window,
+    with_known,
+    with_read,
+)
 
 
 class Kind(StrEnum):
@@ -128,6 +136,7 @@ def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
             else:
                 owned.setdefault((folder, rank), []).append(name)
     raw = {match["folder"] or "" for name in ordered if (match := _RAW.match(name))}
+    raw |= {one.root for one in raw_folders(ordered) if one.files}
     for (folder, rank), names in owned.items():
         if _is_capture(source, names, folder in raw):
             yield Place(folder, rank, tuple(sorted([*names, *shared.get(folder, ())])))

@@ -37,11 +37,14 @@ from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     as_windows,
+    derived_rank,
     files_in,
     folder_around,
     folder_path,
 )
 from traceconv.readers.ascend.common.identity import Identity, collected_at, describe
+from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
 if TYPE_CHECKING:
     from traceconv.readers.ascend.raw.folders import Raw, Window
@@ -79,7 +82,12 @@ class AscendRawReader:
         for raw in folders:
             single = per_folder[raw.root] == 1 and alone[folder_around(raw.root)] == 1
             found.append(_capture(source, ordered, raw, single, issues))
-        return _joined_windows(found)
+        captures = _with_derived(_joined_windows(found), ordered)
+        described = with_tables(captures, ordered, issues)
+        return [
+            replace(after, uses={**after.uses, **before.uses})
+            for before, after in zip(captures, described, strict=True)
+        ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -93,6 +101,7 @@ class AscendRawReader:
             span = build.span(before)
             if span and len(detail.windows) > 1:
                 build.window(*span)
+        add_side_tables(capture, build)
 
 
 def _capture(
@@ -120,6 +129,31 @@ def _capture(
     detail = _Detail((own,), _notes(identity, raw))
     uses = {name: use_of(source, name) for name in raw.known}
     return replace(capture, clock=own.clock.anchor, detail=detail, uses=uses)
+
+
+def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Capture]:
+    """The captures with the files that MindSpore left in or beside their folders: each belongs to
+    the capture of the rank in its name, or to the only one there.
+    """
+    derived: dict[str, list[tuple[str, int]]] = {}
+    for name in ordered:
+        folder, _, base = name.rpartition("/")
+        rank = derived_rank(base)
+        if rank is not None:
+            derived.setdefault(folder, []).append((name, rank))
+    found = []
+    for capture in captures:
+        roots = [window.raw.root for window in capture.detail.windows]
+        folders = dict.fromkeys([*roots, *(folder_around(root) or "" for root in roots)])
+        own = [
+            name
+            for folder in folders
+            for name, rank in derived.get(folder, ())
+            if rank in (-1, capture.rank) or len(captures) == 1
+        ]
+        known = tuple(dict.fromkeys((*capture.known, *own)))
+        found.append(replace(capture, known=known) if own else capture)
+    return found
 
 
 def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
