@@ -3,8 +3,6 @@
 import sqlite3
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nsight_files import (
     BARRIER,
     GEMM,
@@ -23,7 +21,6 @@ from nsight_files import (
 )
 
 from traceconv.core.model import Layer
-from traceconv.readers.nsight import nvtx
 
 KIND = 0x1000100000000
 NOBODYS = (None, 0, -1)
@@ -335,30 +332,3 @@ def test_what_pytorch_writes_behind_a_name_becomes_arguments(tmp_path, text, nam
     tables = {KERNEL: [kernel(1, 2)], NVTX: [range_(5, 9, text)]}
     [trace] = traces(write(tmp_path / "r.sqlite", **tables))
     assert [(n, a) for _, n, _, _, a in rows(trace, Layer.HOST)] == [(name, args)]
-
-
-PIECES = [
-    "aten::mul",
-    "x",
-    "",
-    ", ",
-    "\n",
-    ", op_id = ",
-    ", seq = ",
-    ", sizes = [[2], []]",
-    "0",
-    "12",
-    "9" * 20,
-    "007",
-    " of 14",
-    ", input_op_ids = [(1,0)]",
-    "\u00e9",
-    ", op_id = 3",
-    "y" * 4096,
-]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
-def test_the_usual_form_is_read_as_any_other(text):
-    """What is taken apart sooner is what the full rules say."""
-    assert nvtx._split(text) == nvtx._parsed(text)

@@ -8,12 +8,10 @@ become arguments, so that equal operators have equal names. NCCL's ranges carry 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Kind, TrackKind
 from traceconv.core.ordering import distinct
@@ -22,7 +20,7 @@ from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, Ranges, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import Report
-from traceconv.readers.shared.arguments import quoted, register
+from traceconv.readers.shared.arguments import Values, quoted, register
 from traceconv.readers.shared.layouts import TableRows, add_rows
 
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
@@ -112,7 +110,7 @@ def _named(report: Report, rows: TableRows) -> tuple[I32, I32]:
         codes: dict[str, int] = {}
         texts = _texts(report, rows.take(part))
         code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
-        parsed = [*map(_split, codes)]
+        parsed = [*map(_parsed, codes)]
         named = np.array([report.build.string(name) for name, _ in parsed], np.int32)
         length = np.array([len(args) for _, args in parsed], np.int32)
         there = length > 0
@@ -122,53 +120,29 @@ def _named(report: Report, rows: TableRows) -> tuple[I32, I32]:
     return names, ids
 
 
-def _split(text: str) -> tuple[str, bytes]:
-    """As :func:`_parsed`, sooner where the two numbers of most operators are behind a name."""
-    head, _, op_id = text.rpartition(", op_id = ")
-    if not head or not _NUMBER.fullmatch(op_id) or len(text) > _LONG:
-        return _parsed(text)
-    name, _, seq = head.rpartition(", seq = ")
-    numbered = bool(name and _NUMBER.fullmatch(seq))
-    name = name if numbered else head
-    if ", " in name:  # where there may be sizes
-        return _parsed(text)
-    return name, (f'{{"seq":{seq},' if numbered else "{").encode() + b'"op_id":%b}' % op_id.encode()
-
-
 def _parsed(text: str) -> tuple[str, bytes]:
     """The name of an operator without what is appended to it, and that as arguments."""
     if ", " not in text or len(text) > _LONG:
         return text, b""
     found = list(_DETAIL.finditer(text))
-    if not found or not found[0].start() or not _ends_with(text, found):
-        return text, b""
-    members = ",".join(f'"{key}":{_value(value)}' for key, value in (m.groups() for m in found))
-    return text[: found[0].start()], f"{{{members}}}".encode()
-
-
-def _ends_with(text: str, found: Sequence[re.Match[str]]) -> bool:
-    """Whether the matches follow each other to the end."""
-    return [m.start() for m in found[1:]] + [len(text)] == [m.end() for m in found]
-
-
-def _value(text: str) -> str:
-    """A number of usual length as it is, anything else as text."""
-    return text if _NUMBER.fullmatch(text) else quoted(text).decode()
+    starts = [match.start() for match in found[1:]]
+    if not found or not found[0].start() or [*starts, len(text)] != [m.end() for m in found]:
+        return text, b""  # matches that do not follow each other to the end
+    members = b",".join(
+        b'"%b":%b' % (key.encode(), value.encode() if _NUMBER.fullmatch(value) else quoted(value))
+        for key, value in (match.groups() for match in found)
+    )
+    return text[: found[0].start()], b"{%b}" % members
 
 
 def _with_payloads(report: Report, args: I32, groups: Sequence[Group]) -> I32:
     """Arguments of rows, those of payloads where there are some."""
     for group in groups:
-        values = {
-            key: hexadecimal(v) if key == COMMUNICATOR else v for key, v in group.values.items()
-        }
+        values: dict[str, Values] = dict(group.values)
+        if COMMUNICATOR in values:  # most are beyond what an int64 holds
+            values[COMMUNICATOR] = [b'"0x%x"' % i for i in group.values[COMMUNICATOR].tolist()]
         args[group.at] = register(report.build, values)
     return args
-
-
-def hexadecimal(ids: NDArray[np.uint64]) -> list[bytes]:
-    """Ids of communicators as JSON: most are beyond what an int64 holds."""
-    return [b'"0x%x"' % i for i in ids.tolist()]
 
 
 def _domains(report: Report, rows: TableRows) -> dict[int, str]:

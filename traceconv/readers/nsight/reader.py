@@ -137,8 +137,8 @@ class NsightReader:
             report.launched.draw(build)
             report.diagnostics()
             report.rest()
-            for place in database.damage:
-                build.skip("truncated", place if place not in database.tables else f"table {place}")
+            for place in database.damaged_places():
+                build.skip("truncated", place)
 
 
 def _capture(

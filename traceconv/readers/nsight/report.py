@@ -38,10 +38,10 @@ from traceconv.readers.shared.layouts import (
     TableRows,
     add_rows,
     add_samples,
-    database_rows,
 )
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.sqlite.database import Column, Database
+from traceconv.readers.shared.table_rows import database_rows
 
 _COMMUNICATORS = tables.DEVICE.lane._replace(field="lane")
 """The lanes of kernels where it is known for which communicators they work."""

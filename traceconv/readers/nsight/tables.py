@@ -74,101 +74,66 @@ HOST = RowLayout(
 
 
 def _like(base: RowLayout, table: str, columns: Mapping[str, Any] = {}, **more: Any) -> RowLayout:
-    """A table with the columns of ``base`` and some more."""
+    """A table with the columns of ``base`` and some more, which become arguments."""
+    more = {"args": (*base.args, *columns), **more}
     return structs.replace(base, table=table, columns={**base.columns, **columns}, **more)
 
 
-def _mpi(table: str, title: str = "MPI", **columns: str) -> RowLayout:
-    return _like(
-        HOST,
-        table,
-        {"name": "textId", **columns},
-        title=title,
-        layer=Layer.HOST,
-        args=tuple(columns),
-        track={"kind": TrackKind.MESSAGES},
-    )
-
+_MPI = structs.replace(
+    HOST,
+    columns={"thread": "globalTid", "name": "textId"},
+    title="MPI",
+    layer=Layer.HOST,
+    track={"kind": TrackKind.MESSAGES},
+)
 
 KERNELS = _like(
-    DEVICE,
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    {
-        "demangled": "demangledName", "name": "shortName", "grid": ("gridX", "gridY", "gridZ"),
-        "block": ("blockX", "blockY", "blockZ"), "registers per thread": "registersPerThread",
-        "static": "staticSharedMemory", "dynamic": "dynamicSharedMemory",
-    },
-    op=KERNEL,
-    args=(*_PLACED, "grid", "block", "registers per thread", "shared memory"),
+    DEVICE, "CUPTI_ACTIVITY_KIND_KERNEL",
+    {"demangled": "demangledName", "name": "shortName", "grid": ("gridX", "gridY", "gridZ"),
+     "block": ("blockX", "blockY", "blockZ"), "registers per thread": "registersPerThread",
+     "static": "staticSharedMemory", "dynamic": "dynamicSharedMemory"},
+    op=KERNEL, args=(*_PLACED, "grid", "block", "registers per thread", "shared memory"),
 )  # fmt: skip
 
 WORK = (
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_MEMCPY",
-        {"bytes": "bytes", "kind": "copyKind"},
-        names={"kind": COPY_KINDS},
-        name=Shown("kind", "Memcpy {}", "Memcpy {}", "Memcpy unknown"),
+        DEVICE, "CUPTI_ACTIVITY_KIND_MEMCPY", {"bytes": "bytes", "kind": "copyKind"},
+        name=Shown("kind", "Memcpy {}", "Memcpy {}", "Memcpy unknown"), names={"kind": COPY_KINDS},
         op=OpClass.COPY,
-        args=(*_PLACED, "bytes", "kind"),
     ),
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_MEMSET",
-        {"bytes": "bytes", "value": "value"},
-        name=Shown(absent="Memset"),
-        op=OpClass.COPY,
-        args=(*_PLACED, "bytes", "value"),
+        DEVICE, "CUPTI_ACTIVITY_KIND_MEMSET", {"bytes": "bytes", "value": "value"},
+        name=Shown(absent="Memset"), op=OpClass.COPY,
     ),
     # batches of copies that are to be decompressed
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS",
+        DEVICE, "CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS",
         {"bytes": "sourceBytes", "channel": "ChannelID"},
-        name=Shown(absent="Memory Decompression"),
-        op=OpClass.COPY,
-        args=(*_PLACED, "bytes", "channel"),
+        name=Shown(absent="Memory Decompression"), op=OpClass.COPY,
     ),
     # a whole graph in a row: what of it computes and what communicates, nothing says
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-        {"graph": "graphId"},
-        name=Shown("graph", "CUDA Graph {}", absent="CUDA Graph"),
-        op=OpClass.UNCLASSIFIED,
-        args=(*_PLACED, "graph"),
+        DEVICE, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", {"graph": "graphId"},
+        name=Shown("graph", "CUDA Graph {}", absent="CUDA Graph"), op=OpClass.UNCLASSIFIED,
     ),
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        {"kind": "syncType"},
-        names={"kind": SYNC_KINDS},
-        name=Shown("kind", "Synchronize {}", absent="Synchronize"),
-        layer=Layer.RUNTIME,
-        title="GPU Synchronization",
-        op=OpClass.WAIT,
+        DEVICE, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {"kind": "syncType"}, args=_PLACED,
+        name=Shown("kind", "Synchronize {}", absent="Synchronize"), names={"kind": SYNC_KINDS},
+        layer=Layer.RUNTIME, title="GPU Synchronization", op=OpClass.WAIT,
     ),
     # functions of the host in a stream, which waits for them
     _like(
-        DEVICE,
-        "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH",
-        {"graph": "graphId", "node": "graphNodeId"},
-        name=Shown(absent="Host Function"),
-        layer=Layer.RUNTIME,
-        title="CUDA Host Functions",
-        op=OpClass.WAIT,
-        args=(*_PLACED, "graph", "node"),
+        DEVICE, "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH",
+        {"graph": "graphId", "node": "graphNodeId"}, name=Shown(absent="Host Function"),
+        layer=Layer.RUNTIME, title="CUDA Host Functions", op=OpClass.WAIT,
     ),
-)
+)  # fmt: skip
 """What devices do besides kernels."""
 
 RUNTIME = _like(
-    HOST,
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    {"correlation": "correlationId", "result": "returnValue"},
+    HOST, "CUPTI_ACTIVITY_KIND_RUNTIME", {"correlation": "correlationId", "result": "returnValue"},
     title="CUDA",
-    args=("correlation", "result"),
-)
+)  # fmt: skip
 
 _UCX = {"bytes": "packedSize", "tag": "tag"}
 
@@ -176,45 +141,25 @@ CALLS = (
     _like(HOST, "OSRT_API", title="OS Runtime", track={"kind": TrackKind.SYSTEM_CALLS}),
     _like(HOST, "CUDNN_EVENTS", title="cuDNN"),
     _like(HOST, "CUBLAS_EVENTS", title="cuBLAS"),
-    _mpi("MPI_P2P_EVENTS", bytes="size", peer="remoteRank"),
-    _mpi("MPI_COLLECTIVES_EVENTS", bytes="size", root="rootRank"),
-    _mpi("MPI_START_WAIT_EVENTS"),
-    _mpi("MPI_OTHER_EVENTS"),
-    _mpi("UCP_SUBMIT_EVENTS", "UCX", **_UCX),
-    _mpi("UCP_PROGRESS_EVENTS", "UCX", **_UCX),
-    _mpi("UCP_EVENTS", "UCX"),
-    _like(
-        HOST,
-        "CUDA_HOST_CALLBACK",
-        {"correlation": "correlationId"},
-        title="CUDA Callbacks",
-        args=("correlation",),
-    ),
+    _like(_MPI, "MPI_P2P_EVENTS", {"bytes": "size", "peer": "remoteRank"}),
+    _like(_MPI, "MPI_COLLECTIVES_EVENTS", {"bytes": "size", "root": "rootRank"}),
+    _like(_MPI, "MPI_START_WAIT_EVENTS"),
+    _like(_MPI, "MPI_OTHER_EVENTS"),
+    _like(_MPI, "UCP_SUBMIT_EVENTS", _UCX, title="UCX"),
+    _like(_MPI, "UCP_PROGRESS_EVENTS", _UCX, title="UCX"),
+    _like(_MPI, "UCP_EVENTS", title="UCX"),
+    _like(HOST, "CUDA_HOST_CALLBACK", {"correlation": "correlationId"}, title="CUDA Callbacks"),
     _like(HOST, "CUPTI_ACTIVITY_KIND_JIT", title="CUDA JIT"),
     _like(
-        HOST,
-        "CUDA_GRAPH_EVENTS",
-        {"graph": "graphId", "executable": "graphExecId"},
+        HOST, "CUDA_GRAPH_EVENTS", {"graph": "graphId", "executable": "graphExecId"},
         title="CUDA Graphs",
-        args=("graph", "executable"),
     ),
+    _like(HOST, "CUDA_GRAPH_NODE_EVENTS", {"node": "graphNodeId"}, title="CUDA Graph Nodes"),
     _like(
-        HOST,
-        "CUDA_GRAPH_NODE_EVENTS",
-        {"node": "graphNodeId"},
-        title="CUDA Graph Nodes",
-        args=("node",),
+        HOST, "NVTXT_EVENTS", {"name": "text"}, texts=frozenset({"name"}), strings=frozenset(),
+        args=(), layer=Layer.HOST, title="NVTX Text",
     ),
-    _like(
-        HOST,
-        "NVTXT_EVENTS",
-        {"name": "text"},
-        texts=frozenset({"name"}),
-        strings=frozenset(),
-        layer=Layer.HOST,
-        title="NVTX Text",
-    ),
-)
+)  # fmt: skip
 """Calls into libraries, and what the driver does on threads."""
 
 FAMILIES: Mapping[str, tuple[str, Layer]] = {
@@ -230,29 +175,20 @@ FAMILIES: Mapping[str, tuple[str, Layer]] = {
 }
 """Tables of calls by how their names begin, if they have times, a thread and a name."""
 
-METRICS = RowLayout(
-    table="GPU_METRICS",
-    start="timestamp",
+_SAMPLED = RowLayout(
+    floats=frozenset({"value"}), lane=Shown("name"), unit=Shown("unit", "")
+)  # fmt: skip
+METRICS = structs.replace(
+    _SAMPLED, table="GPU_METRICS", start="timestamp", title="GPU Metrics",
     columns={"type": "typeId", "metric": "metricId", "value": "value"},
-    floats=frozenset({"value"}),
-    title="GPU Metrics",
-    lane=Shown("name"),
-    group=Shown("device", "GPU {}", of="device"),
-    track={"device_kind": "GPU"},
-    unit=Shown("unit", ""),
-)
-NETWORK = RowLayout(
-    table="NET_NIC_METRIC",
-    columns={
-        "card": "globalId", "list": "metricsListId", "metric": "metricsIdx", "port": "portId",
-        "value": "value",
-    },
-    floats=frozenset({"value"}),
+    group=DEVICE.group, track=DEVICE.track,
+)  # fmt: skip
+NETWORK = structs.replace(
+    _SAMPLED, table="NET_NIC_METRIC", title="Network Metrics",
+    columns={"card": "globalId", "list": "metricsListId", "metric": "metricsIdx", "port": "portId",
+             "value": "value"},
     links=frozenset({"end"}),  # a value holds until the next one
-    title="Network Metrics",
-    lane=Shown("name"),
     group=Shown("card", "NIC {}"),
-    unit=Shown("unit", ""),
 )  # fmt: skip
 
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
@@ -278,34 +214,21 @@ READ = {
 """Tables whose rows become events."""
 
 NVTX = _like(
-    HOST,
-    "NVTX_EVENTS",
+    HOST, "NVTX_EVENTS",
     {"name": "textId", "type": "eventType", "domain": "domainId", "rowid": "rowid"},
-    strings=frozenset(),
-    links=frozenset({"text", "jsonText", "binaryData"}),  # read apart
-    layer=Layer.HOST,
-    steps=True,
-)
+    strings=frozenset(), links=frozenset({"text", "jsonText", "binaryData"}),  # read apart
+    layer=Layer.HOST, steps=True, args=(),
+)  # fmt: skip
 """Ranges and marks; their texts are in the rows, or in the table of strings."""
 
 OFF_CPU = structs.replace(
-    HOST,
-    layer=Layer.OTHER,
-    title="CPU Scheduling",
-    name=Shown(absent="Off CPU"),
-    track={"kind": TrackKind.OFF_CPU},
-    op=OpClass.OTHER,
-)
+    HOST, name=Shown(absent="Off CPU"), layer=Layer.OTHER, title="CPU Scheduling",
+    track={"kind": TrackKind.OFF_CPU}, op=OpClass.OTHER,
+)  # fmt: skip
 """Threads without a CPU, made of pairs of records of the scheduler."""
 
 RUNS = structs.replace(
-    HOST,
-    layer=Layer.OTHER,
-    title="Other Processes",
-    name=Shown("pid"),
-    lane=Shown("cpu", "CPU {}", of="device"),
-    group=Shown(),
-    track={"kind": TrackKind.CPU, "device_kind": "CPU"},
-    op=OpClass.OTHER,
-)
+    OFF_CPU, name=Shown("pid"), title="Other Processes", lane=Shown("cpu", "CPU {}", of="device"),
+    group=Shown(), track={"kind": TrackKind.CPU, "device_kind": "CPU"},
+)  # fmt: skip
 """What ran there meanwhile, likewise."""

@@ -21,7 +21,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.rocm.headings import old_table
 from traceconv.readers.shared.lines import rank_in_path
-from traceconv.readers.shared.numbers import INT32_MAX
+from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.files import is_sqlite
 from traceconv.readers.shared.table_kinds import SAME_RUN
 
@@ -212,14 +212,8 @@ def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> 
     listed = processes(source, names)
     found = []
     for guid, pid in listed:
-        if (
-            pid < 0
-            and stem.isascii()
-            and stem.isdigit()
-            and len(stem) < 11
-            and int(stem) <= INT32_MAX
-        ):
-            pid = int(stem)
+        named = whole_number(stem, INT32_MAX)
+        pid = named if pid < 0 and named is not None else pid
         place = str(PurePosixPath(folder) / stem) if stem else folder
         label = source.title(place) if not source.lone else source.label
         if len(listed) > 1:
@@ -271,8 +265,8 @@ def read_process(capture: Capture, build: TraceBuilder) -> None:
 
         with opened(capture.source, capture.files[0], salvage=True) as database:
             Reading(build, database, form.member).read()
-            for place in database.damage:
-                build.skip("truncated", place if place not in database.tables else f"table {place}")
+            for place in database.damaged_places():
+                build.skip("truncated", place)
     elif form.kind == JSON:
         from traceconv.readers.rocm.tool_json import read_json
 

@@ -25,9 +25,10 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
 from traceconv.core.ordering import distinct, factored_rows
 from traceconv.readers.shared.arguments import lookup, picked
-from traceconv.readers.shared.layouts import RowLayout, TableRows, database_rows
+from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
+from traceconv.readers.shared.table_rows import database_rows
 
 METADATA = "rocpd_metadata"
 PLACE = {

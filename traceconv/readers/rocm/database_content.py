@@ -26,14 +26,9 @@ from traceconv.readers.rocm.process import (
     summed,
 )
 from traceconv.readers.shared.arguments import lookup, picked, quoted
-from traceconv.readers.shared.layouts import (
-    RowLayout,
-    Shown,
-    TableRows,
-    add_samples,
-    database_rows,
-)
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_samples
 from traceconv.readers.shared.sqlite.database import Database
+from traceconv.readers.shared.table_rows import database_rows
 
 _SIZES = {
     key: tuple(f"{column}_size_{axis}" for axis in "xyz")

@@ -67,8 +67,8 @@ class RpdReader:
         build.hints.free_rule = "device"
         with opened(capture.source, capture.files[0], salvage=True) as database:
             Reading(build, database, capture.pid, capture.detail).read()
-            for place in database.damage:
-                build.skip("truncated", place if place not in database.tables else f"table {place}")
+            for place in database.damaged_places():
+                build.skip("truncated", place)
 
 
 def _captures(source: Source, name: str, database: Database) -> list[Capture]:

@@ -20,10 +20,10 @@ from traceconv.readers.shared.layouts import (
     add_arrows,
     add_rows,
     add_samples,
-    database_rows,
 )
 from traceconv.readers.shared.numbers import values
 from traceconv.readers.shared.sqlite.database import Database
+from traceconv.readers.shared.table_rows import database_rows
 
 API = structs.replace(
     CALLS,

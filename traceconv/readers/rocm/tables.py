@@ -29,8 +29,9 @@ from traceconv.readers.rocm.process import (
     summed,
 )
 from traceconv.readers.shared.csv_tables import csv_columns
-from traceconv.readers.shared.layouts import RowLayout, TableRows, csv_rows
+from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.lines import Lines, unheard
+from traceconv.readers.shared.table_rows import csv_rows
 
 _TIMES = {"start": "Start_Timestamp", "end": "End_Timestamp"}
 _NAMED = frozenset({"name"})

@@ -28,8 +28,9 @@ from traceconv.readers.rocm.process import (
     summed,
 )
 from traceconv.readers.shared.arguments import lookup, picked
-from traceconv.readers.shared.layouts import RowLayout, TableRows, json_rows
+from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
+from traceconv.readers.shared.table_rows import json_rows
 
 MOST_BYTES = 4 << 30
 _GPU = 2
@@ -85,6 +86,8 @@ _SYMBOLS = RowLayout(
     },
     texts=frozenset({"formatted", "plain"}),
 )  # fmt: skip
+_TEXTS = RowLayout(start="key", columns={"text": "value"}, texts=frozenset({"text"}))
+_COUNTERS = RowLayout(start="id.handle", columns={"text": "name"}, texts=frozenset({"text"}))
 _AGENTS = RowLayout(start="id.handle", columns={"type": "type", "number": "logical_node_type_id"})
 
 
@@ -93,23 +96,13 @@ class _Operations(msgspec.Struct, frozen=True, gc=False):
     operations: list[str] = []
 
 
-class _Text(msgspec.Struct, frozen=True, gc=False):
-    key: int = -1
-    value: str = ""
-
-
 class _Strings(msgspec.Struct, frozen=True, gc=False):
     buffer_records: list[_Operations] = []
-    marker_api: list[_Text] = []
+    marker_api: list[msgspec.Raw] = []
 
 
 class _Handle(msgspec.Struct, frozen=True, gc=False):
     handle: int = -1
-
-
-class _Counter(msgspec.Struct, frozen=True, gc=False):
-    id: _Handle = _Handle()
-    name: str = ""
 
 
 class _Value(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +135,7 @@ class _About(msgspec.Struct, frozen=True, gc=False):
 class _Element(msgspec.Struct, frozen=True, gc=False):
     metadata: _About = _About()
     agents: list[msgspec.Raw] = []
-    counters: list[_Counter] = []
+    counters: list[msgspec.Raw] = []
     strings: _Strings = _Strings()
     kernel_symbols: list[msgspec.Raw] = []
     buffer_records: dict[str, list[msgspec.Raw]] = {}
@@ -153,23 +146,14 @@ class _File(msgspec.Struct, frozen=True, rename={"elements": "rocprofiler-sdk-to
     elements: list[_Element] = []
 
 
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    metadata: _About = _About()
-
-
-class _Heads(msgspec.Struct, frozen=True, rename={"elements": "rocprofiler-sdk-tool"}):
-    elements: list[_Head] = []
-
-
 _decode_file = msgspec.json.Decoder(_File).decode
-_decode_heads = msgspec.json.Decoder(_Heads).decode
 _decode_counted = msgspec.json.Decoder(_Counted).decode
 
 
 def processes(source: Source, name: str) -> list[tuple[int, str]]:
     """Number and host of the processes in a file; one of which nothing is known if it is broken."""
     try:
-        heads = _decode_heads(source.read(name, MOST_BYTES))
+        heads = _decode_file(source.read(name, MOST_BYTES))
     except NOT_JSON:
         return [(-1, "")]
     pids = [whole_number(one.metadata.pid, INT32_MAX) for one in heads.elements]
@@ -249,7 +233,8 @@ class _Reading:
         rows.coded("category", [domain or kind for domain, _ in named])
         names = [name for _, name in named]
         if category(kind).marker:
-            said = {text.key: text.value for text in self._element.strings.marker_api}
+            texts, _ = json_rows(self._element.strings.marker_api, _TEXTS, "marker_api")
+            said = dict(zip(texts["start"].tolist(), texts.texts("text"), strict=True))
             numbers = rows["correlation"].tolist()
             names = [said.get(n, name) for n, name in zip(numbers, names, strict=True)]
         rows.coded("name", names)
@@ -275,7 +260,8 @@ class _Reading:
 
     def _counters(self) -> Mapping[int, bytes]:
         """What was counted during dispatches, by their numbers."""
-        names = {counter.id.handle: counter.name for counter in self._element.counters}
+        listed, _ = json_rows(self._element.counters, _COUNTERS, "counters")
+        names = dict(zip(listed["start"].tolist(), listed.texts("text"), strict=True))
         counted, bad = [], 0
         for raw in self._element.callback_records.get("counter_collection", ()):
             try:

@@ -10,7 +10,7 @@ lane, the class, the arguments. What is the same is here. Reading a table takes 
         name=Shown("name", "(no name)"), lane=Shown("stream", "Stream {}"),
         layer=Layer.DEVICE, title="GPU Hardware", op=KERNEL, args=("stream", "grid"),
     )
-    rows = database_rows(database, KERNELS, strings)      # or csv_rows, json_rows
+    rows = database_rows(database, KERNELS, strings)      # see .table_rows for CSV and JSON
     added = add_rows(build, KERNELS, rows)                # row in the trace of each, -1 if lost
 
 Rows are columns of numbers (:class:`TableRows`), never an object per row. Text is a column of codes
@@ -25,31 +25,23 @@ name (``missing-name``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import isfinite
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
-from traceconv.core.ordering import distinct, factored, factored_rows
-from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT
+from traceconv.core.ordering import factored, factored_rows
 from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
-from traceconv.readers.shared.numbers import INT32_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from traceconv.readers.shared.sqlite.database import Database
 
 Column: TypeAlias = "NDArray[Any]"
 Members = Callable[["NDArray[np.intp]"], Sequence[bytes]]
@@ -123,14 +115,14 @@ class RowLayout(msgspec.Struct, frozen=True):
         unended: whether a row without an end lasts until the last stamp of the table (and is
             booked); otherwise it has no usable time.
         name:    of events.
-        layer, title, sort: of their lanes.
+        layer, title: of their lanes.
         lane, group: name of a lane, and what is above it.
         track:   further fields of all tracks: ``{"device_kind": "GPU"}``.
         op:      class of all rows, :data:`KERNEL`, or by a column.
         kind:    slices or instants.
         steps:   whether names may be those of steps ("iteration 5").
         args:    fields that become arguments, in this order; -1 and NaN are left out.
-        value, unit: field of a counter's value, and its unit.
+        unit:    of a counter, whose field ``value`` is shown.
     """
 
     table: str = ""
@@ -148,7 +140,6 @@ class RowLayout(msgspec.Struct, frozen=True):
     name: Shown = Shown("name", absent="(no name)", number="(no name)")
     layer: Layer = Layer.HOST
     title: str = ""
-    sort: int = 0
     lane: Shown = Shown()
     group: Shown = Shown()
     track: Mapping[str, Any] = {}
@@ -156,7 +147,6 @@ class RowLayout(msgspec.Struct, frozen=True):
     kind: Kind = Kind.SLICE
     steps: bool = False
     args: tuple[str, ...] = ()
-    value: str = "value"
     unit: Shown = Shown()
 
     @property
@@ -165,6 +155,12 @@ class RowLayout(msgspec.Struct, frozen=True):
         times = {"start": self.start, "end": self.end, "duration": self.duration}
         every = {**{key: one for key, one in times.items() if one}, **self.columns}
         return {key: (one,) if isinstance(one, str) else one for key, one in every.items()}
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Every name of every column that is read, or needs not be."""
+        every = (one for many in self.sources.values() for one in many)
+        return self.links.union(*(one.split("|") for one in every))
 
 
 @dataclass
@@ -213,181 +209,6 @@ class TableRows:
         """The text of every row, for what a description cannot say; "" where it is absent."""
         names = self.names.get(name, {})
         return [names.get(code, "") for code in self[name].tolist()]
-
-
-# -- sources --------------------------------------------------------------------------------------
-
-
-def database_rows(
-    database: Database,
-    layout: RowLayout,
-    strings: Callable[[I64], Mapping[int, str]] | None = None,
-) -> TableRows:
-    """The rows of a table of SQLite; of a missing column every number is absent.
-
-    Args:
-        strings: gives the strings that some numbers stand for, for the fields of ``strings``.
-    """
-    table = layout.table
-    missing = {key: np.nan if key in layout.floats else -1 for key in layout.sources}
-    asked = {one: missing[key] for key, many in layout.sources.items()
-             if key not in layout.texts for one in many}  # fmt: skip
-    asked |= {"rowid": -1} if layout.texts else {}
-    found = database.columns(table, asked)
-    column = {one: found[one.split("|")[0]] for one in asked}
-    rows = TableRows(
-        {key: _vector([column[one] for one in many]) for key, many in layout.sources.items()
-         if key not in layout.texts},
-        f"table {table}",
-        len(next(iter(found.values()), ())),
-    )  # fmt: skip
-    for key in layout.texts:
-        stored = database.texts(table, "rowid", layout.sources[key][0])
-        rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
-    read = {*column, *(one for many in layout.sources.values() for one in many)} | layout.links
-    read = {one for names in read for one in names.split("|")}
-    rest = [one for one in database.tables.get(table, ()) if one not in read]
-    rows.unread = database.filled(table, rest) if len(rows) else []
-    rows.names.update(layout.names)
-    if strings is not None:
-        for key in layout.strings:
-            rows.names[key] = strings(distinct(rows[key][rows[key] >= 0]))
-    return rows
-
-
-_TRAILING = lazy_regex(r"(\d{1,9})\s*\Z")
-
-
-def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> TableRows:
-    """The rows of a CSV table (see :mod:`.csv_tables`); "Agent 4" in a column of numbers is 4."""
-    rows = TableRows({}, where, len(next(iter(columns.values()), ())))
-    for key, headings in layout.sources.items():
-        stated = [
-            next((columns[one] for one in heading.split("|") if one in columns), None)
-            for heading in headings
-        ]
-        if key in layout.texts:
-            if stated[0] is not None:
-                rows.coded(key, [str(text) for text in stated[0].tolist()])
-        elif any(one is not None for one in stated):
-            rows.columns[key] = _vector(
-                [_numbers(one, len(rows), key in layout.floats) for one in stated]
-            )
-    read = {one for many in layout.sources.values() for names in many for one in names.split("|")}
-    rest = columns.keys() - read - layout.links
-    rows.unread = [heading for heading in columns if heading in rest and _filled(columns[heading])]
-    return rows
-
-
-def _filled(column: Column) -> bool:
-    """Whether anything is in a column of a CSV table."""
-    if column.dtype.kind == "O":
-        return any(column.tolist())
-    return bool((column != 0).any() and (column != ABSENT).any() and (column == column).any())
-
-
-def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
-    if column is None:
-        return np.full(count, -1, np.int64)
-    if column.dtype.kind == "O":
-        known = {text: _TRAILING.search(str(text)) for text in set(column.tolist())}
-        found = {
-            text: int(m[1]) if m and int(m[1]) <= INT32_MAX else -1 for text, m in known.items()
-        }
-        numbers = np.fromiter(map(found.__getitem__, column.tolist()), np.int64, count)
-        return np.full(count, np.nan) if fractions else numbers
-    if fractions:
-        return column.astype(np.float64)
-    if column.dtype.kind == "f":
-        usable = np.isfinite(column) & (np.abs(column) < 2**53)
-        column = np.where(usable, column, -1).astype(np.int64)
-    return np.maximum(column, -1)
-
-
-def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[TableRows, int]:
-    """The rows of a list of JSON objects, and how many others were among them.
-
-    Args:
-        records: ``msgspec.Raw``, or bytes.
-    """
-    decode = _decoder(layout)
-    found, bad, first = [], 0, b"{}"
-    for raw in records:
-        try:
-            found.append(decode(raw))
-        except NOT_JSON:
-            bad += 1
-        else:
-            first = raw if len(found) == 1 else first
-    rows = TableRows({}, where, len(found))
-    read = {*layout.links, *(path for paths in layout.sources.values() for path in paths)}
-    within = tuple(f"{path}." for path in read)
-    rows.unread = [p for p in _paths(first) if p not in read and not p.startswith(within)]
-    for key, paths in layout.sources.items():
-        stated = [[*map(attrgetter(path), found)] for path in paths]
-        if key in layout.texts:
-            rows.coded(key, ["" if text is None else str(text) for text in stated[0]])
-        else:
-            kind = np.float64 if key in layout.floats else np.int64
-            rows.columns[key] = _vector([_array(values, kind) for values in stated])
-    return rows, bad
-
-
-def _paths(record: Any, above: str = "") -> Iterator[str]:
-    """The paths of all members of a JSON object that hold something."""
-    members = msgspec.json.decode(record) if not above else record
-    for key, value in members.items():
-        if isinstance(value, dict):
-            yield from _paths(value, f"{above}{key}.")
-        elif value:
-            yield f"{above}{key}"
-
-
-def _array(values: Sequence[Any], kind: type[np.generic]) -> Column:
-    try:
-        return np.array(values, kind)
-    except OverflowError:
-        return np.array([v if v < 1 << 63 else -1 for v in values], kind)
-
-
-@lru_cache(64)
-def _decoder_of(members: tuple[tuple[str, str], ...]) -> Callable[[Any], Any]:
-    tree: dict[str, Any] = {}
-    for path, kind in members:
-        *above, last = path.split(".")
-        at = tree
-        for one in above:
-            at = at.setdefault(one, {})
-        at[last] = kind
-    return msgspec.json.Decoder(_struct(tree)).decode
-
-
-_OF_KIND: Mapping[str, tuple[Any, Any]] = {
-    "text": (Any, None), "float": (float, float("nan")), "int": (int, -1)
-}  # fmt: skip
-
-
-def _struct(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
-    members = []
-    for name, kind in tree.items():
-        if isinstance(kind, str):
-            members.append((name, *_OF_KIND[kind]))
-        else:
-            inner = _struct(kind)
-            members.append((name, inner, inner()))
-    return msgspec.defstruct("Record", members, frozen=True, gc=False)
-
-
-def _decoder(layout: RowLayout) -> Callable[[Any], Any]:
-    kinds = {key: "text" if key in layout.texts else "float" if key in layout.floats else "int"
-             for key in layout.sources}  # fmt: skip
-    return _decoder_of(
-        tuple((one, kinds[key]) for key, many in layout.sources.items() for one in many)
-    )
-
-
-def _vector(columns: Sequence[Column]) -> Column:
-    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
 # -- events ---------------------------------------------------------------------------------------
@@ -528,13 +349,13 @@ def _track(
     identity = dict(layout.track)
     for label, code in labels:
         identity |= label.identity(rows, code)
-    return build.track(layer, name, group, title, layout.sort, unit, **identity)
+    return build.track(layer, name, group, title, unit=unit, **identity)
 
 
 def add_samples(build: TraceBuilder, layout: RowLayout, rows: TableRows) -> None:
     """Add the rows of a table as samples of counters: ``lane`` is what each is called."""
     book_unread(build, rows)
-    at, value = rows["start"], rows[layout.value].astype(np.float64)
+    at, value = rows["start"], rows["value"].astype(np.float64)
     bad, odd = at < layout.first_ns, ~np.isfinite(value)
     build.seen("counter", len(rows))
     build.skip("bad-time", rows.where, int(bad.sum()), "counter")

@@ -478,5 +478,5 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
     for table in _UNREAD:
         sums = database.columns(table, {"deviceId": -1})["deviceId"]
         build.skip("metadata-unused", f"table {table}", len(sums))
-    for place in database.damage:
-        build.skip("truncated", place if place not in database.tables else f"table {place}")
+    for place in database.damaged_places():
+        build.skip("truncated", place)

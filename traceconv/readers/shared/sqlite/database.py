@@ -200,6 +200,10 @@ class Database:
             if plain := plain_table(root, sql, info):
                 self._plain[name] = plain
 
+    def damaged_places(self) -> list[str]:
+        """What is missing, as places of issues."""
+        return [f"table {one}" if one in self.tables else one for one in self.damage]
+
     def count(self, table: str) -> int:
         """Rows of a table; 0 if it is not there."""
         if table not in self.tables:

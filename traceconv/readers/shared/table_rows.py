@@ -1,0 +1,179 @@
+"""Rows with columns from SQLite, CSV and JSON, for :mod:`.layouts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.model import I64
+from traceconv.core.ordering import distinct
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT
+from traceconv.readers.shared.layouts import Column, RowLayout, TableRows
+
+if TYPE_CHECKING:
+    from traceconv.readers.shared.sqlite.database import Database
+
+
+def database_rows(
+    database: Database,
+    layout: RowLayout,
+    strings: Callable[[I64], Mapping[int, str]] | None = None,
+) -> TableRows:
+    """The rows of a table of SQLite; of a missing column every number is absent.
+
+    Args:
+        strings: gives the strings that numbers stand for, of the fields in ``layout.strings``.
+    """
+    table, sources = layout.table, layout.sources
+    numeric = {key: many for key, many in sources.items() if key not in layout.texts}
+    asked = {
+        one: np.nan if key in layout.floats else -1 for key, many in numeric.items() for one in many
+    }
+    found = database.columns(table, {**asked, "rowid": -1})
+    columns = {
+        key: _vector([found[one.split("|")[0]] for one in many]) for key, many in numeric.items()
+    }
+    rows = TableRows(columns, f"table {table}", len(found["rowid"]), names=dict(layout.names))
+    for key in layout.texts:
+        stored = database.texts(table, "rowid", sources[key][0])
+        rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
+    rest = [one for one in database.tables.get(table, ()) if one not in layout.reads]
+    rows.unread = database.filled(table, rest) if len(rows) else []
+    for key in layout.strings if strings else ():
+        rows.names[key] = strings(distinct(rows[key][rows[key] >= 0]))  # type: ignore[misc]
+    return rows
+
+
+_TRAILING = lazy_regex(r"(\d{1,9})\s*\Z")
+
+
+def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> TableRows:
+    """The rows of a CSV table (see :mod:`.csv_tables`); "Agent 4" in a column of numbers is 4."""
+    rows = TableRows({}, where, len(next(iter(columns.values()), ())))
+    for key, headings in layout.sources.items():
+        stated = [
+            next((columns[one] for one in heading.split("|") if one in columns), None)
+            for heading in headings
+        ]
+        if key in layout.texts:
+            if stated[0] is not None:
+                rows.coded(key, [str(text) for text in stated[0].tolist()])
+        elif any(one is not None for one in stated):
+            rows.columns[key] = _vector(
+                [_numbers(one, len(rows), key in layout.floats) for one in stated]
+            )
+    rest = columns.keys() - layout.reads
+    rows.unread = [heading for heading in columns if heading in rest and _filled(columns[heading])]
+    return rows
+
+
+def _filled(column: Column) -> bool:
+    """Whether anything is in a column of a CSV table."""
+    if column.dtype.kind == "O":
+        return any(column.tolist())
+    return bool((column != 0).any() and (column != ABSENT).any() and (column == column).any())
+
+
+def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
+    if column is None:
+        return np.full(count, -1, np.int64)
+    if column.dtype.kind == "O":
+        if fractions:
+            return np.full(count, np.nan)
+        known = {text: _TRAILING.search(str(text)) for text in set(column.tolist())}
+        number = {text: int(match[1]) if match else -1 for text, match in known.items()}
+        return np.fromiter(map(number.__getitem__, column.tolist()), np.int64, count)
+    if fractions:
+        return column.astype(np.float64)
+    if column.dtype.kind == "f":
+        usable = np.isfinite(column) & (np.abs(column) < 2**53)
+        column = np.where(usable, column, -1).astype(np.int64)
+    return np.maximum(column, -1)
+
+
+def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[TableRows, int]:
+    """The rows of a list of JSON objects, and how many others were among them.
+
+    Args:
+        records: ``msgspec.Raw``, or bytes.
+    """
+    decode = _decoder(layout)
+    found, bad, first = [], 0, b"{}"
+    for raw in records:
+        try:
+            found.append(decode(raw))
+        except NOT_JSON:
+            bad += 1
+        else:
+            first = raw if len(found) == 1 else first
+    rows = TableRows({}, where, len(found))
+    within = tuple(f"{path}." for path in layout.reads)
+    rows.unread = [p for p in _paths(first) if p not in layout.reads and not p.startswith(within)]
+    for key, paths in layout.sources.items():
+        stated = [[*map(attrgetter(path), found)] for path in paths]
+        if key in layout.texts:
+            rows.coded(key, ["" if text is None else str(text) for text in stated[0]])
+        else:
+            kind = np.float64 if key in layout.floats else np.int64
+            rows.columns[key] = _vector([_array(values, kind) for values in stated])
+    return rows, bad
+
+
+_DEEPEST = 8  # of the members that are named where they are not read
+
+
+def _paths(record: Any, above: str = "") -> Iterator[str]:
+    """The paths of all members of a JSON object that hold something."""
+    members = msgspec.json.decode(record) if not above else record
+    for key, value in members.items():
+        if isinstance(value, dict) and above.count(".") < _DEEPEST:
+            yield from _paths(value, f"{above}{key}.")
+        elif value:
+            yield f"{above}{key}"
+
+
+def _array(values: Sequence[Any], kind: type[np.generic]) -> Column:
+    try:
+        return np.array(values, kind)
+    except OverflowError:
+        return np.array([v if abs(v) < 1 << 63 else -1 for v in values], kind)
+
+
+_OF_KIND: Mapping[str, tuple[Any, Any]] = {
+    "text": (Any, None), "float": (float, float("nan")), "int": (int, -1)
+}  # fmt: skip
+
+
+def _struct(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
+    members = []
+    for name, kind in tree.items():
+        if isinstance(kind, str):
+            members.append((name, *_OF_KIND[kind]))
+        else:
+            inner = _struct(kind)
+            members.append((name, inner, inner()))
+    return msgspec.defstruct("Record", members, frozen=True, gc=False)
+
+
+def _decoder(layout: RowLayout) -> Callable[[Any], Any]:
+    """Decodes an object into the members that are read, and nothing else."""
+    tree: dict[str, Any] = {}
+    for key, paths in layout.sources.items():
+        kind = "text" if key in layout.texts else "float" if key in layout.floats else "int"
+        for path in paths:
+            *above, last = path.split(".")
+            at = tree
+            for one in above:
+                at = at.setdefault(one, {})
+            at[last] = kind
+    return msgspec.json.Decoder(_struct(tree)).decode
+
+
+def _vector(columns: Sequence[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
