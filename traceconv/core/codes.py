@@ -294,6 +294,16 @@ CODES: dict[str, Code] = {
         "No file names the rank of the only capture; rank 0 is assumed. Pass `rank_from` to "
         "name it.",
     ),
+    "rank-derived": Code(
+        _D,
+        "The files do not name the ranks for certain: several processes state one rank, or none "
+        "does. They follow from the evidence that is named. Pass `rank_from` to name them.",
+    ),
+    "jobs-mixed": Code(
+        _D,
+        "Captures state different sizes of their job, so they are of several jobs. Name the "
+        "captures of one job only.",
+    ),
     "process-assumed": Code(
         _D,
         "Rows of a report that name no process were assigned to its only process, or to the "

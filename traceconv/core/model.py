@@ -119,6 +119,8 @@ class Capture:
         host:     host name, "" if unknown.
         device:   local card, -1 if unknown.
         pid:      the training process, -1 if unknown.
+        traits:   further facts that tell its process from others ("pid", "device", "container"),
+            as far as finding has seen them; compared, and shown nowhere.
         graphs:   graph ids named by files or metadata, sorted; () if they must be read.
         clock:    what its stamps are measured against; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
@@ -159,6 +161,7 @@ class Capture:
     placement: Placement = field(default_factory=Placement)
     parts: tuple[Capture, ...] = ()
     beside: tuple[tuple[str, int], ...] = ()
+    traits: Mapping[str, int | str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

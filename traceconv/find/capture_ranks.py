@@ -1,8 +1,7 @@
 """Which rank a capture is: by its files, by its name, or by the user's pattern.
 
-A rank is never guessed without a report: a single capture without one is rank 0 with an issue,
-several are an error that explains how to name them. Several captures of one rank are its
-collection windows.
+What evidence is weighed, and how: :mod:`traceconv.find.identity`. Several captures of one rank are
+its collection windows.
 """
 
 from __future__ import annotations
@@ -10,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
 from traceconv.core.errors import Issues, RankError
 from traceconv.core.job_shape import JobShape, recorded_shape
 from traceconv.core.model import Capture
 from traceconv.find.capture_windows import as_one
-from traceconv.readers.shared.rank_names import Place, agreed, by_pattern, path_of, rank_in_name
+from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, with_names
+from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name
 
 _PATTERN = "the pattern of ranks in paths"
-_AXES = {"stage": "pp"}
-"""Names that users give to axes in patterns."""
-
 LARGEST_IN_NAME = 99_999
 """A larger number in a name is a time, not a rank."""
 
@@ -43,12 +38,13 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
         OptionError: ``rule`` is no regular expression with groups of digits.
     """
-    ranked = _needed(_ranked([_believed(c, issues) for c in captures], rule), issues)
+    ranked = _needed(_ranked([_believed(c, issues) for c in captures], rule, issues), issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
         issues.add("rank-assumed", ranked[0].title, rank=0)
     if any(c.rank is None for c in ranked):
         raise RankError(_nameless_message(ranked, rule))
+    warn_of_two_jobs(ranked, issues)
     return _one_each(ranked)
 
 
@@ -76,62 +72,22 @@ def _believed(capture: Capture, issues: Issues) -> Capture:
     return replace(capture, rank=None, rank_from="")
 
 
-def _ranked(captures: Sequence[Capture], rule: str) -> list[Capture]:
+def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:
     """The captures with the ranks that ``rule`` gives them."""
     if rule == "meta":
-        return _by_files(captures)
+        return by_evidence(captures, issues)
     if rule == "name":
-        names = _named(captures, agreed([replace(c, rank=None) for c in captures]))
+        names = agreed([replace(c, rank=None) for c in captures])
+        if names is not None:
+            return with_names(captures, names)
         loose = (_replaced(c, rank_in_name(path_of(c)), "name") for c in captures)
-        return names or [one or c for one, c in zip(loose, captures, strict=True)]
+        return [one or c for one, c in zip(loose, captures, strict=True)]
     return [
         replace(c, rank=None)
         if found is None
-        else _placed(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
+        else at_place(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
         for c, found in zip(captures, by_pattern(captures, rule), strict=True)
     ]
-
-
-def _by_files(captures: Sequence[Capture]) -> list[Capture]:
-    """The captures with the ranks that their files name; where some name none, with those in
-    their names, if all agree.
-    """
-    asked = [c for c in captures if not c.optional]
-    if all(c.rank is not None for c in asked):
-        return list(captures)
-    named = _named(asked, agreed(asked))
-    return [*named, *(c for c in captures if c.optional)] if named else list(captures)
-
-
-def _named(
-    captures: Sequence[Capture], found: list[tuple[int, int, Place]] | None
-) -> list[Capture]:
-    """The captures with the ranks, sizes of the job and coordinates that were found in their
-    names.
-    """
-    return [
-        c
-        if c.rank == rank
-        else _placed(
-            replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size)),
-            place,
-            "names of the captures",
-        )
-        for c, (rank, size, place) in zip(captures, found or (), strict=found is not None)
-    ]
-
-
-def _placed(capture: Capture, place: Place, said_by: str) -> Capture:
-    """The capture with coordinates out of its path, where it states none itself."""
-    coordinates = {_AXES.get(name, name): n for name, n in place.items() if name != "rank"}
-    if not coordinates or capture.placement.groups or capture.placement.coordinates:
-        return capture
-    return replace(
-        capture,
-        placement=msgspec.structs.replace(
-            capture.placement, coordinates=coordinates, place=said_by
-        ),
-    )
 
 
 def _replaced(capture: Capture, rank: int | None, evidence: str) -> Capture | None:
@@ -143,7 +99,7 @@ def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
     shown = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
     message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {shown}. "
     if rule == "meta":
-        named = sorted(c.rank for c in _ranked(captures, "name") if c.rank is not None)
+        named = sorted(c.rank for c in _ranked(captures, "name", Issues()) if c.rank is not None)
         if len(set(named)) == len(captures) and named[-1] <= LARGEST_IN_NAME:
             return f'{message}Names contain {named[:8]}: pass `rank_from="name"` to take these.'
     return message + (

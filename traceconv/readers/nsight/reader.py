@@ -153,10 +153,17 @@ def _capture(
         rank_from=process.rank_from,
         device=process.device,
         pid=process.pid,
+        traits={"host": host} if (host := _host(database)) else {},
         clock=_clock(database),
         label=source.title(name) + (f" (process {process.pid})" if process.pid >= 0 else ""),
         detail=process,
     )
+
+
+def _host(database: Database) -> str:
+    """The host that was recorded, "" if the report does not say."""
+    rows = database.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")
+    return next((str(value) for name, value in rows if name == "Hostname" and value), "")
 
 
 def _clock(database: Database) -> Anchor | None:

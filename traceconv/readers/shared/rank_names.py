@@ -27,8 +27,8 @@ _WORD = lazy_regex(
     r"(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])"
 )
 _LOOSE = (
-    lazy_regex(r"(?i)rank[_\-. ]?(\d{1,18})(?!\d)"),
-    lazy_regex(r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)"),
+    lazy_regex(r"(?i)rank[_\-. \[(]?(\d{1,18})(?!\d)"),
+    lazy_regex(r"(?:^|[_\-./])r(\d{1,18})(?=[_\-./]|$)"),
     lazy_regex(r"(?i)worker[_\-. ]?(\d{1,7})(?!\d)"),
     lazy_regex(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
 )
@@ -52,6 +52,12 @@ def rank_in_name(path: str) -> int | None:
 def path_of(capture: Capture) -> str:
     """The path of a capture, as far as the user and its source name it."""
     return capture.source.title(capture.files[0]) if capture.files else capture.title
+
+
+def shown(capture: Capture) -> str:
+    """What ``inspect`` calls a capture: its path, and which process in the file it is."""
+    path = path_of(capture)
+    return capture.title if capture.title.startswith(path) else path
 
 
 def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
@@ -158,7 +164,7 @@ def by_pattern(captures: Sequence[Capture], pattern: str) -> list[tuple[int, Pla
         OptionError: it is none, it has no group, or a group holds no number.
     """
     compiled = _compiled(pattern)
-    places = [_matched(compiled, path_of(capture)) for capture in captures]
+    places = [_matched(compiled, shown(capture)) for capture in captures]
     found = [place for place in places if place is not None]
     ranks = iter(ranks_of(found) if found else ())
     return [None if place is None else (next(ranks), place) for place in places]

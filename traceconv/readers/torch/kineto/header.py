@@ -60,6 +60,8 @@ class Header(msgspec.Struct, frozen=True):
         base_ns: what stamps count from, Unix ns; None if they do not, or it is not known.
         is_unix: whether the first stamps count from 1970 themselves; None if there are none.
         placement: the process groups whose description names what they are for.
+        traits:  the one process ("pid") and the one device that its first events are of.
+        on_host: whether its first events are of the host only.
     """
 
     rank: int | None = None
@@ -68,6 +70,8 @@ class Header(msgspec.Struct, frozen=True):
     base_ns: int | None = None
     is_unix: bool | None = None
     placement: Placement = msgspec.field(default_factory=Placement)
+    traits: Mapping[str, int] = msgspec.field(default_factory=dict)
+    on_host: bool = False
 
     def clock(self) -> Anchor | None:
         """The clock of the events as they will be read: bases are added then."""
@@ -102,9 +106,23 @@ def header(source: Source, name: str) -> Header | None:
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
     found = _read(before, are_unix_us(stamps) if stamps else None)
     clockless = found.base_ns is None and not found.is_unix
-    if key and (clockless or not _KEYS.search(before)):
-        return _completed(found, _tail(source, name))
-    return found
+    # a file recorded on demand has what names its rank behind its events
+    if key and (clockless or found.rank is None or not _KEYS.search(before)):
+        found = _completed(found, _tail(source, name))
+    pids, devices = (set(map(int, each.findall(events))) for each in (_HOST_PID, _DEVICE_PID))
+    one = {"pid": pids, "device": devices}
+    traits = {key: next(iter(values)) for key, values in one.items() if len(values) == 1}
+    on_host = bool(pids) and not devices and len(head) < HEAD_BYTES
+    return msgspec.structs.replace(found, traits=traits, on_host=on_host)
+
+
+_HOST_PID = lazy_regex(
+    rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime|cuda_driver)"'
+    rb'[^{}]*?"pid"\s*:\s*(\d{1,9})(?!\d)'
+)
+_DEVICE_PID = lazy_regex(
+    rb'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset)"[^{}]*?"pid"\s*:\s*(\d{1,9})(?!\d)'
+)
 
 
 def is_kineto(head: bytes) -> bool:

@@ -67,6 +67,8 @@ class KinetoReader:
             clock=found.clock(),
             world_size=found.world_size,
             placement=found.placement,
+            traits=found.traits,
+            optional=found.rank is None and found.on_host,
             label=source.title(name),
             detail=(bool(found.is_unix),),
         )
@@ -88,7 +90,8 @@ def _worker(capture: Capture) -> Hashable:
     """Equal for windows of one worker, whose names differ in their time."""
     path = PurePosixPath(capture.files[0])
     match = _WINDOW.fullmatch(path.name)
-    return (path.parent, match[1], capture.rank) if match else (capture.files[0],)
+    process = tuple(sorted(capture.traits.items()))
+    return (path.parent, match[1], capture.rank, process) if match else (capture.files[0],)
 
 
 def _begin(capture: Capture) -> int:

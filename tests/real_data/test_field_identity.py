@@ -1,0 +1,98 @@
+"""Ranks and processes by evidence, on the inputs of ``../shared/data/field``: each stands for a
+kind, and its README says what is right."""
+
+import pytest
+from paths import DATA
+
+import traceconv
+from traceconv.core.model import Layer, OpClass
+
+FIELD = DATA / "field"
+
+
+def _found(name, **options):
+    return traceconv.open(FIELD / name, **options)
+
+
+def _ranks(found):
+    return [one.rank for one in found.found]
+
+
+def _busy_ns(trace):
+    rows = trace.events.op == OpClass.COMPUTE
+    return int(trace.events.dur_ns[rows].sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gpu/kineto_replicas_in_containers", "by names: several processes state one rank"),
+        ("gpu/kineto_all_named_r0", "by device"),
+        ("gpu/nsight_two_nodes_equal_pids", "by host and rank"),
+        ("gpu/nsight_node_reports_of_many_processes", "by host and rank"),
+        ("gpu/nsight_slurm_names", "by host and device"),
+        ("ascend/msprof_cli", "by device"),
+        ("gpu/names_r0_to_r3", "by device"),
+        ("gpu/names_rank_in_brackets", "by device"),
+    ],
+)
+def test_ranks_follow_from_evidence_and_it_is_said(name, why):
+    """A capture per rank, in one line what the ranks follow from."""
+    found = _found(name)
+    ranks = {"gpu/kineto_replicas_in_containers": 2, "ascend/msprof_cli": 2}.get(name, 4)
+    assert _ranks(found) == list(range(ranks))
+    [said] = [one for one in found.issues if one.code == "rank-derived"]
+    assert said.file == f"ranks 0-{ranks - 1}, {why}"
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu/kineto_on_demand", "gpu/vllm_with_async_llm", "gpu/names_r0_to_r3"]
+)
+def test_names_and_statements_give_the_same_ranks(name):
+    """Whether ranks are stated, or taken from names; a process of the host is left out."""
+    assert _ranks(_found(name)) == [0, 1, 2, 3]
+    assert "rank-derived" not in {one.code for one in _found("gpu/kineto_on_demand").issues}
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu/names_r0_to_r3", "gpu/names_rank_in_brackets", "gpu/nsight_slurm_names"]
+)
+def test_ranks_in_names_are_found_when_asked(name):
+    """``r3-…``, ``rank[3]`` and ``profile.3.sqlite``."""
+    assert _ranks(_found(name, rank_from="name")) == [0, 1, 2, 3]
+
+
+def test_a_lone_file_of_rank_3_is_rank_3():
+    """What a daemon records states the rank behind the events."""
+    found = traceconv.open(FIELD / "gpu/kineto_on_demand/libkineto_trace_5003.json")
+    assert _ranks(found) == [3]
+
+
+def test_replicas_keep_their_own_figures():
+    """Two replicas, each rank 0 of its own world, were recorded at one time."""
+    traces = _found("gpu/kineto_replicas_in_containers").traces("detail")
+    assert [_busy_ns(trace) for trace in traces] == [3_000_000, 4_000_000]
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu/nsight_two_nodes_equal_pids", "gpu/nsight_node_reports_of_many_processes"]
+)
+def test_each_process_of_each_node_is_a_rank(name):
+    """10 kernels each, however equal process ids are."""
+    traces = _found(name).traces("detail")
+    assert [int(trace.rows_of(Layer.DEVICE).sum()) for trace in traces] == [10] * 4
+
+
+def test_a_pattern_may_use_what_inspect_shows():
+    """Processes of one report differ in nothing but what stands in brackets."""
+    pattern = r"node(?P<node>\d).*process 1(?P<rank>\d\d)\)"
+    found = _found("gpu/nsight_node_reports_of_many_processes", rank_from=pattern)
+    assert [one.title[-13:] for one in found.found] == [
+        "(process 100)", "(process 101)", "(process 177)", "(process 178)",
+    ]  # fmt: skip
+
+
+def test_captures_of_two_jobs_are_a_warning():
+    """Sizes of 8 and 128 ranks, 200 days apart."""
+    found = _found("general/two_runs_in_one_folder")
+    assert [one.code for one in found.issues if one.code == "jobs-mixed"] == ["jobs-mixed"]

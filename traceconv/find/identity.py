@@ -1,0 +1,281 @@
+"""Which process each capture is of, and which rank that process is: the one place that decides.
+
+Readers only say what a capture states. Evidence is weighed here, for all of them alike, in this
+order:
+
+1. **The user's pattern** (``rank_from``) is taken as it is.
+2. **Time.** A process records itself once at a time. Captures that one reader read, that claim one
+   rank and whose recordings overlap by more than :data:`OVERLAP` of the shorter one are of
+   different processes, whatever they claim. Their events are read to tell, as long as their files
+   are small (:data:`MOST_BYTES`); of larger ones the run refuses them when it reads them.
+3. **Traits of the process**: host, process id, device. Two captures whose recordings cannot be
+   compared, for they have no clock in common, are of different processes if they differ in a trait
+   that both state. In recordings that follow each other a process id may differ: a job that was
+   started again goes on with its ranks.
+4. **A global rank that the content states** (``distributedInfo``, ``profiler_info_3.json``, MPI,
+   NCCL, the environment) names the rank, unless two processes state the same one. Then the number
+   counts within something: a replica, a container, a host.
+5. **Names** of files and folders, where they leave no doubt
+   (:func:`traceconv.readers.shared.rank_names.agreed`), name ranks that nothing states, and tell
+   replicas apart that state the same ones.
+6. **The place**: processes are counted by host and, within a host, by the rank or device that they
+   state. Hosts that differ in how many processes they have leave a doubt, so that this is refused.
+7. One capture that nothing names is rank 0. Several are refused.
+
+Captures of a process without a device (the scheduler of a server, a launcher) are optional: they
+are left out, with an issue, where others have ranks.
+
+Whatever follows from 5 (against a statement) to 7 is an assumption and an issue, one line each.
+World sizes that contradict each other are a warning: captures of two jobs are in one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import msgspec
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Domain
+from traceconv.core.columns import natural_order
+from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.model import Capture
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.find.registry import read_capture
+from traceconv.readers.shared.rank_names import Place, agreed, path_of, rank_in_name
+
+OVERLAP = 0.1
+"""Of the shorter of two recordings. The first events of a window may be older than the window."""
+
+MOST_BYTES = 64 << 20
+"""Of all captures that claim a rank, compressed."""
+
+Span = tuple[int, int] | None
+
+
+def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
+    """The captures with ranks as far as evidence gives them; those of one process have one rank.
+
+    Issues: rank-derived.
+    """
+    needed = [one for one in captures if not one.optional]
+    rest = [one for one in captures if one.optional]
+    stated = bool(needed) and all(one.rank is not None for one in needed)
+    if stated and not (groups := _contested(needed)):
+        return [*needed, *rest]
+    if not stated and (named := _named(needed)):
+        return [*named, *rest]
+    processes = _processes(needed, groups) if stated else [[one] for one in needed]
+    if len(processes) < 2:
+        return list(captures)
+    found = (stated and _by_names(processes)) or _by_place(processes)
+    if found is None:
+        return list(captures)
+    why, ranked = found
+    size = max((rank for rank, _ in ranked), default=0) + 1
+    issues.add("rank-derived", f"ranks {format_ranges([rank for rank, _ in ranked])}, {why}")
+    return [
+        *(
+            replace(one, rank=rank, rank_from=why, world_size=max(one.world_size, size))
+            for rank, process in ranked
+            for one in process
+        ),
+        *rest,
+    ]
+
+
+def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
+    """Book that captures state different sizes of their job: they are of several jobs."""
+    sizes: dict[int, list[Capture]] = {}
+    for one in captures:
+        if one.world_size > 0:
+            sizes.setdefault(one.world_size, []).append(one)
+    if len(sizes) > 1:
+        told = "; ".join(
+            f"{size} ranks in {every[0].title}"
+            + (f" and {n} more" if (n := len(every) - 1) else "")
+            for size, every in sorted(sizes.items())
+        )
+        issues.add("jobs-mixed", told)
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def traits(capture: Capture) -> dict[str, object]:
+    """What a capture states of its process."""
+    known = {"host": capture.host, "pid": capture.pid, "device": capture.device}
+    return {k: v for k, v in {**known, **capture.traits}.items() if v not in ("", -1)}
+
+
+def differ(one: Capture, other: Capture) -> str:
+    """A trait that both state and in which they differ; "" if there is none."""
+    mine, theirs = traits(one), traits(other)
+    return next((key for key in mine if theirs.get(key, mine[key]) != mine[key]), "")
+
+
+def _contested(captures: Sequence[Capture]) -> dict[int, list[Capture]]:
+    """The captures of each rank that several processes claim."""
+    ranks: dict[int, list[Capture]] = {}
+    for one in captures:
+        ranks.setdefault(one.rank or 0, []).append(one)
+    return {
+        rank: group
+        for rank, group in ranks.items()
+        if len(group) > 1 and any(_apart(a, b, group) for a, b in combinations(group, 2))
+    }
+
+
+def _processes(
+    captures: Sequence[Capture], contested: dict[int, list[Capture]]
+) -> list[list[Capture]]:
+    """The captures of each process; of ranks that nobody contests, all."""
+    found: list[list[Capture]] = []
+    for one in captures:
+        group = contested.get(one.rank or 0, [])
+        mine = (
+            p
+            for p in found
+            if p[0].rank == one.rank and not any(_apart(other, one, group) for other in p)
+        )
+        process = next(mine, None)
+        if process is None:
+            found.append([one])
+        else:
+            process.append(one)
+    return found
+
+
+def _apart(one: Capture, other: Capture, group: Sequence[Capture]) -> bool:
+    """Whether two captures that claim one rank are of different processes."""
+    if one.reader != other.reader:
+        return False
+    if one.source is other.source and one.files == other.files:
+        return True  # processes of one file
+    domains = {c.clock.domain if c.clock else None for c in (one, other)}
+    if domains != {Domain.UNIX}:
+        return bool(differ(one, other))
+    if _bytes(group) > MOST_BYTES:
+        return bool(differ(one, other)) and differ(one, other) != "pid"
+    return overlap(_span(one), _span(other))
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two recordings cannot be of one process."""
+    if one is None or other is None:
+        return False
+    common = min(one[1], other[1]) - max(one[0], other[0])
+    return common > OVERLAP * max(min(one[1] - one[0], other[1] - other[0]), 1)
+
+
+def _bytes(captures: Sequence[Capture]) -> int:
+    return sum(one.source.size(name) for one in captures for name in one.files)
+
+
+def _span(capture: Capture) -> Span:
+    """First and last time of a recording; None if it cannot be read."""
+    try:
+        return read_capture(capture, TraceBuilder(capture, Issues())).span()
+    except TraceconvError:
+        return None
+
+
+# -- ranks ----------------------------------------------------------------------------------------
+
+_Ranked = list[tuple[int, list[Capture]]]
+
+
+def _named(captures: Sequence[Capture]) -> list[Capture] | None:
+    """Captures that state no rank, or the one in their name, with those in their names."""
+    found = agreed(captures)
+    return None if found is None else with_names(captures, found)
+
+
+def with_names(
+    captures: Sequence[Capture], found: Sequence[tuple[int, int, Place]]
+) -> list[Capture]:
+    """The captures with the ranks, sizes of the job and coordinates that their names give."""
+    return [
+        c
+        if c.rank == rank
+        else at_place(
+            replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size)),
+            place,
+            "names of the captures",
+        )
+        for c, (rank, size, place) in zip(captures, found, strict=True)
+    ]
+
+
+def at_place(capture: Capture, place: Place, said_by: str) -> Capture:
+    """The capture with coordinates out of its path, where it states none itself."""
+    coordinates = {_AXES.get(name, name): n for name, n in place.items() if name != "rank"}
+    if not coordinates or capture.placement.groups or capture.placement.coordinates:
+        return capture
+    return replace(
+        capture,
+        placement=msgspec.structs.replace(
+            capture.placement, coordinates=coordinates, place=said_by
+        ),
+    )
+
+
+_AXES = {"stage": "pp"}
+"""Names that users give to axes in patterns."""
+
+
+def _by_names(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
+    """Ranks by coordinates in names, where ranks that are stated are of replicas."""
+    found = agreed([replace(one[0], rank=None) for one in processes])
+    if found is None or len({rank for rank, *_ in found}) < len(processes):
+        return None
+    ranks = [rank for rank, *_ in found]
+    return "by names: several processes state one rank", list(zip(ranks, processes, strict=True))
+
+
+def _by_place(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
+    """Ranks by host and by what tells the processes of a host apart; None if nothing does, or if
+    names number them in another way."""
+    first = [one[0] for one in processes]
+    hosts = [str(traits(one).get("host", "")) for one in first]
+    if "" in hosts and (len(set(hosts)) > 1 or not _together(first)):
+        return None
+    order = sorted(set(hosts), key=natural_order)
+    if len({hosts.count(host) for host in order}) > 1:
+        return None
+    several = "host and " if len(order) > 1 else ""
+    for word in ("rank", "device", "pid"):
+        inner = [_number(one, word) for one in first]
+        places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=True)]
+        if min(inner) < 0 or len(set(places)) < len(places):
+            continue
+        if word == "pid":
+            ranks = [sorted(places).index(place) for place in places]
+        else:
+            ranks = [host * (max(inner) + 1) + n for host, n in places]
+        names = [rank_in_name(path_of(one)) for one in first]
+        if (
+            word != "rank"
+            and len(set(names)) == len(names)
+            and names != ranks
+            and None not in names
+        ):
+            return None
+        return f"by {several}{word}", list(zip(ranks, processes, strict=True))
+    return None
+
+
+def _number(capture: Capture, word: str) -> int:
+    value = capture.rank if word == "rank" else traits(capture).get(word)
+    return value if isinstance(value, int) else -1
+
+
+def _together(captures: Sequence[Capture]) -> bool:
+    """Whether captures that name no host are of one run for certain: they overlap in time."""
+    clocks = {one.clock.domain if one.clock else None for one in captures}
+    if clocks != {Domain.UNIX} or _bytes(captures) > MOST_BYTES:
+        return False
+    spans = sorted(span for one in captures if (span := _span(one)) is not None)
+    return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
