@@ -113,3 +113,20 @@ def test_collectives_of_jax_by_their_primitives():
     for trace in traceconv.open(FIELD / "hub/jax_without_hlo").traces("detail"):
         communicating = names(trace.keep("comm", trace.events.op == OpClass.COMM))
         assert {name.split(".")[0] for name in communicating} == {"psum_invariant"}
+
+
+def test_hung_collectives_are_drawn():
+    """From when they could begin to the end of the dump, which stamps what it finds begun."""
+    begins = []
+    for trace in traceconv.open(FIELD / "gpu/flight_recorder_hang").traces("detail"):
+        assert trace.issues.count("negative-duration") == 0
+        hung = trace.keep("hung", trace.events.op == OpClass.OTHER)
+        row = hung.events.start_ns.argmax()
+        begins.append((names(hung)[row], int(hung.events.start_ns[row] % 10**9)))
+        assert hung.events.dur_ns[row] == 1000
+    assert begins == [
+        ("nccl:_all_gather_base", 70_000_000),
+        ("nccl:_all_gather_base", 70_000_000),
+        ("nccl:all_reduce", 75_000_000),
+        ("nccl:_all_gather_base", 70_000_000),
+    ]

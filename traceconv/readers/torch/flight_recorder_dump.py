@@ -204,9 +204,12 @@ def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
     """Put the collectives on a lane per process group."""
     slices = Slices(build)
     last = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
+    dumped = max((_ns(e, _STARTED) for e in entries), default=0)
+    free: dict[tuple[str, str], int] = {}  # when the last operation of a group ended
     for number, entry in enumerate(entries):
         where = f"entry {number}"
-        span = _span(build, entry, where, last)
+        span = _span(build, entry, where, last, max(last, dumped), free.get(_group(entry), 0))
+        free[_group(entry)] = max(free.get(_group(entry), 0), _ns(entry, _COMPLETED))
         if span is None:
             build.seen("slice")
             build.skip("bad-time", where, kind="slice")
@@ -233,15 +236,29 @@ def _retired(entry: Entry) -> bool:
     return bytes(entry.get("retired", b"")) == b"true"
 
 
-def _span(build: TraceBuilder, entry: Entry, where: str, last: int) -> tuple[int, int] | None:
-    """Start and end of a collective; None if no time is known."""
+def _span(
+    build: TraceBuilder, entry: Entry, where: str, last: int, dumped: int, free: int
+) -> tuple[int, int] | None:
+    """Start and end of a collective; None if no time is known.
+
+    The recorder asks operations that have not ended whether they have begun when it is dumped, and
+    takes that time for their begin. They have waited since they were made, or since the operation
+    before them in their group ended.
+
+    Args:
+        last:   latest time at which something was made or ended.
+        dumped: latest time in the dump.
+        free:   when the last operation of its group before this one ended, 0 if none has.
+    """
     created, started, completed = (_ns(entry, k) for k in (_CREATED, _STARTED, _COMPLETED))
     if not (created or started):
         return None
     if not completed:
         if not _retired(entry):
             build.skip("unfinished-slice", where)
-        return started or created, last
+        if created and started >= last:
+            started = min(max(created, free), started)
+        return started or created, dumped
     length = _ns(entry, "duration_ms", "ms")
     if length:
         return max(completed - length, created), completed
