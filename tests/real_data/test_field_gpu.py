@@ -4,6 +4,7 @@ import pytest
 from paths import DATA
 
 import traceconv
+from traceconv.core.intervals import union
 from traceconv.core.model import OpClass
 
 FIELD = DATA / "field"
@@ -130,3 +131,17 @@ def test_hung_collectives_are_drawn():
         ("nccl:all_reduce", 75_000_000),
         ("nccl:_all_gather_base", 70_000_000),
     ]
+
+
+@pytest.mark.parametrize(
+    ("where", "kernels", "computing_ns"),
+    [("sglang_decode", 555, 9_759_752), ("vllm_decode_full", 425, 10_674_507)],
+)
+def test_capture_of_a_graph_is_no_window(where, kernels, computing_ns):
+    """Beside the pass that replays the graph; the figures are those of TraceLens."""
+    [trace] = traceconv.open(DATA / "gpu/inference" / where).traces("detail")
+    work = trace.keep("work", trace.events.op == OpClass.COMPUTE)
+    assert len(work.events) == kernels
+    busy = union(work.events.start_ns, work.events.end_ns)
+    assert abs(int((busy[:, 1] - busy[:, 0]).sum()) - computing_ns) < 200
+    assert len(trace.windows) <= 1

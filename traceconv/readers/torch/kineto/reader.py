@@ -16,6 +16,8 @@ ranges of the user that the profiler did not project are named in ``hints.range_
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
+How a graph was captured (``graph_capture_rank_0…``, or as ``execution_details.json`` lists) is no
+window of the rank, and is left out beside the passes that replay it.
 Errors and warnings in the profiler's log (``ERROR``, ``WARNING``) are issues (logged).
 Ignored: keys around the events about the user, the job and the settings, by name; other log lines;
 of the host its name is taken.
@@ -25,16 +27,21 @@ AMD-AGI/TraceLens and pytorch/kineto.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issues, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 
+_GRAPH_CAPTURE = lazy_regex(r"graph_capture_rank_\d+\b")
+_LISTED_BYTES = 1 << 20
+_NO_WINDOW = "how a graph was captured; not a window of the rank"
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
 
@@ -48,8 +55,12 @@ class KinetoReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
-        captures = filter(None, (self._capture(source, name) for name in sorted(names)))
-        return joined_windows(captures, _worker, _begin, _differ)
+        captures = [c for name in sorted(names) if (c := self._capture(source, name)) is not None]
+        of_graphs = _graph_captures(source, names)
+        passes = [c for c in captures if c.files[0] not in of_graphs]
+        if passes and of_graphs:  # alone, such a file is what was asked for
+            passes[0] = replace(passes[0], known=tuple(of_graphs), uses=of_graphs)
+        return joined_windows(passes or captures, _worker, _begin, _differ)
 
     def _capture(self, source: Source, name: str) -> Capture | None:
         from traceconv.readers.torch.kineto.header import header
@@ -84,6 +95,27 @@ class KinetoReader:
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
         check_clock(capture, build)
+
+
+def _graph_captures(source: Source, names: Sequence[str]) -> dict[str, str]:
+    """Files that hold how a graph was captured, and why they are not read: the host records its
+    kernels, and none runs.
+
+    TraceLens lists them in a file beside them; vLLM names them so.
+    """
+    found = {n: _NO_WINDOW for n in names if _GRAPH_CAPTURE.match(PurePosixPath(n).name)}
+    for name in names:
+        if PurePosixPath(name).name != "execution_details.json":
+            continue
+        try:
+            listed = json.loads(source.read(name, _LISTED_BYTES))
+        except (ValueError, RecursionError, SourceError):
+            continue
+        found[name] = "lists captures of graphs"
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, dict) and isinstance(file := one.get("file"), str):
+                found[str(PurePosixPath(name).parent / file)] = _NO_WINDOW
+    return {name: why for name, why in found.items() if name in names}
 
 
 def _worker(capture: Capture) -> Hashable:
