@@ -16,7 +16,7 @@ from small_jobs import awaited, capture_of, ended, job, living, started
 
 import traceconv
 from traceconv.core.errors import EngineError, OutputError, SourceError
-from traceconv.core.source import Stream
+from traceconv.io.streams import FileStream as Stream
 from traceconv.run.engines import local
 from traceconv.run.executor import run_folder
 from traceconv.validation import validate
