@@ -1,7 +1,5 @@
 """The model: order of tables, arrows that follow their events, accounts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -151,27 +149,14 @@ def _iteration(trace):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("handed_over", [False, True])
-def test_add_events_arranges_tracks_and_rows(build, handed_over):
+def test_add_events_arranges_tracks_and_rows(build):
     """Added rows land on their own tracks, in screen order."""
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 1, "kernel")
-    trace = replace(build.finish(), handed_over=handed_over)
+    trace = build.finish()
     grown = trace.add_events("steps", [Track(Layer.STEP, "iterations")], _iteration(trace))
     assert [t.name for t in grown.tracks] == ["iterations", "Stream 1"]
     assert _names(grown) == ["it", "kernel"]
     assert grown.ledger["steps", "slice"] == 1
-
-
-def test_a_trace_that_was_handed_over_gives_up_its_rows(build):
-    """Who still asks for them is told at once; others have them as before."""
-    build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 1, "kernel")
-    kept = build.finish()
-    given = replace(kept, handed_over=True, events=kept.events.take([0]))
-    for trace in (given, kept):
-        trace.add_events("steps", [Track(Layer.STEP, "iterations")], _iteration(trace))
-    with pytest.raises(AttributeError):
-        given.rows_of(Layer.DEVICE)
-    assert _names(kept) == ["kernel"]
 
 
 def test_compacting_keeps_only_what_is_used(build):

@@ -6,13 +6,11 @@ A command is loaded when it is called, and loads the library when it runs: ``--h
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -216,17 +214,6 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _leave(ended: Sequence[int]) -> None:
-    """End at once, if the command has ended: what is left to do is to search what was loaded for
-    cycles and to free it piece by piece, which takes a sixth of a small merge."""
-    gc.freeze()
-    if ended:
-        with suppress(OSError, ValueError):  # nobody reads on; Python says so
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(ended[0])
-
-
 _LOADING = RLock()
 
 
@@ -260,10 +247,7 @@ def main() -> NoReturn:
     _put_off("numpy")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     gc.set_threshold(100_000, 20, 100)  # small merges make half of that, with hardly a cycle
-    ended: list[int] = []
-    atexit.register(_leave, ended)  # the first that is registered is the last that is called
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
     completed = completion.answer(cli)
-    ended.append(run(sys.argv[1:]) if completed is None else completed)
-    sys.exit(ended[0])
+    sys.exit(run(sys.argv[1:]) if completed is None else completed)

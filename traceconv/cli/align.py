@@ -10,7 +10,7 @@ import click
 from traceconv.cli import files, options, say
 
 
-@click.command(cls=options.Computing, short_help="Estimate the clock offsets of ranks.")
+@click.command(cls=options.Command, short_help="Estimate the clock offsets of ranks.")
 @options.paths
 @options.output("Write the offsets as JSON, for --align FILE.")
 @options.of("align")

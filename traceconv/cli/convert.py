@@ -76,7 +76,7 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-@click.command(cls=options.Computing, short_help="Convert one capture to another format.")
+@click.command(cls=options.Command, short_help="Convert one capture to another format.")
 @click.argument("path", metavar="IN", shell_complete=completion.files)
 @options.option(
     "--salvage",

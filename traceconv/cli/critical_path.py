@@ -13,7 +13,7 @@ from traceconv.options import values
 BY = "steps,ranks"
 
 
-@click.command(cls=options.Computing, short_help="Find what bounds a step, over all ranks.")
+@click.command(cls=options.Command, short_help="Find what bounds a step, over all ranks.")
 @options.paths
 @options.of("critical-path")
 @options.form(

@@ -19,7 +19,7 @@ GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
 
-@click.command(cls=options.Computing, short_help="Find problems, with evidence and advice.")
+@click.command(cls=options.Command, short_help="Find problems, with evidence and advice.")
 @options.paths
 @options.of("diagnose")
 @options.form(FORMATS, "Format of the findings, also given by the extension of -o. Default: text.")

@@ -21,7 +21,7 @@ REGRESSION, UNSURE = 10, 11
 _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 
 
-@click.command(cls=options.Computing, short_help="Compare two runs; a gate for CI.")
+@click.command(cls=options.Command, short_help="Compare two runs; a gate for CI.")
 @click.argument("before", shell_complete=completion.files)
 @click.argument("after", required=False, shell_complete=completion.files)
 @options.of(

@@ -9,7 +9,7 @@ import click
 from traceconv.cli import completion, options, outcome, say
 
 
-@click.command(cls=options.Computing, short_help="Join the shards of one merge.")
+@click.command(cls=options.Command, short_help="Join the shards of one merge.")
 @click.argument(
     "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
 )

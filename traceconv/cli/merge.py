@@ -10,7 +10,7 @@ from traceconv.cli import open as viewer
 from traceconv.cli import options, outcome, say
 
 
-@click.command(cls=options.Computing, short_help="Merge ranks and write one trace.")
+@click.command(cls=options.Command, short_help="Merge ranks and write one trace.")
 @options.paths
 @options.of("merge")
 @options.report

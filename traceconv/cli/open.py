@@ -303,7 +303,7 @@ def viewing(command: options.Function) -> options.Function:
     return command
 
 
-@click.command("open", cls=options.Computing, short_help="Open a trace in the viewer.")
+@click.command("open", cls=options.Command, short_help="Open a trace in the viewer.")
 @click.argument("path", metavar="TRACE", shell_complete=completion.files)
 @viewing
 @options.option(

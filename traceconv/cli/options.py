@@ -164,23 +164,6 @@ def _show_long(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
         ctx.exit()
 
 
-class Computing(Command):
-    """A command that reads events, and so needs arrays whatever it finds."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run it.
-
-        numpy is loaded here, not where the library first needs it: loading it is deep in calls of
-        its own, and CPython's stack of frames grows in pieces of 16 kB, each taken from the system
-        and given back wherever a loop calls across its end. From deep inside the library that
-        happened 3 600 times: a tenth of a small merge.
-        """
-        import numpy
-
-        numpy.ndarray  # noqa: B018 – loads it, where it is put off
-        return super().invoke(ctx)
-
-
 # -- what only the command line has -------------------------------------------------------
 
 

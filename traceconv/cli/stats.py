@@ -27,7 +27,7 @@ BY = "step,overlap"
 
 
 @click.command(
-    cls=options.Computing, short_help="Show tables: steps, overlap, operators, kernels, memory ..."
+    cls=options.Command, short_help="Show tables: steps, overlap, operators, kernels, memory ..."
 )
 @options.paths
 @options.of("stats")

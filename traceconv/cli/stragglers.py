@@ -9,7 +9,7 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(cls=options.Computing, short_help="Find the ranks and links that delay the others.")
+@click.command(cls=options.Command, short_help="Find the ranks and links that delay the others.")
 @options.paths
 @options.of("stragglers")
 @options.as_json

@@ -251,8 +251,6 @@ class Trace:
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
         side_tables: tables beside the timeline, by name; read when asked for.
-        handed_over: whoever gets this trace is the only one to have it: its table of events may be
-            taken apart for the next one, so that never two copies of all rows are alive.
     """
 
     capture: Capture
@@ -272,7 +270,6 @@ class Trace:
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
-    handed_over: bool = False
 
     def __post_init__(self) -> None:
         """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""
@@ -299,15 +296,12 @@ class Trace:
 
         If ``events`` changes its rows, ``flows`` must be given too; see :meth:`keep`.
         """
-        return replace(self, **changes)._booked(stage, self.counts())
-
-    def _booked(self, stage: str, before: Mapping[str, int]) -> Trace:
-        """With the difference to so many rows of each kind under ``stage``."""
+        evolved, before = replace(self, **changes), self.counts()
         ledger = dict(self.ledger)
-        for kind, now in self.counts().items():
+        for kind, now in evolved.counts().items():
             if now != before[kind]:
                 ledger[stage, kind] = ledger.get((stage, kind), 0) + now - before[kind]
-        return replace(self, ledger=ledger)
+        return replace(evolved, ledger=ledger)
 
     def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
         """Only the rows of the masks, and the arrows between kept rows.
@@ -366,72 +360,17 @@ class Trace:
     ) -> Trace:
         """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
 
-        Tracks come back in screen order, rows in table order, arrows on the same events. The
-        events of a trace that was handed over are gone from it.
+        Tracks come back in screen order, rows in table order, arrows on the same events.
         """
-        grown = replace(self, args=self.args if args is None else args)
-        if len(set(tracks)) < len(tracks) or set(tracks) & set(self.tracks):
-            moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
-            both = EventTable.concat([self.events, moved])
-            return arranged(grown.evolve(stage, tracks=(*self.tracks, *tracks), events=both))
-        before = self.counts()
-        return replace(grown, **_inserted(self, tracks, events))._booked(stage, before)
-
-
-def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict[str, Any]:
-    """The tables of ``trace`` with whole new tracks put between those it has.
-
-    Rows move in blocks, a column at a time: one copy, where sorting would take three.
-    """
-    events = events.take(events.sort_order())
-    every = (*trace.tracks, *tracks)
-    order = sorted(range(len(every)), key=lambda i: every[i].order_key())
-    number = np.empty(len(every), np.int32)
-    number[order] = np.arange(len(every), dtype=np.int32)
-    old, new = edges(trace.events.track, len(trace.tracks)), edges(events.track, len(tracks))
-    size = np.concatenate((np.diff(old), np.diff(new)))
-    blocks = _blocks(order, len(trace.tracks), old.tolist(), new.tolist())
-    columns = {"track": np.repeat(np.arange(len(order), dtype=np.int32), size[order])}
-    # how far the rows of each old track move down: arrows refer to rows
-    start = np.empty(len(every), np.int64)
-    start[order] = np.concatenate(([0], np.cumsum(size[order])[:-1]))
-    shift = (start[: len(trace.tracks)] - old[:-1]).astype(np.int32)
-    flows, counters = trace.flows, trace.counters
-    if len(flows):
-        ends = {end: getattr(flows, end) for end in ("src", "dst")}
-        flows = flows.with_columns(
-            **{end: rows + shift[trace.events.track[rows]] for end, rows in ends.items()}
+        moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
+        return arranged(
+            self.evolve(
+                stage,
+                tracks=(*self.tracks, *tracks),
+                events=EventTable.concat([self.events, moved]),
+                args=self.args if args is None else args,
+            )
         )
-    tables = (trace.events, events)
-    for name in EventTable.COLUMNS:
-        if name != "track":
-            both = [getattr(table, name) for table in tables]
-            columns[name] = np.concatenate([both[t][a:b] for t, a, b in blocks])
-            del both
-        if trace.handed_over:
-            for table in tables:
-                delattr(table, name)
-    return {
-        "tracks": tuple(every[i] for i in order),
-        "events": EventTable(**columns),
-        "flows": flows,
-        "counters": counters.with_columns(track=number[counters.track]),
-    }
-
-
-def _blocks(
-    order: Sequence[int], olds: int, old: Sequence[int], new: Sequence[int]
-) -> list[tuple[int, int, int]]:
-    """Runs of rows in the order of tracks: (0 = old table or 1 = new, first row, row after)."""
-    blocks = [(0, 0, 0)]
-    for i in order:
-        table, border, at = (0, old, i) if i < olds else (1, new, i - olds)
-        first, after = border[at], border[at + 1]
-        if blocks[-1][0] == table and blocks[-1][2] == first:
-            blocks[-1] = (table, blocks[-1][1], after)
-        else:
-            blocks.append((table, first, after))
-    return blocks
 
 
 def arranged(trace: Trace, alone: bool = False, in_time: bool = False) -> Trace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,10 +67,7 @@ class Reading(msgspec.Struct, frozen=True):
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
             del whole
-        # what a pass replaces is freed; a part of what was summarized may be held elsewhere
-        held = [replace(trace, handed_over=self.summary is None)]
-        del trace
-        trace = replace(passed(held.pop(), shown), handed_over=False)
+        trace = passed(trace, shown)
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
 
