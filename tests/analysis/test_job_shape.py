@@ -11,7 +11,7 @@ from layouts import Layout
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.own_work import OwnWork
+from traceconv.analysis.replay.operations import Operations
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.job_shape import Origin, ParallelGroup, Placement
 from traceconv.passes import compose
@@ -77,7 +77,9 @@ def records(layout, rank, traffic, steps=4):
 
 def summaries(layout, traffic, **more):
     return [
-        RankSummary(rank=rank, collectives=records(layout, rank, traffic), work=OwnWork(**more))
+        RankSummary(
+            rank=rank, collectives=records(layout, rank, traffic), replay=Operations(**more)
+        )
         for rank in layout.coordinates()
     ]
 

@@ -23,11 +23,6 @@ def same(one, two):
     return one.dtype == two.dtype and one.shape == two.shape and one.tolist() == two.tolist()
 
 
-WORK = (
-    "before_ns", "hidden_ns", "idle_ns", "window", "steps", "in_step_ns", "opened", "opening_ns",
-)  # fmt: skip
-
-
 def all_columns(summary):
     """Every column by a path."""
     pieces = summary.excerpts
@@ -39,7 +34,11 @@ def all_columns(summary):
         for name, column in msgspec.structs.asdict(summary.collectives).items()
         if isinstance(column, np.ndarray)
     }
-    found |= {("work", name): getattr(summary.work, name) for name in WORK}
+    found |= {
+        ("replay", name): column
+        for name, column in msgspec.structs.asdict(summary.replay).items()
+        if isinstance(column, np.ndarray)
+    }
     return found
 
 
@@ -89,7 +88,7 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         path.write_bytes(content)
         with pytest.raises(MalformedInputError, match=r"rank-0\.summary: not a summary of a rank"):
             rank_summary.load(path)
-    with pytest.raises(MalformedInputError, match="of version 99, not 9"):
+    with pytest.raises(MalformedInputError, match="of version 99, not 10"):
         decode(other[3])
     with pytest.raises(MalformedInputError, match="cannot be read"):
         rank_summary.load(tmp_path / "none")
@@ -102,16 +101,10 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         {"tables": {"t": {"x": {"type": "<i8", "shape": [2], "bytes": b"12345678"}}}},
         {"tables": {"t": {"x": {"type": "<i8", "shape": [1], "bytes": b"12345678"}, "y": []}}},
         {"tables": {"t": {"x": 5}}},
-        {"work": {"before_ns": {"type": "<f8", "shape": [0, 5], "bytes": b""}}},
-        {"work": {"before_ns": {"type": "<i8", "shape": [1, 5], "bytes": bytes(40)}}},
-        {"work": {"steps": {"type": "<i8", "shape": [1, 2], "bytes": bytes(16)}}},
-        {"work": {"opened": {"type": "<i8", "shape": [1], "bytes": bytes(8)}}},
-        {
-            "work": {
-                "opened": {"type": "<i8", "shape": [2], "bytes": bytes(16)},
-                "opening_ns": {"type": "<i8", "shape": [2, 5], "bytes": bytes(80)},
-            }
-        },
+        {"replay": {"start_ns": {"type": "<f8", "shape": [0], "bytes": b""}}},
+        {"replay": {"start_ns": {"type": "<i8", "shape": [1], "bytes": bytes(8)}}},
+        {"replay": {"before": {"type": "<i4", "shape": [0, 1], "bytes": b""}}},
+        {"replay": {"at": {"type": "<i4", "shape": [1], "bytes": bytes(4)}}},
         {"issues": [{"code": "no such", "severity": "loss", "file": "", "count": 1}]},
         {"collectives": {"rank": 0, "groups": [], "kinds": []}},
         {

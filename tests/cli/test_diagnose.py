@@ -58,7 +58,7 @@ def test_json_is_one_document(capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["schema_version"], told["ranks"]) == (1, [0, 1])
     assert {"findings", "quiet", "not_checked", "stragglers", "issues"} <= told.keys()
-    assert told["stragglers"]["verdict"] == "inconclusive"
+    assert told["stragglers"]["verdict"] == "no verdict"
 
 
 def test_the_ending_names_the_format(tmp_path, capsys):

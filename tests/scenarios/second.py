@@ -27,13 +27,13 @@ from job_simulator import observed
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import plan
-from traceconv.analysis.stragglers.verdict import judge
+from traceconv.analysis.stragglers.judging import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import FileSource
-from traceconv.passes.attribution import attribution
-from traceconv.passes.steps import steps as stepped
+from traceconv.passes import compose
+from traceconv.run.stages import passed
 from traceconv.run.summaries import spans_of
 
 _BEGAN = 1_760_000_000_000_000_000  # Unix ns
@@ -391,7 +391,7 @@ def answer(w: World) -> Answer:
     length = max(one.marks[-1] for one in cluster.ranks)
     local = [_clock(w, rank, length) for rank in range(w.ranks)]
     traces = [_trace(w, r, one, local[r]) for r, one in enumerate(cluster.ranks)]
-    every = [attribution(stepped(one)) for one in traces]
+    every = [passed(one, compose(mode="detail")) for one in traces]
     known = [summarize(one, SummaryRequest(lateness=True, links=True)) for one in every]
     records = [one.collectives for one in known]
     captures = [one.capture for one in every]

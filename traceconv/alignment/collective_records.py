@@ -119,8 +119,9 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
         start_ns, end_ns: int64, on the rank's own clock.
         identity: int64 per operation: equal on all its ranks, and nowhere else but in the same run
             of a program; -1 where the source does not say it, and empty where it never does.
-        direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other rank as
-            its arguments state it, -1 if they do not; empty of a rank without messages.
+        direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other side as
+            its arguments state it, by its place in the group or its global rank, -1 if they do
+            not; empty of a rank without messages.
     """
 
     rank: int
@@ -289,14 +290,9 @@ def _direction(name: str) -> int:
 
 
 def _peer(facts: _Arguments, direction: int) -> int:
-    """The global rank of the other side: arguments count within the group."""
-    if not direction:
-        return UNKNOWN
-    place = _count(facts.target if direction == SEND else facts.source)
-    members = _members(facts.members)
-    if not 0 <= place < len(members):
-        return UNKNOWN
-    return members[place] if members[place] < 2**31 else UNKNOWN
+    """The other side as stated: by its place in the group or its rank; see :mod:`.messages`."""
+    place = _count(facts.target if direction == SEND else facts.source) if direction else UNKNOWN
+    return place if place < 2**31 else UNKNOWN
 
 
 def _members(stated: Any) -> tuple[int, ...]:

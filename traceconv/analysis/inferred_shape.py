@@ -171,7 +171,7 @@ class _Traffic(msgspec.Struct, frozen=True):
 def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
     """The axes that groups determine."""
     members = _members([one.collectives for one in every])
-    if len(every) < 2 or not members or not all(one.work.marked for one in every):
+    if len(every) < 2 or not members or not all(one.replay.marked for one in every):
         return []
     traffic = [_by_members(one.collectives, members) for one in every]
     ranks = [one.rank for one in every]

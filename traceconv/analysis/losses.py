@@ -227,8 +227,8 @@ class Loss(msgspec.Struct, frozen=True):
 def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     """What a step of a job loses, largest first: the mean over the ranks of which that is known.
 
-    Waiting for a rank is taken out of the communication that is not overlapped, and is never more
-    than that.
+    Of waiting for a rank, what the job would gain; it is taken out of the communication of the
+    other ranks that is not overlapped.
     """
     known = {rank: one for rank, one in every.items() if one.steps}
     if not known:
@@ -238,7 +238,7 @@ def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     for one in late:
         waits = {rank: min(one.per_step_ns, left[rank]) for rank in one.others if rank in left}
         left.update({rank: left[rank] - ns for rank, ns in waits.items()})
-        found.append(Loss(LATE, sum(waits.values()) / len(known), one.rank))
+        found.append(Loss(LATE, one.per_step_ns, one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
     told = [(one.input_steps, one.steps) for one in known.values()]
     some = any(n for n, _ in told) and any(n < steps for n, steps in told)

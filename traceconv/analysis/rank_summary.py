@@ -20,7 +20,7 @@ from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
 from traceconv.analysis.critical_path.records import PathRecords
 from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
-from traceconv.analysis.stragglers.own_work import OWN, OwnWork
+from traceconv.analysis.replay.operations import Operations
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import Coverage
@@ -28,7 +28,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
 
-VERSION = 9
+VERSION = 10
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -80,7 +80,6 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tables:   by name of the table, the columns that it needs of the rank; {} without data.
         rules:    what the rules need of it.
         collectives: its communication operations.
-        work:     what the rank did by itself before each of them.
         links:    bytes and time of its links to other ranks, as of the table "link".
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
@@ -89,6 +88,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             rank that it names, by rank.
         items:    what every nanosecond of its steps went to.
         path:     what the critical path needs, of the same operations as ``collectives``.
+        replay:   its operations, for the graph of the job; of the same ``collectives``.
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
@@ -105,7 +105,6 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tables: dict[str, Columns] = {}
     rules: RuleRecords = RuleRecords()
     collectives: CollectiveRecords = NO_COLLECTIVES
-    work: OwnWork = OwnWork()
     links: Columns = {}
     excerpts: Excerpts = Excerpts()
     graphs: tuple[int, ...] = ()
@@ -114,6 +113,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     losses: dict[int, Losses] = {}
     items: StepItems = StepItems()
     path: PathRecords = PathRecords()
+    replay: Operations = Operations()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
     world_size: int = -1
@@ -237,15 +237,7 @@ def _check(summary: RankSummary) -> None:
         for name, value in msgspec.structs.asdict(known).items()
         if isinstance(value, np.ndarray) and (len(value) or name not in SOMETIMES)
     }
-    work = summary.work
-    if len(work.before_ns):
-        lengths |= {len(one) for one in (work.before_ns, work.hidden_ns, work.idle_ns, work.window)}
-        if work.before_ns.shape[1:] != (OWN + 1,):
-            raise ValueError("columns of collectives differ in length")
-    opened = work.opened
-    if work.opening_ns.shape != (len(opened), OWN + 1) or (np.diff(opened) <= 0).any():
-        raise ValueError("columns of first collectives do not fit together")
-    if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
+    if len(lengths) > 1:
         raise ValueError("columns of collectives differ in length")
     if known.messages.any() and not len(known.direction) == len(known.peer) == len(known):
         raise ValueError("messages without directions")
@@ -254,6 +246,7 @@ def _check(summary: RankSummary) -> None:
             raise ValueError("collectives of no known group or kind")
     summary.items.check()
     summary.path.check(len(known))
+    summary.replay.check(len(known))
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined
 

@@ -12,9 +12,9 @@ from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
 from traceconv.analysis.losses import Losses, losses, stated_losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
+from traceconv.analysis.replay.operations import Operations, operations
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
-from traceconv.analysis.stragglers.own_work import own_work
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import whole_rank
@@ -71,7 +71,6 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
-        work=own_work(trace, collectives),
         links=links.of_rank(trace) if requested.links else {},
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),
@@ -80,6 +79,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         losses=(lost := _losses(trace, unread)),
         items=step_items(trace, every) if requested.items else StepItems(),
         path=path_records(trace, collectives) if requested.path else PathRecords(),
+        replay=operations(trace, collectives) if requested.lateness else Operations(),
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,

@@ -13,6 +13,7 @@ from traceconv.analysis.critical_path.walk import of_job
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
+from traceconv.analysis.stragglers import judging
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api.reading import read
 from traceconv.core.errors import Issues, OptionError
@@ -107,7 +108,7 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
     requested = run_summary.request(asked.rule, drawn=asked.analyse, issues=True)
     found = read(paths, asked, requested, asked.align)
     summaries, plan, groups = found.summaries, found.plan, found.groups
-    verdict = stragglers.judge(summaries, plan, groups)
+    verdict = judging.judge(summaries, plan, groups)
     path = of_job(summaries, plan, groups, found.captures)
     findings = rules.judge(summaries, limits, asked.rule, plan)
     judged = run_summary.Judged(findings, verdict, path, groups)

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.stragglers import links
-from traceconv.analysis.stragglers import verdict as stragglers_of
+from traceconv.analysis.stragglers.judging import judge
+from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
 from traceconv.core.errors import Issues
@@ -29,7 +30,7 @@ class StragglerReport:
         too_few_links: transports with too few links to compare, and how many there are.
     """
 
-    verdict: stragglers_of.Verdict
+    verdict: Verdict
     slow_links: tuple[links.SlowLink, ...]
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
@@ -48,7 +49,7 @@ class StragglerReport:
     def lines(self) -> list[str]:
         """What people read."""
         few = [
-            f"links over {transport}: inconclusive, {count} are too few to compare"
+            f"links over {transport}: no verdict, {count} are too few to compare"
             for transport, count in self.too_few_links.items()
         ]
         verdict = [*self.verdict.lines(), *self.verdict.step_lines()]
@@ -74,6 +75,6 @@ def stragglers(*paths: values.Paths, **given: Unpack[StragglerArguments]) -> Str
     asked = StragglerOptions.of(given)
     requested, align = SummaryRequest(lateness=True, links=True), asked.clocks.align
     found = read(paths, asked, requested, align, asked.clocks.align_max_error_ns)
-    verdict = stragglers_of.judge(found.summaries, found.plan, found.groups, asked.material / 100)
+    verdict = judge(found.summaries, found.plan, found.groups, asked.material / 100)
     slow = tuple(links.slow(found.summaries))
     return StragglerReport(verdict, slow, found.plan, found.issues, links.too_few(found.summaries))

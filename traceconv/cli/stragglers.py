@@ -17,12 +17,11 @@ from traceconv.cli import options, say
 def stragglers(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Compare the ranks below PATH (default: the current folder) by what they do between
-    collectives.
+    """Say which rank, link or stage makes the steps of PATH... (default: here) longer.
 
-    A rank is named if it works longer than ranks that do the same, in most steps or in some, by
-    more than chance explains, and others wait for it. Otherwise no rank stands out, or there is no
-    verdict and the reason is shown. The exit code is 0 in each case.
+    A rank is named if it takes longer by itself than ranks with the same role, in most steps or in
+    some, by more than chance explains, and if steps would be shorter without that. Otherwise no
+    rank stands out, or there is no verdict, with what was seen. Exit code 0 either way.
 
     \b
     traceconv stragglers ./prof

@@ -15,10 +15,10 @@ from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.operations import SORTS
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT
 from traceconv.analysis.stragglers import verdict as stragglers
-from traceconv.analysis.stragglers.own_work import PARTS
 from traceconv.core.clock import time_text
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
@@ -65,8 +65,7 @@ class JobSummary(msgspec.Struct, frozen=True):
         found = self.judged.verdict
         if len(found.ranks) < 2:
             return ""
-        line = found.line()
-        return line if found.kind != stragglers.INCONCLUSIVE else f"straggler: {line}"
+        return found.line()
 
     def headline(self) -> str:
         """What the steps lose, in a line."""
@@ -139,7 +138,7 @@ def _known(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _late_mark(late: stragglers.Finding) -> Mark:
-    parts = zip(PARTS, late.parts_ns, strict=False)
+    parts = zip(SORTS, late.parts_ns, strict=False)
     args = {
         "what": late.text(),
         "cause": late.why,
@@ -147,7 +146,7 @@ def _late_mark(late: stragglers.Finding) -> Mark:
         "pattern": late.pattern,
         "late in steps": list(late.late_steps),
         "together with ranks": list(late.together),
-        "not captured": "members of its groups" if late.missing else "",
+        "advice": late.advice,
     }
     where = f"step {late.step}" if late.step >= 0 else "the run"
     name = f"{'Straggler of' if late.pattern else 'Latest in'} {where}: {late.text()}"

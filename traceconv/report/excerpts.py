@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.waits import Clocks
+from traceconv.analysis.replay.graph import Clocks
 from traceconv.core.side_tables import Columns
 from traceconv.report.sections import Section
 

@@ -19,10 +19,11 @@ from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path import path_tables as path_tables
 from traceconv.analysis.critical_path import walk
 from traceconv.analysis.inferred_shape import job_shape, stated_shape
-from traceconv.analysis.losses import lost, of_all
+from traceconv.analysis.losses import of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
+from traceconv.analysis.stragglers import judging
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
@@ -109,7 +110,7 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
     groups = tuple(matched([one.collectives for one in summaries], said))
     return Judged(
         rules.judge(summaries, clocks=plan),
-        stragglers.judge(summaries, plan, groups),
+        judging.judge(summaries, plan, groups),
         walk.of_job(summaries, plan, groups, captures),
         groups,
     )
@@ -169,7 +170,7 @@ def overview(
             **{key: section for key, section in drawn.items() if key != "queues"},
             "shape": sections.job_shape(shape, drawn["overlap"]),
             "stages": sections.stages(summaries, shape),
-            "heat": sections.heat(summaries, judged.groups, results["overlap"]),
+            "heat": sections.heat(judged.verdict.replay, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
             "critical_path": path_tables.section(judged.path),
         }
@@ -261,50 +262,53 @@ class _Rows:
             }
 
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
-        """The rank that delays the others, and further ones."""
-        every = of_all(one.losses for one in self._summaries.values())
-        waits = {one.rank: one.ns / 1e6 for one in lost(every, judged.late) if one.rank >= 0}
+        """The ranks, and the stage, that make steps longer."""
         for one in judged.culprits:
             worst = _worst_step(judged, one.rank)
             said = one.as_dict()
-            arrival = [f"by arrival {exact(one.arrival_ns)}"] if one.arrival_ns is not None else []
             yield {
                 "rule": "straggler",
                 "theme": "ranks",
                 "severity": "warning",
                 "title": f"R{one.called[1:]} delays the other ranks",
                 "rank": one.rank,
-                "where": one.group,
+                "where": one.kernel,
                 "steps": [] if worst is None else [worst],
-                "ms_per_step": waits.get(one.rank),
+                "ms_per_step": one.gain_ns / 1e6,
                 "text": f"{one.text()[:1].upper()}{one.text()[1:]}.",
                 "evidence": [
-                    f"costs {exact(one.gain_ns)} per step",
+                    f"costs {exact(one.gain_ns)} per step "
+                    f"({exact(one.interval_ns[0])} to {exact(one.interval_ns[1])})",
                     f"longer by {exact(one.excess_ns)} per step",
-                    f"uncertainty {exact(one.uncertain_ns)}",
-                    *arrival,
                     *(f"{part} {_more(ns)}" for part, ns in said["parts_ns"].items() if ns),
                 ],
                 "also": [],
-                "places": list(self._call(one, worst)),
-                "advice": "",
+                "places": list(self._shown(one)),
+                "advice": one.advice,
+            }
+        if judged.stage:
+            one_stage = judged.stage
+            yield {
+                "rule": "uneven-stages",
+                "theme": "ranks",
+                "severity": "warning",
+                "title": f"Stage {one_stage.stage} has more work than the others",
+                "rank": one_stage.ranks[0],
+                "where": f"stage {one_stage.stage}",
+                "steps": [],
+                "ms_per_step": one_stage.gain_ns / 1e6,
+                "text": f"{one_stage.text()[:1].upper()}{one_stage.text()[1:]}.",
+                "evidence": [f"longer by {exact(one_stage.excess_ns)} per step"],
+                "also": [],
+                "places": [],
+                "advice": one_stage.advice,
             }
 
-    def _call(self, one: stragglers.Finding, step: int | None) -> Iterator[dict[str, Any]]:
-        """The collective a rank came late to, in the step in which it came latest."""
-        summary = self._summaries[one.rank]
-        known, calls = summary.collectives, summary.excerpts.calls
-        keys = [group.key for group in known.groups]
-        if one.group not in keys or one.kind not in known.kinds or not calls:
-            return
-        rows = known.group == keys.index(one.group)
-        rows &= known.kind == known.kinds.index(one.kind)
-        if step is not None and (rows & (known.step == step)).any():
-            rows &= known.step == step
-        at = np.flatnonzero(np.isin(calls["start_ns"], known.start_ns[rows]))
-        for row in at[:1].tolist():
-            call = {key: column.tolist()[row] for key, column in calls.items()}
-            yield self.place(summary.rank, call)
+    def _shown(self, one: stragglers.Finding) -> Iterator[dict[str, Any]]:
+        """The operation that shows best what a rank takes longer."""
+        if one.slice_name:
+            found = {"name": one.slice_name, "lane": "", "start_ns": one.start_ns}
+            yield self.place(one.rank, {**found, "dur_ns": one.dur_ns})
 
     def places(self) -> list[dict[str, Any]]:
         """The longest stretches without work, over all ranks."""

@@ -6,16 +6,15 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.critical_path.records import BUBBLE, PHASES
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.waits import Waits
+from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import NODE, STAGE, JobShape
@@ -290,20 +289,15 @@ STEPS_SHOWN = 200
 """Most columns of it; beyond, steps that follow each other share one likewise."""
 
 
-def heat(every: Sequence[RankSummary], groups: Sequence[Matched], overlap: Result) -> Section:
-    """How far each rank is behind in each step, ns.
-
-    By collectives: the most that a rank came later than the others to one collective of the step
-    (the time it spent inside is compared, so clocks do not matter). Without collectives that ranks
-    share: what the rank computed more than the median of all.
+def heat(replay: Replay | None, overlap: Result) -> Section:
+    """How far each rank is behind in each step, ns: what it took longer by itself than ranks with
+    the same role. Without a replay: what it computed more than the median of all.
 
     Args:
-        every:   the summaries of all ranks.
-        groups:  of them, with the collectives that are the same.
+        replay:  of the job.
         overlap: the table of that name.
     """
-    late = Waits({one.rank: one for one in every}, groups).lateness()
-    what = "lateness"
+    late, what = (_own_excess(replay), "lateness") if replay else ({}, "")
     if not late:
         late, what = _excess(overlap), "computing"
     ranks = sorted({rank for rank, _ in late})
@@ -326,6 +320,14 @@ def heat(every: Sequence[RankSummary], groups: Sequence[Matched], overlap: Resul
             }
             for row in rows
         ],
+    }
+
+
+def _own_excess(replay: Replay) -> dict[tuple[int, int], int]:
+    excess, graph = replay.own.excess, replay.graph
+    return {
+        (graph.ranks[column], int(graph.steps[row, 1])): max(round(float(excess[row, column])), 0)
+        for row, column in zip(*np.nonzero(~np.isnan(excess)), strict=True)
     }
 
 

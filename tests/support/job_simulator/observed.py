@@ -16,7 +16,7 @@ from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan, plan
 from traceconv.analysis.critical_path import walk
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.verdict import judge
+from traceconv.analysis.stragglers.judging import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.passes import compose
 from traceconv.passes.attribution import attribution
@@ -57,7 +57,7 @@ class Said:
 
 def summaries(run: Run) -> list[RankSummary]:
     """What is known of every rank with a capture, by way of its trace."""
-    every = (attribution(steps(one)) for one in traces(run))
+    every = (passed(one, compose(mode="detail")) for one in traces(run))
     return [summarize(one, SummaryRequest(lateness=True, links=True)) for one in every]
 
 

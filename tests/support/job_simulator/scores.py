@@ -44,7 +44,7 @@ RESULTS = ("false", "right", "partial", "kind", "wrong", "nothing")
 ``false``: somebody is named, and nobody (that could be known) is slow. ``right``: all those who are
 slow, as what they are; nobody where nobody is. ``partial``: some of them. ``kind``: the ranks are
 right, their kind (constant, intermittent) is not. ``wrong``: one who is not slow. ``nothing``:
-inconclusive, though somebody is slow.
+no verdict, though somebody is slow.
 """
 
 

@@ -329,7 +329,10 @@ class _Job:
         self.all_here = world_size == len(ranks)
         self.place = self._places()
         self.members = Counter(g.key for one in ranks.values() for g in one.known.groups)
-        self.messages = messages({rank: one.known for rank, one in ranks.items()})
+        self.messages: dict[tuple[int, int], tuple[int, int]] = {}
+        for sent in messages({rank: one.known for rank, one in ranks.items()}).tolist():
+            one_side, other_side = (sent[0], sent[1]), (sent[2], sent[3])
+            self.messages[one_side], self.messages[other_side] = other_side, one_side
 
     def _places(self) -> dict[int, tuple[I64, I64]]:
         """By rank: per operation the index of its matched group, and its row there; -1."""

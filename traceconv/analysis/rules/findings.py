@@ -13,6 +13,7 @@ import orjson
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
+from traceconv.analysis.replay.graph import Clocks
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
     Case,
@@ -24,7 +25,6 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
-from traceconv.analysis.stragglers.waits import Clocks
 from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called

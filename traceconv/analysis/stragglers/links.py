@@ -8,23 +8,22 @@ nobody, so the shortest time that a member is inside is what the transfer takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from traceconv.alignment.collective_matching import Matched
-from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.significance import share_of_draws
+from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.statistics import LEVEL, by_chance, over_others
 from traceconv.analysis.tables.communication import TABLES
 from traceconv.core.clock import time_text
-from traceconv.core.columns import F64
+from traceconv.core.columns import F64, I64
 from traceconv.core.model import Trace
-from traceconv.core.ordering import distinct
-from traceconv.core.robust import SIGMA, median, quantile
+from traceconv.core.robust import SIGMA, median
 from traceconv.core.side_tables import Columns
 
 _TABLE = next(table for table in TABLES if table.name == "link")
@@ -32,10 +31,7 @@ _FEWEST = 4  # links of one transport; fewer have no usual bandwidth
 _SMALL = 0.1  # of the usual bytes: links that carried less are slow for other reasons
 _SLOW = 0.7  # of the usual bandwidth
 _DEVIATIONS = 4.0
-_TIMES = 1.5  # as long as usual is the least that a slow group takes
-_TRANSFERS = 5  # of a group; from fewer nothing is concluded
-_CHANCE = 0.002  # probability that groups that are alike have one that seems to be slow
-_MESSAGES = 0.1  # of the messages of a group wait for nobody, whichever side comes last
+_TIMES = 1.2  # as long as usual is the least that a slow group takes
 
 
 class SlowLink(msgspec.Struct, frozen=True):
@@ -193,118 +189,103 @@ class SlowGroup(msgspec.Struct, frozen=True):
         where = "another group" if self.others == 1 else f"{self.others} other groups"
         return (
             f"slow group: {self.kind}{size} of {self.key} takes {time_text(self.time_ns)} when all "
-            f"members are there, {time_text(self.usual_ns)} in {where}; that costs up to "
+            f"members are there, {time_text(self.usual_ns)} in {where}; that costs "
             f"{time_text(self.gain_ns)} per step"
         )
 
 
-def slow_groups(
-    every: Sequence[RankSummary], groups: Iterable[Matched], least_ns: float
-) -> list[SlowGroup]:
+def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
     """The groups whose transfers are slow, by what that costs.
 
+    Compared are groups of one size that do the same in a step, and by the same test as ranks.
+
     Args:
-        every:  the summaries of all ranks.
-        groups: their collectives, matched.
         least_ns: what it costs per step at least.
     """
-    alike: dict[tuple[Any, ...], list[tuple[str, tuple[int, ...], F64, float]]] = {}
-    for key, ranks, kind, size, times, per_step in _transfers(every, groups):
-        if len(times) >= _TRANSFERS:
-            alike.setdefault((len(ranks), kind, size), []).append((key, ranks, times, per_step))
-    found: dict[str, SlowGroup] = {}
-    looked_at = sum(len(several) for several in alike.values())
-    for (_, kind, size), several in alike.items():
-        for one in _slow_of(kind, size, several, _CHANCE / looked_at):
-            known = found.get(one.key)
-            gain = one.gain_ns + (known.gain_ns if known else 0.0)
-            most = max((one, known or one), key=lambda group: group.gain_ns)
-            found[one.key] = replace(most, gain_ns=gain)
-    slow = [one for one in found.values() if one.gain_ns >= least_ns]
-    return sorted(slow, key=lambda one: (-one.gain_ns, one.key))
+    graph = replay.graph
+    key_of, names, members = _groups_of(replay)
+    found = []
+    for (kind, size), table, columns in _alike(replay, key_of, len(names)):
+        chance = by_chance(over_others(np.log(np.maximum(table, 1))))
+        usual = table - over_others(table)
+        for at, group in enumerate(columns):
+            seen = ~np.isnan(usual[:, at])
+            if not seen.any():
+                continue
+            ratio = float(np.nanmedian(table[seen, at] / np.maximum(usual[seen, at], 1)))
+            if ratio < _TIMES or chance[at] > LEVEL:
+                continue
+            rows = np.flatnonzero((key_of == group) & _of_kind(replay, kind, size))
+            lengths = replay.lengths.copy()
+            lengths[rows] /= ratio
+            gain = float((replay.base - replay.steps(lengths)).mean())
+            if gain >= least_ns:
+                count = len(rows) / max(len(np.unique(graph.rank[rows])), 1)
+                each = float(replay.lengths[rows].sum()) / max(len(rows), 1)
+                bytes_ = {graph.kinds[k][2] for k in np.unique(graph.kind[rows]).tolist()}
+                found.append(
+                    SlowGroup(names[group], members[group], kind, bytes_.pop() if count and
+                              len(bytes_) == 1 else -1, each, each / ratio, len(columns) - 1, gain)
+                )  # fmt: skip
+    best: dict[str, SlowGroup] = {}
+    for one in found:
+        known = best.get(one.key)
+        gain = one.gain_ns + (known.gain_ns if known else 0.0)
+        most = max((one, known or one), key=lambda group: group.gain_ns)
+        best[one.key] = replace(most, gain_ns=gain)
+    return sorted(best.values(), key=lambda one: (-one.gain_ns, one.key))
 
 
-def _slow_of(
-    kind: str,
-    size: int,
-    several: Sequence[tuple[str, tuple[int, ...], F64, float]],
-    level: float,
-) -> Iterator[SlowGroup]:
-    """Those of one kind and size, unless they are not few, or by chance with a probability of more
-    than ``level``."""
-    share = _MESSAGES if kind == P2P else 0.5
-    usual = np.array([quantile(times, share) for _, _, times, _ in several])
-    slow = []
-    for at, (key, ranks, times, per_step) in enumerate(several):
-        others = [times for other, (_, _, times, _) in enumerate(several) if other != at]
-        if not others:
+def _groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
+    """Per operation of the graph, the number of its group (-1 of work), their keys, and which
+    ranks are in each."""
+    graph = replay.graph
+    found = np.full(len(graph), -1, np.int64)
+    number: dict[str, int] = {}
+    ranks: dict[int, list[int]] = {}
+    by_rank = {one.rank: one for one in replay.every}
+    for column, rank in enumerate(graph.ranks):
+        known = by_rank[rank].collectives
+        rows = np.flatnonzero((graph.rank == column) & (graph.call >= 0))
+        codes = [number.setdefault(group.key, len(number)) for group in known.groups]
+        for code in codes:
+            ranks.setdefault(code, []).append(rank)
+        if len(rows):
+            found[rows] = np.array(codes)[known.group[graph.call[rows]]]
+    return found, list(number), [tuple(ranks[code]) for code in range(len(number))]
+
+
+def _of_kind(replay: Replay, kind: str, size: int) -> NDArray[np.bool_]:
+    graph = replay.graph
+    wanted = [i for i, one in enumerate(graph.kinds) if one[:2] == (kind, size)]
+    return np.isin(graph.kind, wanted)
+
+
+def _alike(
+    replay: Replay, key_of: I64, groups: int
+) -> Iterator[tuple[tuple[str, int], F64, list[int]]]:
+    """Per kind and size of a group: (steps, groups) mean transfer per step, and which groups: of
+    those with as many operations and bytes in a step as most have; NaN elsewhere."""
+    graph = replay.graph
+    steps = len(graph.steps)
+    volume = np.array([max(size, 0) for _, _, size in graph.kinds], np.float64)
+    for kind, size in dict.fromkeys(one[:2] for one in graph.kinds):
+        rows = np.flatnonzero(_of_kind(replay, kind, size) & (key_of >= 0))
+        # of operations that met only: a transfer of one member alone holds its waits
+        met = np.diff(np.append(graph.meets, len(graph)))
+        met = np.repeat(met, met)
+        rows = rows[met[rows] > 1]
+        if not len(rows):
             continue
-        elsewhere = float(median(np.delete(usual, at)))
-        apart = quantile(times, share / 2) > quantile(np.concatenate(others), 1.5 * share)
-        if usual[at] > _TIMES * elsewhere and apart and _by_chance(kind, times, others) < level:
-            gain = (float(usual[at]) - elsewhere) * per_step
-            slow.append(SlowGroup(key, ranks, kind, size, float(usual[at]), elsewhere,
-                                  len(others), gain))  # fmt: skip
-    if len(slow) * 2 < len(several) or len(several) == 2:
-        yield from slow
-
-
-def _by_chance(kind: str, times: F64, others: Sequence[F64]) -> float:
-    """How often as many transfers, drawn from those of all groups, would take as long; 0 of
-    messages, which wait."""
-    if kind == P2P:
-        return 0.0
-    every = np.log(np.maximum(np.concatenate((times, *others)), 1.0))
-    return share_of_draws(every, len(times), float(every[: len(times)].sum()))
-
-
-_Transfers = tuple[str, tuple[int, ...], str, int, F64, float]
-"""Group, members, kind, size, ns of each transfer, and how many there are per step and rank."""
-
-
-def _transfers(every: Sequence[RankSummary], groups: Iterable[Matched]) -> Iterator[_Transfers]:
-    """Of groups all of whose members were captured."""
-    by_rank = {one.rank: one for one in every}
-    members: dict[str, list[int]] = {}
-    size: dict[str, int] = {}
-    for one in every:
-        for group in one.collectives.groups:
-            members.setdefault(group.key, []).append(one.rank)
-            size[group.key] = max(size.get(group.key, -1), group.size)
-    if max(one.world_size for one in every) == len(every):  # all members there can be
-        size = {key: len(members[key]) if n < 0 else n for key, n in size.items()}
-    for matched in groups:
-        if size[matched.key] == len(matched.ranks):
-            yield from _collectives(matched, by_rank)
-    for key, ranks in members.items():
-        if size[key] == len(ranks) > 1:
-            times, per_step = zip(*(_messages(by_rank[r], key) for r in ranks), strict=True)
-            joined = np.concatenate(times)
-            yield key, tuple(sorted(ranks)), P2P, -1, joined, float(np.mean(per_step))
-
-
-def _collectives(group: Matched, by_rank: Mapping[int, RankSummary]) -> Iterator[_Transfers]:
-    known = by_rank[group.ranks[group.base]].collectives
-    rows = group.row[:, group.base]
-    inside = (group.end_ns - group.start_ns).astype(np.float64)
-    fastest = np.where(group.row >= 0, inside, np.nan).min(axis=1)  # NaN unless all were seen
-    steps = max(len(distinct(known.step[rows])), 1)
-    kinds, sizes = known.kind[rows], known.size[rows]
-    for kind in distinct(kinds).tolist():
-        if known.kinds[kind] == P2P:
+        cells = graph.step[rows].astype(np.int64) * groups + key_of[rows]
+        count = np.bincount(cells, minlength=steps * groups).reshape(steps, groups)
+        total = np.bincount(cells, replay.lengths[rows], steps * groups).reshape(steps, groups)
+        moved = np.bincount(cells, volume[graph.kind[rows]], steps * groups).reshape(steps, groups)
+        columns = np.flatnonzero(count.any(axis=0)).tolist()
+        if len(columns) < 2:
             continue
-        of_kind = kinds == kind
-        for size in distinct(sizes[of_kind]).tolist():
-            mine = of_kind & (sizes == size) & ~np.isnan(fastest)
-            per_step = np.count_nonzero(mine) / steps
-            yield group.key, group.ranks, known.kinds[kind], size, fastest[mine], per_step
-
-
-def _messages(one: RankSummary, key: str) -> tuple[F64, float]:
-    """How long each message of a rank in a group takes, and how many there are per step."""
-    known = one.collectives
-    index = [group.key for group in known.groups].index(key)
-    rows = known.of_group(index)
-    sent = known.messages[rows]
-    times = (known.end_ns[rows] - known.start_ns[rows])[sent].astype(np.float64)
-    return times, len(times) / max(len(distinct(known.step[rows])), 1)
+        count, total, moved = count[:, columns], total[:, columns], moved[:, columns]
+        table = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        usual = (np.median(count, axis=1), np.median(moved, axis=1))
+        table[(count != usual[0][:, None]) | (moved != usual[1][:, None])] = np.nan
+        yield (kind, size), table, columns

@@ -1,110 +1,92 @@
-"""Who is late, and why: not the rank that waits at the barrier, but the one the others wait for.
-
-What decides is a rank's own work: what it did between collectives while it waited for nobody. Where
-it does more of that than its peers (:mod:`.peers`), by more than chance explains
-(:mod:`.significance`), and others wait for it (:mod:`.waits`), by a part of a step that matters, it
-is a straggler: in most steps, or in some. Where clocks are known well enough to say that it did not
-arrive late, nothing is concluded.
-"""
+"""What makes the steps of a job longer than they have to be: a verdict, and its words."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from traceconv.alignment.collective_matching import Matched, matched
-from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import Late
-from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.links import SlowGroup, slow_groups
-from traceconv.analysis.stragglers.own_work import OWN, PARTS
-from traceconv.analysis.stragglers.peers import Step, programs
-from traceconv.analysis.stragglers.reasons import (
-    bound,
-    limits,
-    peers_text,
-    ranks_text,
-    reason,
-    some,
-)
-from traceconv.analysis.stragglers.replay import Replay
-from traceconv.analysis.stragglers.significance import medians, over_others
-from traceconv.analysis.stragglers.suspects import (
-    CONSTANT,
-    INTERMITTENT,
-    Judged,
-    Suspect,
-    gain,
-    stages_behind,
-    until_next,
-    usual,
-    values_at,
-)
-from traceconv.analysis.stragglers.waits import Clocks, Waits
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT, SORTS
+from traceconv.analysis.stragglers.links import SlowGroup
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
-from traceconv.core.ordering import distinct
-from traceconv.core.robust import median, normal_quantile, student
+from traceconv.core.rank_ranges import format_ranges
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 MATERIAL = 0.01
-"""Of a step: nobody whose peers would gain less is called a straggler."""
+"""Of a step: what costs less is not named."""
 
-STRAGGLER, SLOW_GROUP, NOBODY, INCONCLUSIVE = "straggler", "slow group", "none", "inconclusive"
+STRAGGLER, SLOW_GROUP, STAGES, NOBODY = "straggler", "slow group", "uneven stages", "none"
+NO_VERDICT = "no verdict"
 """Verdicts."""
 
-_TABLES = 16  # in which a rank does more: where others wait most is looked for among them
-_ROUNDS = 4  # of leaving out those for whom nobody waits
-_ARRIVES = 0.25  # of what others wait for a rank, it arrives late by at least, if clocks are known
-_SURE = 3.09  # standard errors of a normal distribution that are exceeded once in a thousand times
-_OF_MEDIANS = 1.25  # times as far as a mean a median is off
-_STEP = 0.001  # probability that a step in which nobody is late has somebody who is
+CONSTANT, INTERMITTENT = "constant", "intermittent"
+"""A rank is late in most steps, or in some."""
+
+Step = tuple[int, int]
+"""Recording window and number of a step."""
+
+_SHOWN = 8  # numbers of steps
+
+_CAUSES = {COMPUTE: "computing", COPY: "copies", HOST: "host", INPUT: "input",
+           COLLECTOR: "garbage collection"}  # fmt: skip
+
+_ADVICE = {
+    COMPUTE: "Compare clock rates, power, temperature and other load of this device with those of "
+    "its peers; if they are alike, it has more work.",
+    COPY: "Move copies off the critical path: pinned memory, non-blocking copies, fewer of them.",
+    HOST: "Look at the process on its host: other load, CPU affinity, Python work and "
+    "synchronisation between launches.",
+    INPUT: "Give its input pipeline more workers or prefetch further; check its storage.",
+    COLLECTOR: "Disable automatic garbage collection, and collect on all ranks in the same step.",
+}
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A rank that comes late, in the run or in one step.
+    """A rank that makes steps longer, in the run or in one step.
 
     Attributes:
         rank:    which.
         pattern: :data:`CONSTANT` or :data:`INTERMITTENT`; "" of a single step that is part of
             neither, which may be chance.
-        group, kind: where others wait for it most: the group and the collective.
-        excess_ns: what it does more than its peers, per step; of a single step, in that.
-        gain_ns: what a step would be shorter by if it and those that are late with it were like
-            their peers, as far as others wait for them.
-        uncertain_ns: how far ``excess_ns`` may be off by chance, in 999 of 1000 cases.
-        arrival_ns: how much later than the others it arrives there, by aligned clocks.
-        parts_ns: what it did more when it was late, by :data:`.own_work.PARTS`.
+        excess_ns: what it takes longer than its peers by itself, per step; of a single step, in it.
+        gain_ns: what a step would be shorter by if it took as long as its peers, while all others
+            that are slow did, too.
+        interval_ns: 95 % interval of that.
+        parts_ns: what it takes longer by, by :data:`~..replay.operations.SORTS`.
+        kernel:  that accounts for most of it; "" if none does.
         late_steps: numbers of the steps in which it is late; of_steps: how many were compared.
+        since:   whether it is late from the first of these on, and was not before.
         peers:   how many ranks it is compared with.
-        together: other ranks that are late as it is, in the same program.
-        missing: whether members of its groups were not captured.
+        together: other ranks that are late, too.
         step:    the step, or -1 for the run.
+        share:   of the mean step that ``gain_ns`` is; 0 of a single step.
+        slice_name, start_ns: of the kernel that begins the operation that shows it best, on the
+            rank's own clock; "" if there is none; dur_ns: how long that takes.
         coordinates: as texts name the rank; "" where they are unknown.
     """
 
     rank: int
     pattern: str
-    group: str
-    kind: str
     excess_ns: int
     gain_ns: int
-    uncertain_ns: int
-    arrival_ns: int | None = None
+    interval_ns: tuple[int, int] = (0, 0)
     parts_ns: tuple[int, ...] = ()
+    kernel: str = ""
     late_steps: tuple[int, ...] = ()
     of_steps: int = 1
+    since: bool = False
     peers: int = 1
     together: tuple[int, ...] = ()
-    missing: bool = False
     step: int = -1
+    share: float = 0.0
+    slice_name: str = ""
+    start_ns: int = 0
+    dur_ns: int = 0
     coordinates: str = ""
 
     @property
@@ -113,10 +95,24 @@ class Finding(msgspec.Struct, frozen=True):
         return called(self.rank, self.coordinates)
 
     @property
+    def sort(self) -> int:
+        """What accounts for most of it, an index into :data:`~..replay.operations.SORTS`."""
+        return int(np.argmax(self.parts_ns)) if self.parts_ns else COMPUTE
+
+    @property
     def why(self) -> str:
-        """The part that accounts for most of it; "" if that is not known."""
-        own = self.parts_ns[:OWN]
-        return PARTS[int(np.argmax(own))] if own and max(own) > 0 else ""
+        """That in a word; "" if it is not known."""
+        return _CAUSES[self.sort] if self.parts_ns and max(self.parts_ns) > 0 else ""
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence."""
+        if self.sort == COMPUTE and self.since:
+            return (
+                "It became slower during the capture: look for thermal or power throttling of "
+                "this device at that time."
+            )
+        return _ADVICE[self.sort]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -124,102 +120,156 @@ class Finding(msgspec.Struct, frozen=True):
             "rank": self.rank,
             "step": self.step if self.step >= 0 else None,
             "pattern": self.pattern or None,
-            "group": self.group,
-            "operation": self.kind,
             "gain_ns": self.gain_ns,
+            "gain_share": self.share,
+            "gain_interval_ns": list(self.interval_ns),
             "excess_ns": self.excess_ns,
-            "uncertainty_ns": self.uncertain_ns,
-            "late_by_arrival_ns": self.arrival_ns,
             "late_steps": list(self.late_steps),
             "of_steps": self.of_steps,
             "peers": self.peers,
             "together": list(self.together),
-            "missing_members": self.missing,
             "cause": self.why,
-            "parts_ns": dict(zip(PARTS, self.parts_ns, strict=False)),
+            "kernel": self.kernel or None,
+            "parts_ns": dict(zip(SORTS, self.parts_ns, strict=False)),
+            "slice": self.slice_name or None,
+            "start_ns": self.start_ns,
+            "dur_ns": self.dur_ns,
+            "advice": self.advice,
             "text": self.text(),
         }
 
     def text(self) -> str:
         """One line for people: the same everywhere."""
+        peers = "its peer" if self.peers == 1 else f"{self.peers} peers"
         cause = f", mostly {self.why}" if self.why else ""
-        peers = peers_text(self.peers)
+        if self.kernel:
+            cause += f" ({self.kernel})"
         if self.step >= 0:
             return (
-                f"{self.called} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
-                f"others wait {time_text(self.gain_ns)} for it"
-                + ("" if self.pattern else "; that may be chance")
+                f"{self.called} takes {time_text(self.excess_ns)} longer than {peers}{cause}; that "
+                f"costs {time_text(self.gain_ns)}" + ("" if self.pattern else ", maybe by chance")
             )
-        each, where = "per step", f" ({self.of_steps} steps)"
-        if self.pattern == INTERMITTENT:
-            each = f"in {len(self.late_steps)} of {self.of_steps} steps"
-            where = f" ({some(self.late_steps)})"
-        longer = self.excess_ns
+        longer, each = self.excess_ns, f"per step ({self.of_steps} steps)"
         if self.pattern == INTERMITTENT and self.late_steps:
             longer = round(longer * self.of_steps / len(self.late_steps))
-        with_it = f"; late with it: {ranks_text(self.together)}" if self.together else ""
-        bound = "; not all members of its groups were captured" if self.missing else ""
+            each = f"in {len(self.late_steps)} of {self.of_steps} steps ({some(self.late_steps)})"
+            if self.since:
+                each = f"from step {self.late_steps[0]} on"
+        with_it = f"; late as well: {ranks_text(self.together)}" if self.together else ""
+        costs = f"{time_text(self.gain_ns)} per step"
+        if self.share:
+            costs += f" ({100 * self.share:.2g} %)"
         return (
-            f"{self.called} takes {time_text(longer)} longer than {peers} {each}{where}{cause}; "
-            f"it costs {time_text(self.gain_ns)} per step at {self.kind} of {self.group}"
-            f" (uncertainty {time_text(self.uncertain_ns)}){with_it}{bound}"
+            f"{self.called} takes {time_text(longer)} longer than {peers} {each}{cause}; it costs "
+            f"{costs}{with_it}"
+        )
+
+
+class SlowStage(msgspec.Struct, frozen=True):
+    """A pipeline stage with more work than the others.
+
+    Attributes:
+        stage, ranks: which.
+        excess_ns: what its ranks work longer than those of the other stages, per step.
+        gain_ns: what a step would be shorter by if all stages had equal work.
+        interval_ns: 95 % interval of that.
+        share: of the mean step that it is.
+    """
+
+    stage: int
+    ranks: tuple[int, ...]
+    excess_ns: int
+    gain_ns: int
+    interval_ns: tuple[int, int]
+    share: float = 0.0
+
+    advice = "Move layers to other stages, or split the embedding or loss layers from this one."
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "stage": self.stage, "ranks": list(self.ranks), "excess_ns": self.excess_ns,
+            "gain_ns": self.gain_ns, "gain_interval_ns": list(self.interval_ns),
+            "advice": self.advice, "text": self.text(),
+        }  # fmt: skip
+
+    def text(self) -> str:
+        """One line for people."""
+        return (
+            f"stage {self.stage} ({ranks_text(self.ranks)}) works {time_text(self.excess_ns)} "
+            f"longer than the other stages per step; equal stages would save "
+            f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} %)"
         )
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Which rank delays the others.
+    """What makes the steps of a job longer.
 
     Attributes:
-        ranks:  that were compared.
+        ranks:  of the job that have a capture.
         method: how their clocks were aligned.
-        culprits: the ranks that delay others, those that cost most first.
+        culprits: the ranks that make steps longer, those that cost most first.
         slow_groups: groups whose transfers are slow.
-        steps:  per window and number of a step, who was latest in it, if others waited for it by a
-            part of the step that matters: an observation, unless it has the pattern of a culprit.
-            None: nobody, beyond the usual.
+        stage:  the stage with more work than the others, if one has.
+        steps:  per step, the rank that made it longer by a part that matters: an observation,
+            unless the rank is a culprit. None: no rank stands out.
         compared: collectives that at least two ranks were seen in.
-        reason:  where nobody is named: why, and what was seen.
-        bound_ns: where no rank takes longer than its peers by a part of a step that matters: by how
-            much at most; None where that is not known.
-        limits:  what the verdict does not cover.
+        reason: where nothing is named: why, and what was seen.
+        bound_ns: where no rank stands out: what one could cost at most; None if that is unknown.
+        limits: what the verdict does not cover.
+        step_ns: the mean step.
+        uneven_ns: what a step would be shorter by if ranks with the same role took equally long in
+            each step, where no rank is slow.
+        replay: of the job, or None.
+        saves_ns: what a step would be shorter by if all culprits were like their peers.
     """
 
     ranks: tuple[int, ...]
     method: str
     culprits: tuple[Finding, ...] = ()
     slow_groups: tuple[SlowGroup, ...] = ()
+    stage: SlowStage | None = None
     steps: Mapping[Step, Finding | None] = msgspec.field(default_factory=dict)
     compared: int = 0
     reason: str = ""
     bound_ns: int | None = None
     limits: tuple[str, ...] = ()
+    step_ns: float = 0.0
+    uneven_ns: int = 0
+    replay: Any = None
+    saves_ns: int = 0
 
     @property
     def kind(self) -> str:
-        """:data:`STRAGGLER`, :data:`SLOW_GROUP`, :data:`NOBODY` or :data:`INCONCLUSIVE`."""
-        if self.culprits:
-            return STRAGGLER
-        if self.slow_groups:
-            return SLOW_GROUP
-        return INCONCLUSIVE if self.bound_ns is None else NOBODY
+        """Of what costs most: :data:`STRAGGLER`, :data:`SLOW_GROUP` or :data:`STAGES`; else
+        :data:`NOBODY` or :data:`NO_VERDICT`."""
+        named = self._named()
+        if named:
+            return named[0][1]
+        return NO_VERDICT if self.bound_ns is None else NOBODY
+
+    def _named(self) -> list[tuple[float, str, str]]:
+        """Gain, kind and text of all that is named, the largest first."""
+        found = [(float(one.gain_ns), STRAGGLER, one.text()) for one in self.culprits]
+        found += [(one.gain_ns, SLOW_GROUP, one.text()) for one in self.slow_groups]
+        if self.stage:
+            found.append((float(self.stage.gain_ns), STAGES, self.stage.text()))
+        return sorted(found, key=lambda one: -one[0])
 
     @property
     def gain_ns(self) -> int:
         """What a step would be shorter by if all that are late were like their peers."""
-        always = (one.gain_ns for one in self.culprits if one.pattern == CONSTANT)
-        return max(always, default=0) + sum(
-            one.gain_ns for one in self.culprits if one.pattern != CONSTANT
-        )
+        return self.saves_ns
 
     @property
     def late(self) -> tuple[Late, ...]:
-        """The ranks that others wait for, and how long; of those that are late together, the one
-        that they wait for longest."""
+        """The ranks that others wait for, and how long; of those that are late in the same steps,
+        the one that they wait for longest."""
         found: list[Late] = []
         known: set[int] = set()
         for one in self.culprits:
-            if one.rank not in known:
-                known |= {one.rank, *one.together}
+            if not known & set(one.late_steps):
+                known |= set(one.late_steps)
                 others = tuple(rank for rank in self.ranks if rank != one.rank)
                 found.append(Late(one.rank, others, one.gain_ns))
         return tuple(found)
@@ -240,6 +290,9 @@ class Verdict(msgspec.Struct, frozen=True):
             "culprit": culprit.as_dict() if culprit else None,
             "others": [one.as_dict() for one in self.culprits[1:]],
             "slow_groups": [one.as_dict() for one in self.slow_groups],
+            "stage": self.stage.as_dict() if self.stage else None,
+            "uneven_ns": self.uneven_ns or None,
+            "replay": self.replay.as_dict() if self.replay else None,
             "steps": [
                 {"window": window, "step": number, "late": one.as_dict() if one else None}
                 for (window, number), one in self.steps.items()
@@ -248,291 +301,51 @@ class Verdict(msgspec.Struct, frozen=True):
         }
 
     def line(self) -> str:
-        """Who it is, or why nobody: the same words everywhere."""
-        if self.culprits:
-            return f"straggler: {self.culprits[0].text()}"
-        if self.slow_groups:
-            return self.slow_groups[0].text()
-        return f"{'inconclusive' if self.bound_ns is None else 'no straggler'}: {self.reason}"
+        """What costs most, or why nothing is named: the same words everywhere."""
+        named = self._named()
+        if named:
+            _, kind, text = named[0]
+            prefix = "" if kind == SLOW_GROUP else f"{kind}: "
+            return f"{prefix}{text}{self._of_step()}"
+        return f"{NO_VERDICT if self.bound_ns is None else 'no rank stands out'}: {self.reason}"
+
+    def _of_step(self) -> str:
+        """How far the job is from an ideal one."""
+        if not self.replay or not self.step_ns:
+            return ""
+        return (
+            f"; a step takes {time_text(self.step_ns)}, "
+            f"{self.replay.slowdown:.2f} times as long as an ideal one"
+        )
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
+        named = [text for _, _, text in self._named()]
+        lines = [self.line(), *(f"also: {text}" for text in named[1:])]
+        if self.culprits:
+            lines.append(f"advice: {self.culprits[0].advice}")
+        elif self.stage:
+            lines.append(f"advice: {self.stage.advice}")
         basis = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
-        lines = [basis, self.line()]
-        lines += [f"also: {one.text()}" for one in self.culprits[1:]]
-        named = [one.text() for one in self.slow_groups]
-        lines += named if self.culprits else named[1:]
+        lines.append(f"{basis}, {self.replay.error_text}" if self.replay else basis)
         return lines + [f"note: {limit}" for limit in self.limits]
 
     def step_lines(self) -> list[str]:
-        """Who was latest in each step."""
+        """Which rank made each step longer."""
         several = len({window for window, _ in self.steps}) > 1
         return [
             f"step {number}{f' of window {window}' if several else ''}: "
-            + (one.text() if one else "nobody for certain")
+            + (one.text() if one else "no rank stands out")
             for (window, number), one in self.steps.items()
         ]
 
 
-def judge(
-    every: Sequence[RankSummary],
-    clocks: Clocks,
-    groups: Iterable[Matched] | None = None,
-    material: float = MATERIAL,
-) -> Verdict:
-    """The verdict over all ranks.
-
-    Args:
-        every:  the summaries of all ranks.
-        clocks: a plan of :mod:`traceconv.alignment.plan`.
-        groups: their collectives, if these are matched already.
-        material: the part of a step that others wait for, at least, where somebody is named.
-    """
-    by_rank = {one.rank: one for one in every}
-    groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
-    waits = Waits(by_rank, groups)
-    looked_at = (Judged(one, by_rank) for one in programs(every, groups))
-    found = [one for one in looked_at if one.where]
-    among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
-    for one in found:
-        one.judge(among, material)
-    lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
-    step_ns = float(median([ns for ns in lengths if ns] or [0.0]))
-    suspects = [suspect for one in found for suspect in one.suspects if _beyond(suspect)]
-    replay = Replay.of(by_rank, waits, clocks) if suspects else None
-    named = _named(suspects, waits, clocks, material, replay)
-    slow = slow_groups(every, groups, material * step_ns) if step_ns else []
-    steps = _by_step(found, waits, material)
-    steps = {where: _as_named(one, named) for where, one in steps.items()}
-    shape = stated_shape(every)
-    named = [replace(one, coordinates=shape.label(one.rank)) for one in named]
-    steps = {
-        where: one and replace(one, coordinates=shape.label(one.rank))
-        for where, one in steps.items()
-    }
-    late: dict[int, list[int]] = {}
-    for step in filter(None, steps.values()):
-        late.setdefault(step.rank, []).append(step.step)
-    most = bound(found, len(by_rank), material)
-    if named or slow or suspects:
-        most = None
-    why = ""
-    if not (named or slow):
-        why = reason(every, found, waits, suspects, late, len(steps), most, material)
-    return Verdict(
-        tuple(sorted(by_rank)),
-        clocks.method,
-        tuple(sorted(named, key=lambda one: (-one.gain_ns, one.rank))),
-        tuple(slow),
-        steps,
-        sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups),
-        why,
-        most,
-        tuple(limits(every, found, waits, step_ns * material)),
-    )
+def some(numbers: Sequence[int]) -> str:
+    """``1, 5, 9, ...``: the first few."""
+    more = ", ..." if len(numbers) > _SHOWN else ""
+    return ", ".join(str(number) for number in numbers[:_SHOWN]) + more
 
 
-def _step_ns(one: RankSummary) -> float:
-    """The mean step of a rank, by its collectives; 0 if it has none."""
-    known = one.collectives
-    if not len(known):
-        return 0.0
-    return float(known.end_ns.max() - known.start_ns.min()) / len(distinct(known.step))
-
-
-# -- who is named -------------------------------------------------------------------------------
-
-
-def _named(
-    suspects: Sequence[Suspect],
-    waits: Waits,
-    clocks: Clocks,
-    material: float,
-    replay: Replay | None,
-) -> list[Finding]:
-    """Those for whom others wait, by a part of a step that matters."""
-    by_rank: dict[int, list[Suspect]] = {}
-    for one in sorted(suspects, key=lambda s: -s.excess_ns):
-        by_rank.setdefault(one.rank, []).append(one)
-    firsts = [found[0] for found in by_rank.values()]
-    kept = {rank: found for rank, found in by_rank.items() if not usual(found[0], firsts)}
-    best: dict[int, tuple[float, Suspect]] = {}
-    beyond = {rank: stages_behind(found[0], waits) for rank, found in kept.items()}
-    for _ in range(_ROUNDS):
-        best = {}
-        for rank, found in kept.items():
-            always = [one for one in found if one.pattern == CONSTANT] or found
-            behind = set(kept).union(*(beyond[r] for r in kept if r != rank))
-            gains = [(gain(one, behind, waits), one) for one in always[:_TABLES]]
-            best[rank] = max(gains, key=lambda pair: pair[0])
-        if replay and best:
-            best = _in_whole(best, replay)
-        best = {
-            rank: (most, one)
-            for rank, (most, one) in best.items()
-            if most >= material * one.judged.program.step_ns
-        }
-        if len(best) == len(kept):
-            break
-        kept = {rank: kept[rank] for rank in best}
-    chosen = [one for _, one in best.values()]
-    told = [_finding(one, most, chosen, waits, clocks) for most, one in best.values()]
-    return [one for one in told if one is not None]
-
-
-def _in_whole(
-    best: Mapping[int, tuple[float, Suspect]], replay: Replay
-) -> dict[int, tuple[float, Suspect]]:
-    """Gains as far as they are gains of the job, where that is known."""
-    whole = replay.gains([one for _, one in best.values()]).tolist()
-    return {
-        rank: (float(np.fmin(most, of_job)), one)
-        for (rank, (most, one)), of_job in zip(best.items(), whole, strict=True)
-    }
-
-
-def _finding(
-    one: Suspect, most: float, every: Sequence[Suspect], waits: Waits, clocks: Clocks
-) -> Finding | None:
-    """What is said of a rank; None if clocks say that it does not arrive late."""
-    program = one.judged.program
-    together = sorted(
-        o.rank
-        for o in every
-        if o.judged is one.judged and o.pattern == one.pattern and o is not one
-    )
-    key, kind, rows = _where(one, waits, {one.rank, *together})
-    arrival, error = waits.arrival(one.rank, key, clocks)
-    late = values_at(arrival, rows)[one.late]
-    shown = float(medians(late, 0).max(initial=-np.inf, where=~np.isnan(late).all(axis=0)))
-    every_late = float(medians(np.nansum(np.maximum(late, 0), axis=1), 0))
-    if error is not None and not together and every_late + error < _ARRIVES * most:
-        return None
-    numbers = [number for (_, number), hit in zip(program.steps, one.late, strict=True) if hit]
-    return Finding(
-        one.rank,
-        one.pattern,
-        key,
-        kind,
-        round(one.excess_ns),
-        round(most),
-        _uncertain(one),
-        round(shown) if np.isfinite(shown) else None,
-        _more_by_part(one.judged, one.table, one.column, one.late),
-        tuple(numbers),
-        int((~np.isnan(one.excess)).sum()),
-        len(program.ranks) - 1,
-        tuple(together),
-        waits.incomplete(one.rank),
-    )
-
-
-def _beyond(one: Suspect) -> bool:
-    """Whether what a rank does more in all steps is more than it may be off by."""
-    return one.pattern != CONSTANT or one.excess_ns > _uncertain(one)
-
-
-def _uncertain(one: Suspect) -> int:
-    """How far what a rank does more per step may be off by chance, but once in a thousand times."""
-    known = int((~np.isnan(one.excess)).sum())
-    often = known if one.pattern == CONSTANT else int(one.late.sum())
-    free = max(known - 1, 1) * len(one.judged.program.ranks) / 4  # of a median deviation
-    error = _OF_MEDIANS * float(one.judged.found.noise[one.table]) * student(_SURE, max(free, 1.0))
-    error *= math.sqrt(often) / known
-    tested = float(one.judged.found.unsure[one.table, one.column])
-    return round(min(error, tested) if one.judged.found.certain[one.table, one.column] else error)
-
-
-def _where(one: Suspect, waits: Waits, behind: Collection[int]) -> tuple[str, str, NDArray[Any]]:
-    """The group and the collective at which others wait most for a rank, and its rows in all
-    collectives that count there: (steps, operations)."""
-    index, place = one.judged.where[one.table]
-    roles = one.judged.program.roles
-    found: list[tuple[float, str, str, NDArray[Any]]] = []
-    for role in roles if index < 0 else (roles[index],):
-        gaps = waits.for_one(one.rank, role.keys[one.column], behind)
-        places = range(len(role.kinds)) if place < 0 else (role.at[place],)
-        for at in places:
-            rows = role.rows[:, at, one.column]
-            gap = values_at(gaps, rows)[one.late]
-            known = gap[~np.isnan(gap)]
-            wait = float(known.mean()) if len(known) else -1.0
-            every = until_next(role, one.column) if place < 0 else rows[:, None]
-            found.append((wait, role.keys[one.column], role.kinds[at], every))
-    _, key, kind, rows = max(found, key=lambda each: each[0])
-    return key, kind, rows
-
-
-def _more_by_part(
-    judged: Judged, table: int, column: int, late: NDArray[np.bool_]
-) -> tuple[int, ...]:
-    """What a rank did more than the others by part, in the steps in which it was late."""
-    parts = judged.parts(table)
-    more = [over_others(parts[..., part])[late, column] for part in range(len(PARTS))]
-    middle = [float(medians(values, 0)) if len(values) else np.nan for values in more]
-    return () if np.isnan(middle).any() else tuple(round(value) for value in middle)
-
-
-# -- single steps -------------------------------------------------------------------------------
-
-
-def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Step, Finding | None]:
-    """Per step, who is later than its peers beyond doubt, and others wait for it."""
-    steps: dict[Step, Finding | None] = {step: None for one in found for step in one.program.steps}
-    cells = sum(int((~np.isnan(one.found.more)).sum()) for one in found)
-    times = normal_quantile(1 - _STEP / max(cells, 1))
-    for one in found:
-        if len(one.program.steps) < 2:
-            continue  # nothing says how much is chance
-        values = (one.found.steps - 1).clip(0).sum(axis=1) / 2  # a median error tells half as much
-        sure = np.array([student(times, free) for free in values.tolist()])
-        limit = np.maximum(material * one.program.step_ns, sure * one.found.noise)
-        with np.errstate(invalid="ignore"):
-            beyond = one.found.more > limit[:, None, None]
-            if one.where[0] == (
-                -1,
-                -1,
-            ):  # what ends the step before is at the first place of a step
-                at_first = [i for i, (_, place) in enumerate(one.where) if place == 0]
-                beyond[at_first] &= ~(one.found.more[0] < one.found.more[at_first] / 2)
-        for row in np.flatnonzero(beyond.any(axis=(0, 2))).tolist():
-            best = _latest(one, row, beyond[:, row], waits)
-            known = steps[one.program.steps[row]]
-            if best is not None and (known is None or best.gain_ns > known.gain_ns):
-                steps[one.program.steps[row]] = best
-    return dict(sorted(steps.items()))
-
-
-def _as_named(one: Finding | None, named: Sequence[Finding]) -> Finding | None:
-    """What was seen in a step, with the pattern that the verdict says it is part of."""
-    for verdict in named:
-        if one and verdict.rank == one.rank and one.step in verdict.late_steps:
-            return replace(one, pattern=verdict.pattern)
-    return one
-
-
-def _latest(one: Judged, row: int, beyond: NDArray[np.bool_], waits: Waits) -> Finding | None:
-    """Who is latest in one step of a program, if others wait for it."""
-    more = np.where(beyond, one.found.more[:, row], -np.inf)
-    table, column = np.unravel_index(int(np.argmax(more)), more.shape)
-    late = np.zeros(len(one.program.steps), bool)
-    late[row] = True
-    excess = np.where(late, one.found.more[table][:, column], np.nan)
-    suspect = Suspect(one, int(column), int(table), "", late, excess)
-    wait = gain(suspect, (), waits)
-    if wait < _ARRIVES * suspect.excess_ns:
-        return None
-    key, kind, _ = _where(suspect, waits, {suspect.rank})
-    return Finding(
-        suspect.rank,
-        "",
-        key,
-        kind,
-        round(suspect.excess_ns),
-        round(wait),
-        round(float(one.found.noise[table])),
-        parts_ns=_more_by_part(one, int(table), int(column), late),
-        peers=len(one.program.ranks) - 1,
-        step=one.program.steps[row][1],
-        late_steps=(one.program.steps[row][1],),
-    )
+def ranks_text(numbers: Sequence[int]) -> str:
+    """``ranks 0-3``."""
+    return f"rank{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"

@@ -1,0 +1,99 @@
+"""Jobs whose causes are known: two that were published, and generated ones."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from paths import DATA
+
+import traceconv
+from traceconv.api.stragglers import StragglerReport
+
+JOBS = DATA / "jobs"
+INSIGHT = DATA / "field/insight"
+GENERAL = DATA / "field/general"
+
+pytestmark = pytest.mark.skipif(not JOBS.is_dir(), reason="needs the shared captures")
+
+
+@cache
+def judged(folder: Path) -> StragglerReport:
+    return traceconv.stragglers(str(folder))
+
+
+@pytest.mark.parametrize("job", ["slow_worker", "stage_imbalance"])
+def test_slowdown_and_attribution_of_published_jobs(job: str) -> None:
+    """As the authors computed them: 3 %, and 0.05 for each part."""
+    expected = json.loads((JOBS / job / "expect.json").read_text())
+    said = judged(JOBS / job).as_dict()["replay"]
+    assert said["slowdown"] == pytest.approx(expected["slowdown"], rel=0.03)
+    assert said["error"] < 0.05
+    parts, known = said["slowdown_if_only_these_stay_slow"], "slowdown_if_only_these_stay_slow"
+    for axis, theirs in (("dp", "dp_rank"), ("pp", "stage")):
+        assert parts[axis] == pytest.approx(expected[known][theirs], abs=0.05)
+    names = {
+        "forward_gemm": "forward-compute", "backward_gemm": "backward-compute",
+        "multi_tensor_adam": "optimizer", "point-to-point": "forward-pp-comm",
+    }  # fmt: skip
+    for ours, theirs in names.items():
+        assert parts["operation"][ours] == pytest.approx(
+            expected[known]["optype"][theirs], abs=0.05
+        )
+
+
+def test_the_first_line_names_the_cause_of_published_jobs() -> None:
+    """The slow rank, and the stage with more work."""
+    first = judged(JOBS / "slow_worker").lines()[0]
+    assert first.startswith("straggler: rank 0 (dp0 pp0) takes 26.3 s longer than 3 peers")
+    assert "1.96 times as long as an ideal one" in first
+    first = judged(JOBS / "stage_imbalance").lines()[0]
+    assert first.startswith("uneven stages: stage 3 (ranks 6-7) works ")
+
+
+@pytest.mark.parametrize(
+    ("folder", "rank", "cause", "gain_ms"),
+    [
+        (INSIGHT / "gc_denied_rank_1pct_slower", 0, "host", 5.13),
+        (INSIGHT / "input_called_compute", 0, "input", 3.79),
+        (INSIGHT / "tp_partner_blamed", 3, "host", 30.0),
+        (INSIGHT / "throttle_midway_denied", 3, "computing", 1.05),
+        (INSIGHT / "throttle_midway_half", 1, "computing", 1.095),
+        (INSIGHT / "straggler_called_exposed", 2, "input", 6.0),
+        (INSIGHT / "headline_halved", 1, "computing", 4.54),
+        (INSIGHT / "copy_called_host_gap", 3, "copies", 3.0),
+        (GENERAL / "straggler_with_varying_sizes/vary", 2, "computing", 3.0),
+        (GENERAL / "straggler_with_varying_sizes/same", 2, "computing", 3.0),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else None,
+)
+def test_the_slow_rank_its_cause_and_its_cost(
+    folder: Path, rank: int, cause: str, gain_ms: float
+) -> None:
+    """The true gain is that of the same job without the problem."""
+    (culprit,) = judged(folder).verdict.culprits
+    assert (culprit.rank, culprit.why) == (rank, cause)
+    assert culprit.gain_ns / 1e6 == pytest.approx(gain_ms, rel=0.1)
+
+
+def test_throttling_has_a_beginning() -> None:
+    """Slower from step 5 on."""
+    (culprit,) = judged(INSIGHT / "throttle_midway_half").verdict.culprits
+    assert culprit.since
+    assert " from step 5 on, mostly computing" in culprit.text()
+
+
+def test_two_ranks_in_turn_are_both_named() -> None:
+    """3.7 ms each."""
+    every = judged(INSIGHT / "second_of_two_omitted").verdict.culprits
+    assert sorted(one.rank for one in every) == [2, 5]
+    assert [one.gain_ns / 1e6 for one in every] == pytest.approx([3.7, 3.7], rel=0.1)
+
+
+def test_a_slow_link_is_not_blamed_on_its_ranks() -> None:
+    """Computing between queued collectives is no evidence."""
+    verdict = judged(INSIGHT / "tp_link_blamed_on_ranks").verdict
+    assert verdict.culprits == ()
+    assert [one.ranks for one in verdict.slow_groups] == [(4, 5)]

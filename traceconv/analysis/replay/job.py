@@ -1,0 +1,309 @@
+"""A job that can be replayed: with recorded lengths, with ideal ones, and with some of either.
+
+Definitions follow "Understanding Stragglers in Large Model Training Using What-if Analysis" (arXiv
+2505.05713, equations 1 to 5):
+
+* the *ideal* length of work is the mean over all ranks and steps of its kernels, by name and place
+  in the step; that of communication is the median transfer of its kind, size and number of ranks;
+  ideal operations begin without delay;
+* the *slowdown* is the mean step without delays over the mean ideal step;
+* the *attribution* to a rank, stage or kind of operation is the mean step in which only its
+  operations keep their recorded lengths, over the mean ideal step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_matching import Matched
+from traceconv.alignment.collective_records import P2P
+from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.engine import step_times
+from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
+from traceconv.analysis.replay.operations import COLLECTOR, HOST, INPUT
+from traceconv.analysis.replay.own import OwnTime, own_time
+from traceconv.analysis.statistics import interval
+from traceconv.core.columns import F64
+from traceconv.core.job_shape import JobShape
+
+_LONG_DELAY = 0.05  # of a step
+_SHORTER = 0.02  # of a step: by less a step is as long as before
+_RANKS_TRIED = 64
+
+MOST_KINDS = 40
+"""Kinds of operations that a loss is attributed to: those that take most of the time."""
+
+
+class Replay:
+    """The graph of a job, and its steps if lengths were others. Times are ns.
+
+    Attributes:
+        graph: what is replayed.
+        shape: where its ranks stand in the job.
+        every: the summaries of its ranks.
+        error: by how much the mean replayed step differs from the recorded one, as a share of it.
+        step_ns: the mean recorded step.
+    """
+
+    def __init__(self, graph: Graph, every: Sequence[RankSummary]) -> None:
+        self.graph, self.every = graph, every
+        self.shape: JobShape = job_shape(every)
+        self.lengths = graph.length_ns
+        self.delays = graph.delay_ns.sum(axis=1)
+        self.base = self.steps()
+        recorded = float(graph.recorded_ns.mean())
+        self.step_ns = recorded
+        wrong = np.abs(self.base - graph.recorded_ns).sum()
+        self.error = float(wrong / max(graph.recorded_ns.sum(), 1))
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything may be concluded from it."""
+        return self.error <= MOST_ERROR
+
+    @property
+    def error_text(self) -> str:
+        """``replay error 0.8 %``."""
+        return f"replay error {100 * self.error:.1f} %"
+
+    def steps(self, lengths: F64 | None = None, delays: F64 | None = None) -> F64:
+        """(steps,) or (scenarios, steps): how long steps take.
+
+        Args:
+            lengths, delays: per operation, or (operations, scenarios); None for those recorded.
+        """
+        given = [self.lengths if lengths is None else lengths,
+                 self.delays if delays is None else delays]  # fmt: skip
+        one = all(values.ndim == 1 for values in given)
+        found = step_times(self.graph, *(v[:, None] if v.ndim == 1 else v for v in given))
+        return found[0] if one else found
+
+    # -- the ideal job --------------------------------------------------------------------------
+
+    @cached_property
+    def own(self) -> OwnTime:
+        """What ranks do by themselves."""
+        return own_time(self.graph, self.every)
+
+    @cached_property
+    def _ideal_parts(self) -> F64:
+        """(parts,): what each part of work ideally takes; idle time takes none.
+
+        Where every rank and step has as many operations with a kernel, these are compared one by
+        one, by their place in the step: kernels of one name may have other shapes there.
+        """
+        graph = self.graph
+        steps = len(graph.steps)
+        cell = graph.rank[graph.part].astype(np.int64) * steps + graph.step[graph.part]
+        order = np.lexsort((graph.row[graph.part], cell, graph.name))
+        name, cell = graph.name[order].astype(np.int64), cell[order]
+        first = np.concatenate(([True], (np.diff(name) != 0) | (np.diff(cell) != 0)))[: len(name)]
+        heads = np.flatnonzero(first)
+        of = np.cumsum(first) - 1
+        many = np.diff(np.append(heads, len(name)))
+        place = np.arange(len(name)) - heads[of]
+        low, high = np.full(len(graph.names), 2**31), np.zeros(len(graph.names), np.int64)
+        np.minimum.at(low, name[heads], many)
+        np.maximum.at(high, name[heads], many)
+        place[(low != high)[name]] = 0
+        _, kind = np.unique(name * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
+        kind = kind.reshape(-1)
+        ns = np.bincount(kind, graph.part_ns[order])
+        count = np.bincount(kind, graph.part_count[order])
+        found = np.empty(len(name))
+        found[order] = graph.part_count[order] * (ns / np.maximum(count, 1))[kind]
+        found[np.isin(graph.sorts[graph.name], (HOST, INPUT, COLLECTOR))] = 0
+        return found
+
+    @cached_property
+    def ideal_lengths(self) -> F64:
+        """Of each operation."""
+        graph = self.graph
+        found = np.bincount(graph.part, self._ideal_parts, len(graph)).astype(np.float64)
+        order = np.argsort(graph.kind, kind="stable")
+        first = np.searchsorted(graph.kind[order], np.arange(len(graph.kinds) + 1))
+        for low, high in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+            if high > low:
+                found[order[low:high]] = np.median(self.lengths[order[low:high]])
+        return found
+
+    @cached_property
+    def ideal(self) -> F64:
+        """(steps,): the ideal job."""
+        return self.steps(self.ideal_lengths, np.zeros(len(self.graph)))
+
+    @cached_property
+    def without_delays(self) -> F64:
+        """(steps,): recorded lengths, and no delay."""
+        return self.steps(None, np.zeros(len(self.graph)))
+
+    @property
+    def slowdown(self) -> float:
+        """The mean step without delays over the mean ideal step."""
+        return float(self.without_delays.mean() / max(self.ideal.mean(), 1))
+
+    # -- attribution ------------------------------------------------------------------------------
+
+    def only(self, codes: NDArray[Any], count: int) -> F64:
+        """(count,): the slowdown if only operations with each code keep their lengths.
+
+        Args:
+            codes: per operation, from 0; -1 of none.
+        """
+        lengths = np.where(
+            codes[:, None] == np.arange(count), self.lengths[:, None], self.ideal_lengths[:, None]
+        )
+        found = self.steps(lengths, np.zeros(len(self.graph)))
+        return np.asarray(found.mean(axis=1) / max(float(self.ideal.mean()), 1))
+
+    def attribution(self) -> dict[str, dict[str, float]]:
+        """By axis of the job ("rank", "pp", "dp", "node" …) and operation kind: the slowdown if
+        only these are not ideal."""
+        found = {"rank": self._by(self.graph.ranks)}
+        for axis, places in zip(self.shape.axes, self.shape.places, strict=True):
+            of = dict(zip(self.shape.captured, places, strict=True))
+            column = [of.get(rank, -1) for rank in self.graph.ranks]
+            if len(set(column)) > 1 and min(column) >= 0:
+                found[axis.name] = self._by(column)
+        return {**found, "operation": self.by_kind()}
+
+    def _by(self, place_of: Sequence[int]) -> dict[str, float]:
+        values, codes = np.unique(np.array(place_of), return_inverse=True)
+        shares = self.only(codes.reshape(-1)[self.graph.rank], len(values))
+        return dict(zip(map(str, values.tolist()), shares.tolist(), strict=True))
+
+    def by_kind(self) -> dict[str, float]:
+        """The same by kernel and by kind of communication."""
+        graph = self.graph
+        zero = np.zeros(len(graph))
+        total = np.bincount(graph.name, graph.part_ns, len(graph.names))
+        total[np.isin(graph.sorts, (HOST, INPUT, COLLECTOR))] = 0
+        order = np.argsort(graph.name, kind="stable")
+        first = np.searchsorted(graph.name[order], np.arange(len(graph.names) + 1))
+        found, ideal = {}, max(float(self.ideal.mean()), 1)
+        for name in np.argsort(-total, kind="stable")[:MOST_KINDS].tolist():
+            rows = order[first[name] : first[name + 1]]
+            if not total[name]:
+                continue
+            more = graph.part_ns[rows] - self._ideal_parts[rows]
+            lengths = self.ideal_lengths + np.bincount(graph.part[rows], more, len(graph))
+            found[graph.names[name]] = float(self.steps(lengths, zero).mean()) / ideal
+        for words, kinds in self.kinds_of_communication().items():
+            lengths = np.where(np.isin(graph.kind, kinds), self.lengths, self.ideal_lengths)
+            found[words] = float(self.steps(lengths, zero).mean()) / ideal
+        return found
+
+    def kinds_of_communication(self) -> dict[str, list[int]]:
+        """Kinds by what they are called: whatever their sizes."""
+        found: dict[str, list[int]] = {}
+        for number, (kind, size, _) in enumerate(self.graph.kinds):
+            called = f"{kind} of {size} ranks" if size > 0 else kind
+            called = "point-to-point" if kind == P2P else called
+            found.setdefault(called, []).append(number)
+        return dict(list(found.items())[:MOST_KINDS])
+
+    # -- gains ------------------------------------------------------------------------------------
+
+    def mended(self, *chosen: Iterable[int]) -> F64:
+        """(scenarios, steps): in each, some ranks take as long as their peers between
+        synchronisation points; all else is as recorded.
+
+        Args:
+            chosen: per scenario, indexes of ranks.
+        """
+        which = np.zeros((len(self.graph.ranks), len(chosen)), bool)
+        for column, ranks in enumerate(chosen):
+            which[list(ranks), column] = True
+        return self._scaled(which[self.graph.rank])
+
+    def mended_steps(self, ranks: NDArray[np.intp]) -> F64:
+        """(steps,): in each step one rank, or none (-1), takes as long as its peers."""
+        found: F64 = self._scaled((ranks[self.graph.step] == self.graph.rank)[:, None])[0]
+        return found
+
+    def _scaled(self, which: NDArray[np.bool_]) -> F64:
+        factor = np.where(which, self.own.factor[:, None], 1.0)
+        work = (self.graph.kind < 0)[:, None]
+        lengths = self.lengths[:, None] * np.where(work, factor, 1.0)
+        return self.steps(lengths, self.delays[:, None] * factor)
+
+    def stage_scaled(self, factor: Mapping[int, F64], stage: Callable[[int], int]) -> F64:
+        """(steps,): the work of each stage is multiplied with a factor per step."""
+        of = np.array([stage(rank) for rank in self.graph.ranks])[self.graph.rank]
+        scale = np.ones(len(self.graph))
+        for number, factors in factor.items():
+            rows = (of == number) & (self.graph.kind < 0)
+            scale[rows] = factors[self.graph.step[rows]]
+        return self.steps(self.lengths * scale)
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        low, high = interval(self.without_delays / np.maximum(self.ideal, 1))
+        return {
+            "error": self.error,
+            "step_ns": round(self.step_ns),
+            "step_without_delays_ns": round(float(self.without_delays.mean())),
+            "ideal_step_ns": round(float(self.ideal.mean())),
+            "slowdown": self.slowdown,
+            "slowdown_interval": [low, high],
+            "slowdown_if_only_these_stay_slow": self.attribution(),
+            "slowdown_of_steps": [
+                {"window": window, "step": number, "slowdown": value}
+                for (window, number), value in zip(
+                    self.graph.steps.tolist(),
+                    (self.without_delays / np.maximum(self.ideal, 1)).tolist(),
+                    strict=True,
+                )
+            ],
+        }
+
+
+def _without_unrecorded_waits(graph: Graph) -> Graph:
+    """The graph without delays that are waits for something that was not recorded.
+
+    A long delay in front of communication, without a recorded cause, is either the host's or a wait
+    for another rank: in an operation that the capture does not hold, or through the host. What the
+    rank waited for took as long elsewhere, so without such a delay the replayed step is as long as
+    before. Without one of the host it is shorter.
+    """
+    host, step = graph.delay_ns[:, HOST], float(graph.recorded_ns.mean())
+    long = (graph.kind >= 0) & (host > _LONG_DELAY * step)
+    if not long.any():
+        return graph
+    delays = graph.delay_ns.sum(axis=1)
+
+    def lost(*sets: NDArray[np.bool_]) -> F64:
+        """How much shorter the mean step is without each of some delays, as a share."""
+        cut = np.stack([delays, *(delays - host * some for some in sets)], axis=1)
+        means = step_times(graph, graph.length_ns[:, None], cut).mean(axis=1)
+        return np.asarray((means[0] - means[1:]) / step)
+
+    if lost(long)[0] > _SHORTER:
+        ranks = np.unique(graph.rank[long])[:_RANKS_TRIED]
+        each = lost(*(long & (graph.rank == rank) for rank in ranks.tolist()))
+        long &= np.isin(graph.rank, ranks[each <= _SHORTER / 2])
+        if not long.any() or lost(long)[0] > _SHORTER:
+            return graph
+    kept = graph.delay_ns.copy()
+    kept[long, HOST] = 0
+    return msgspec.structs.replace(graph, delay_ns=kept)
+
+
+def replay_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Replay:
+    """The replay of a job.
+
+    Raises:
+        traceconv.analysis.replay.graph.Unusable: there is none, with the reason.
+    """
+    graph = _without_unrecorded_waits(graph_of(every, clocks, groups))
+    kept = dict.fromkeys(graph.ranks)
+    return Replay(graph, [one for one in every if one.rank in kept])

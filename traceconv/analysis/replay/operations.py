@@ -1,0 +1,389 @@
+"""The operations of one rank, and what each of them waited for: its part of the job's graph.
+
+Kernels and copies between two synchronisation points are one operation, so a rank has a few
+operations per collective however many kernels it runs; only what takes 1 % of a step stands alone.
+Synchronisation points are the starts and ends of communication and the boundaries of steps.
+
+Sources do not record which stream waited for which event, so edges follow from the times of the
+rank itself:
+
+* work follows the work that ended last before it began, and communication that ended later still;
+* work needs what arrived: the last message received and the last data gathered before it began,
+  even where these arrived early and nobody waited;
+* communication follows the last work before it, the operation before it in its group, and
+  whatever ended last.
+
+What lies between the end of the last of these and the start of the operation is its *delay*: time
+of the host, of input or of a garbage collector, or no recorded cause.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_records import RECEIVE, CollectiveRecords
+from traceconv.analysis.replay.periods import repeated
+from traceconv.analysis.utilisation import measured
+from traceconv.core.columns import I8, I32, I64
+from traceconv.core.intervals import length_within, subtraction, union
+from traceconv.core.model import Covered, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.patterns import lazy_regex
+from traceconv.passes.input_wait import fetches, input_spans
+
+COMPUTE, COPY, HOST, INPUT, COLLECTOR = range(5)
+"""What time of a rank goes to besides communication, as in :data:`SORTS`."""
+
+SORTS = ("compute", "copy", "host", "input", "garbage collection")
+
+EDGES = 4
+"""Most operations of its rank that an operation waits for."""
+
+NOT_REQUESTED = "not requested"
+
+_SHARE = 0.01  # of an operation, by which the next one may begin before its recorded end ...
+_MOST_NS = 100_000  # ... but no more than this
+_LEAST_NS = 1_000
+_LONG = 0.01  # of a step: a kernel that takes longer is an operation of its own
+_TOGETHER_NS = 1_000  # operations that end so close together are one batch
+_LONGEST = 200  # characters of a name that are looked at
+_COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)
+_OF_COLLECTION = NameTest(lambda name: len(name) <= _LONGEST and _COLLECTOR.search(name))
+_ARRIVES = ("allgather", "broadcast", "alltoall", "scatter")
+
+
+class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Times are int64 ns on the rank's own clock; operations are ordered by start.
+
+    Attributes:
+        why:    why the rank is not in the graph; "" if it is.
+        marked: whether the source marks steps; else the capture is one.
+        steps:  (steps, 4): recording window, number, start and end of the device window.
+        start_ns, end_ns: of each operation.
+        step:   per operation, a row of ``steps``.
+        call:   per operation, its row in the rank's
+            :class:`~traceconv.alignment.collective_records.CollectiveRecords`; -1 of work.
+        lead:   the name of its first kernel or copy, which begins when it does; -1 of others.
+        before: (operations, :data:`EDGES`): rows of the operations that it waits for; -1 = none.
+        delay_ns: (operations, len(SORTS)): what passed between the end of the last of these and
+            its start, by cause; of an operation that waits for none, all zero.
+        names:  of kernels, copies and causes of idle time.
+        sorts:  per name, one of :data:`SORTS`.
+        at, name, ns, count: what work consists of: the operation, the name, the time that belongs
+            to it (of two kernels at once, to the one that began first), and how many began. The
+            parts of an operation add up to it, to the ns.
+    """
+
+    why: str = NOT_REQUESTED
+    marked: bool = True
+    steps: I64 = np.zeros((0, 4), np.int64)
+    start_ns: I64 = np.zeros(0, np.int64)
+    end_ns: I64 = np.zeros(0, np.int64)
+    step: I32 = np.zeros(0, np.int32)
+    call: I32 = np.zeros(0, np.int32)
+    lead: I32 = np.zeros(0, np.int32)
+    before: I32 = np.zeros((0, EDGES), np.int32)
+    delay_ns: I64 = np.zeros((0, len(SORTS)), np.int64)
+    names: tuple[str, ...] = ()
+    sorts: I8 = np.zeros(0, np.int8)
+    at: I32 = np.zeros(0, np.int32)
+    name: I32 = np.zeros(0, np.int32)
+    ns: I64 = np.zeros(0, np.int64)
+    count: I32 = np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def check(self, calls: int) -> None:
+        """Raise ValueError unless columns fit together and the parts add up."""
+        n = len(self)
+        columns = (self.end_ns, self.step, self.call, self.lead, self.before, self.delay_ns)
+        if {len(one) for one in columns} != {n} or len(self.sorts) != len(self.names):
+            raise ValueError("replay: columns differ in length")
+        if self.before.shape[1:] != (EDGES,) or self.delay_ns.shape[1:] != (len(SORTS),):
+            raise ValueError("replay: columns differ in shape")
+        if len({len(one) for one in (self.at, self.name, self.ns, self.count)}) > 1:
+            raise ValueError("replay: columns of parts differ in length")
+        limits = (
+            (self.step, 0, len(self.steps)), (self.call, -1, calls), (self.at, 0, n),
+            (self.lead, -1, len(self.names)),
+            (self.name, 0, len(self.names)), (self.sorts, 0, len(SORTS)),
+        )  # fmt: skip
+        if any(len(c) and not low <= c.min() <= c.max() < high for c, low, high in limits):
+            raise ValueError("replay: a number that points at nothing")
+        if (self.before < -1).any() or (self.before >= np.arange(n)[:, None]).any():
+            raise ValueError("replay: an operation that waits for a later one")
+        sums = np.zeros(n, np.int64)
+        np.add.at(sums, self.at, self.ns)
+        work = self.call < 0
+        if (sums[work] != (self.end_ns - self.start_ns)[work]).any():
+            raise ValueError("replay: the parts of an operation do not add up to it")
+
+
+def operations(trace: Trace, known: CollectiveRecords) -> Operations:
+    """Those of a rank.
+
+    Args:
+        trace: with operations classified and steps attributed.
+        known: its communication operations.
+    """
+    steps = measured(trace.steps)
+    marked = bool((steps.source != StepSource.WHOLE_RANGE).all())
+    steps = steps.take(steps.covered == Covered.TIMELINE)
+    why = ""
+    if not len(steps):
+        why = "no device work of its steps was recorded"
+    elif trace.hints.partial_device:
+        why = "not all of its device work was recorded"
+    elif trace.coverage.devices > 1:
+        why = f"{trace.coverage.devices} devices are in one capture"
+    if why:
+        return Operations(why=why, marked=marked)
+    spans = steps.device_spans
+    order = np.argsort(spans[:, 0], kind="stable")
+    named = np.stack((steps.window, steps.step), axis=1).astype(np.int64)
+    steps_of = np.concatenate((named, spans), axis=1)[order]
+    if not marked:
+        steps_of = repeated(known, int(spans[:, 0].min()), int(spans[:, 1].max()))
+    calls = _inside(known.start_ns, known.end_ns, steps_of)
+    start, end = known.start_ns[calls], known.end_ns[calls]
+    events = trace.events
+    device = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE) & (events.dur_ns > 0)
+    rows = np.flatnonzero(
+        device & ((events.op == OpClass.COMPUTE) | (events.op == OpClass.COPY)) & ~fetches(trace)
+    )
+    rows = rows[_inside(events.start_ns[rows], events.ends(rows), steps_of)]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    work = _Work.of(trace, rows, start, end, steps_of)
+    idle = _Idle.of(trace, union(*work.spans.T))
+    return _joined(trace, work, idle, known, calls, steps_of, marked)
+
+
+def _inside(start: I64, end: I64, steps: I64) -> NDArray[np.intp]:
+    """The rows that begin in the device window of a step."""
+    at = np.searchsorted(steps[:, 2], start, "right") - 1
+    limit = np.maximum.accumulate(steps[:, 3])
+    return np.flatnonzero((at >= 0) & (start < limit[np.maximum(at, 0)]) & (end >= start))
+
+
+def _slack(start: I64, end: I64) -> I64:
+    """By how much operations may end later than what waits for them begins: stamps of long ones
+    are no better."""
+    found: I64 = np.clip(((end - start) * _SHARE).astype(np.int64), _LEAST_NS, _MOST_NS)
+    return np.asarray(np.minimum(found, np.maximum(end - start - 1, 0)), np.int64)
+
+
+class _Work(msgspec.Struct, frozen=True):
+    """Kernels and copies, merged between synchronisation points.
+
+    Attributes:
+        rows:  event rows, by start.
+        operation: of each row.
+        own:   (rows,) ns that belong to it.
+        spans: (operations, 2): start and end.
+        step:  of each operation.
+    """
+
+    rows: NDArray[np.intp]
+    operation: I64
+    own: I64
+    spans: I64
+    step: I64
+
+    @classmethod
+    def of(cls, trace: Trace, rows: NDArray[np.intp], starts: I64, ends: I64, steps: I64) -> _Work:
+        begin, end = trace.events.start_ns[rows], trace.events.ends(rows)
+        slack = _slack(begin, end)
+        starts, ends = np.sort(starts), np.sort(ends)
+        step = np.searchsorted(steps[:, 2], begin, "right") - 1
+        begun = np.searchsorted(starts, begin + slack)
+        across = np.searchsorted(starts, end - slack) > begun
+        ended = np.searchsorted(ends, begin + _LEAST_NS)
+        keys = np.stack((step, begun, ended, across), axis=1)
+        first = np.ones(len(rows), bool)
+        alone = end - begin > _LONG * (steps[:, 3] - steps[:, 2])[step]
+        first[1:] = (keys[1:] != keys[:-1]).any(axis=1) | alone[1:] | alone[:-1]
+        of = np.cumsum(first) - 1
+        heads = np.flatnonzero(first)
+        reached = np.maximum.accumulate(end) if len(end) else end
+        before = np.concatenate((begin[:1], reached[:-1]))
+        own = np.maximum(end - np.maximum(begin, before), 0)
+        last = np.maximum.reduceat(end, heads) if len(heads) else end
+        spans = np.stack((begin[heads], last), axis=1)
+        # of two operations at once, as on two streams, the later begins when the earlier ends
+        spans[1:, 0] = np.maximum(spans[1:, 0], reached[heads[1:] - 1]) if len(heads) else 0
+        spans[:, 1] = np.maximum(spans[:, 1], spans[:, 0])
+        return cls(rows, of, own, spans, step[heads])
+
+
+class _Idle(msgspec.Struct, frozen=True):
+    """When a rank did not work, by cause: input, garbage collection, anything else."""
+
+    input: I64
+    collector: I64
+
+    @classmethod
+    def of(cls, trace: Trace, busy: I64) -> _Idle:
+        pauses = input_spans(trace)
+        collecting = rows_named(trace, _OF_COLLECTION)
+        if collecting.any():
+            collecting &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
+        waiting = subtraction(pauses, busy)
+        spans = union(trace.events.start_ns[collecting], trace.events.ends(collecting))
+        return cls(waiting, subtraction(subtraction(spans, busy), waiting))
+
+    def causes(self, spans: I64) -> I64:
+        """(spans, sorts): what each span went to, all of it idle time."""
+        found = np.zeros((len(spans), len(SORTS)), np.int64)
+        found[:, INPUT] = length_within(self.input, spans)
+        found[:, COLLECTOR] = length_within(self.collector, spans)
+        found[:, HOST] = spans[:, 1] - spans[:, 0] - found.sum(axis=1)
+        return found
+
+
+def _joined(
+    trace: Trace, work: _Work, idle: _Idle, known: CollectiveRecords,
+    calls: NDArray[np.intp], steps: I64, marked: bool,
+) -> Operations:  # fmt: skip
+    start = np.concatenate((work.spans[:, 0], known.start_ns[calls]))
+    end = np.concatenate((work.spans[:, 1], known.end_ns[calls]))
+    call = np.concatenate((np.full(len(work.spans), -1), calls))
+    of_call = np.searchsorted(steps[:, 2], known.start_ns[calls], "right") - 1
+    step = np.concatenate((work.step, of_call))
+    order = np.lexsort((call, end, start))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    start, end, call, step = start[order], end[order], call[order], step[order]
+    before = _edges(start, end, call, known)
+    ends = np.where(before >= 0, end[before], np.iinfo(np.int64).min).max(axis=1, initial=-(2**62))
+    follows = (before >= 0).any(axis=1)
+    gaps = np.stack((np.where(follows, np.minimum(ends, start), start), start), axis=1)
+    names, number, parts = _parts(trace, work, idle, place)
+    heads = np.flatnonzero(np.diff(work.operation, prepend=-1))
+    whole = trace.events.start_ns[work.rows[heads]] == work.spans[:, 0]
+    lead = np.full(len(order), -1, np.int64)
+    lead[place[: len(heads)]] = np.where(whole, number[heads], -1)
+    return Operations(
+        why="",
+        marked=marked,
+        steps=steps,
+        start_ns=start,
+        end_ns=end,
+        step=step.astype(np.int32),
+        call=call.astype(np.int32),
+        lead=lead.astype(np.int32),
+        before=before.astype(np.int32),
+        delay_ns=idle.causes(gaps),
+        names=tuple(name for name, _ in names),
+        sorts=np.array([sort for _, sort in names], np.int8),
+        at=parts[0].astype(np.int32),
+        name=parts[1].astype(np.int32),
+        ns=parts[2],
+        count=parts[3].astype(np.int32),
+    )
+
+
+def _parts(
+    trace: Trace, work: _Work, idle: _Idle, place: I64
+) -> tuple[list[tuple[str, int]], I64, tuple[I64, I64, I64, I64]]:
+    """Names with their sorts; the name of each row; and operation, name, ns and count of every part
+    of work."""
+    sort = np.where(trace.events.op[work.rows] == OpClass.COPY, COPY, COMPUTE)
+    keys = trace.events.name[work.rows].astype(np.int64) * 2 + (sort == COPY)
+    used, number = np.unique(keys, return_inverse=True)
+    names = [(trace.strings[int(key) // 2], COPY if key % 2 else COMPUTE) for key in used.tolist()]
+    names += [("idle: host", HOST), ("idle: input", INPUT), ("idle: garbage collection", COLLECTOR)]
+    number = number.reshape(-1)
+    cell = work.operation * len(names) + number
+    cells, at = np.unique(cell, return_inverse=True)
+    ns, count = (
+        np.bincount(at.reshape(-1), weights, len(cells)).astype(np.int64)
+        for weights in (work.own.astype(np.float64), None)
+    )
+    of, name = cells // len(names), cells % len(names)
+    busy = np.bincount(of, ns, len(work.spans)).astype(np.int64)
+    # idle time within an operation, by cause; what covers it last is the rest
+    inside = idle.causes(work.spans)[:, [INPUT, COLLECTOR]]
+    rest = work.spans[:, 1] - work.spans[:, 0] - busy
+    inside = np.minimum(inside, np.maximum(rest[:, None], 0))
+    inside[:, 1] = np.minimum(inside[:, 1], rest - inside[:, 0])
+    gaps = np.stack((rest - inside.sum(axis=1), inside[:, 0], inside[:, 1]), axis=1)
+    row, column = np.nonzero(gaps)
+    idle_names = len(names) - 3 + column
+    return (
+        names,
+        number,
+        (
+            place[np.concatenate((of, row))],
+            np.concatenate((name, idle_names)),
+            np.concatenate((ns, gaps[row, column])),
+            np.concatenate((count, np.ones(len(row), np.int64))),
+        ),
+    )
+
+
+def _edges(start: I64, end: I64, call: I64, known: CollectiveRecords) -> I64:
+    """(operations, EDGES): what each waits for; see the module."""
+    n = len(start)
+    found = np.full((n, EDGES), -1, np.int64)
+    if not n:
+        return found
+    slack = _slack(start, end)
+    comm = call >= 0
+    every = np.arange(n)
+    work, calls = every[~comm], every[comm]
+    last_work, _ = _latest(work, start, end, slack, every)
+    last_call, mate = _latest(calls, start, end, slack, every)
+    late = np.where(last_call >= 0, end[last_call], -(2**62))
+    since = np.where(last_work >= 0, end[last_work], -(2**62))
+    later = late >= since - _LEAST_NS
+    found[:, 0] = last_work
+    found[:, 1] = np.where(later, last_call, -1)
+    found[:, 2] = np.where(later, mate, -1)
+    # work needs the last data that arrived before it, whether or not it waited for it
+    kinds = np.array([known.kinds[k] in _ARRIVES for k in range(len(known.kinds))] or [False])
+    arrives = np.zeros(n, bool)
+    arrives[calls] = kinds[known.kind[call[calls]]]
+    receives = np.zeros(n, bool)
+    if len(known.direction):
+        receives[calls] = known.direction[call[calls]] == RECEIVE
+    arrived, _ = _latest(every[receives | arrives], start, end, slack, work)
+    taken = (found[work, 1] == arrived) | (found[work, 2] == arrived)
+    found[work, 3] = np.where(taken, -1, arrived)
+    found[calls, 3] = _previous_in_group(calls, call, start, end, slack, known)
+    found[found >= every[:, None]] = -1
+    for column in range(1, EDGES):
+        same = (found[:, :column] == found[:, [column]]).any(axis=1)
+        found[same, column] = -1
+    return found
+
+
+def _latest(
+    among: NDArray[np.intp], start: I64, end: I64, slack: I64, of: NDArray[np.intp]
+) -> tuple[I64, I64]:
+    """Of some operations, which one of ``among`` ended last before each began, and the one before
+    that, if it ended together with it; -1 where there is none."""
+    until = end - slack
+    order = among[np.argsort(until[among], kind="stable")]
+    at = np.searchsorted(until[order], start[of], "right") - 1
+    padded = np.concatenate((order, [-1]))
+    last, second = padded[at], padded[np.maximum(at - 1, -1)]
+    together = (at > 0) & (np.abs(end[second] - end[last]) <= _TOGETHER_NS)
+    return last, np.where(together, second, -1)
+
+
+def _previous_in_group(
+    calls: NDArray[np.intp], call: I64, start: I64, end: I64, slack: I64, known: CollectiveRecords
+) -> I64:
+    """The operation before each in its group, if that had ended."""
+    found = np.full(len(calls), -1, np.int64)
+    group = known.group[call[calls]]
+    order = np.argsort(group, kind="stable")
+    ours, theirs = calls[order[1:]], calls[order[:-1]]
+    follows = (np.diff(group[order]) == 0) & ((end - slack)[theirs] <= start[ours])
+    found[order[1:]] = np.where(follows, theirs, -1)
+    return found

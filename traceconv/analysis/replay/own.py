@@ -1,0 +1,238 @@
+"""What each rank does by itself between the points at which it waits for others, and what ranks
+with the same role typically do there.
+
+A rank waits where it communicates and does nothing else at the end of it: at its *synchronisation
+points*. Its own time is all the rest: its work, and the gaps in front of its operations. Of
+communication that other work hides nothing is own time, and what a rank computes while operations
+are queued behind each other is not cut up by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.inferred_shape import recorded_stages
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.graph import SLACK_NS, Graph
+from traceconv.analysis.replay.operations import SORTS
+from traceconv.analysis.statistics import over_others
+from traceconv.core.columns import F64, I64
+
+
+class OwnTime(msgspec.Struct, frozen=True, eq=False):
+    """The own time of the ranks of a graph, ns.
+
+    Attributes:
+        roles: (ranks,) ranks with the same number do the same.
+        table: (steps, ranks): own time; NaN where a rank has no operation in a step.
+        parts: (steps, ranks, sorts): the same by cause.
+        excess: (steps, ranks): what a rank takes beyond the median of the others of its role.
+        factor: per operation, what its own time has to be multiplied with to become that of its
+            peers; 1 where these are unknown.
+    """
+
+    roles: I64
+    table: F64
+    parts: F64
+    excess: F64
+    factor: F64
+
+    def members(self, role: int) -> NDArray[np.intp]:
+        """Indexes of the ranks of a role."""
+        return np.flatnonzero(self.roles == role)
+
+
+def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
+    """Own time by rank and step.
+
+    Args:
+        every: the summaries of all ranks.
+    """
+    by_rank = {one.rank: one for one in every}
+    roles = _roles([by_rank[rank] for rank in graph.ranks])
+    n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
+    own, hidden = np.zeros((n, len(SORTS))), np.zeros(n, bool)
+    order = np.lexsort((graph.row, graph.rank))
+    borders = np.searchsorted(graph.rank[order], np.arange(ranks + 1))
+    work = _work_parts(graph)
+    for number in range(ranks):
+        rows = order[borders[number] : borders[number + 1]]
+        own[rows], hidden[rows] = _of_rank(graph, rows, work[rows])
+    place = graph.step.astype(np.int64) * ranks + graph.rank
+    sums = [np.bincount(place, own[:, sort], steps * ranks) for sort in range(len(SORTS))]
+    parts = np.stack(sums, axis=1).reshape(steps, ranks, len(SORTS)).astype(np.float64)
+    seen = np.bincount(place, minlength=steps * ranks).reshape(steps, ranks) > 0
+    table = np.where(seen, parts.sum(axis=2), np.nan)
+    excess = np.full(table.shape, np.nan)
+    for role in np.unique(roles).tolist():
+        members = np.flatnonzero(roles == role)
+        excess[:, members] = over_others(table[:, members])
+    factor = _factors(graph, own.sum(axis=1), _cells(graph, order, hidden, roles), roles)
+    return OwnTime(roles, table, parts, excess, factor)
+
+
+def _work_parts(graph: Graph) -> F64:
+    """(operations, sorts): what work consists of."""
+    sort = graph.sorts[graph.name] if len(graph.name) else graph.name
+    cells = graph.part.astype(np.int64) * len(SORTS) + sort
+    found = np.bincount(cells, graph.part_ns, len(graph) * len(SORTS)).astype(np.float64)
+    return found.reshape(len(graph), len(SORTS))
+
+
+def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_]]:
+    """Own time of the operations of a rank, in order of start, and which of them is communication
+    that work goes on beside at its end."""
+    start, step = graph.start_ns[rows], graph.step[rows]
+    comm = graph.kind[rows] >= 0
+    end = graph.end_ns[rows]
+    reached = np.maximum.accumulate(end) if len(end) else end
+    before = np.concatenate((start[:1], reached[:-1]))
+    first = np.concatenate(([True], np.diff(step) != 0)) if len(rows) else np.zeros(0, bool)
+    delay = graph.delay_ns[rows]
+    total = delay.sum(axis=1)
+    gap = np.where(first, total, np.clip(start - before, 0, None))
+    share = np.divide(gap, total, out=np.zeros(len(rows)), where=total > 0)
+    found = delay * np.minimum(share, 1)[:, None]
+    found[:, :] += np.where(comm[:, None], 0, work)
+    busy = np.flatnonzero(~comm)
+    # work that begins as communication ends has waited for it
+    covers = np.searchsorted(start[busy], end - SLACK_NS) - 1
+    hidden = np.zeros(len(rows), bool)
+    if len(busy):
+        hidden = (covers >= 0) & (end[busy[np.maximum(covers, 0)]] > end + SLACK_NS)
+    return found, hidden & comm
+
+
+def _cells(graph: Graph, order: I64, hidden: NDArray[np.bool_], roles: I64) -> I64:
+    """Per operation, the part of its step between two synchronisation points. Of ranks with the
+    same role these are the same: where most of them wait."""
+    steps = len(graph.steps)
+    comm = graph.kind[order] >= 0
+    key = graph.rank[order].astype(np.int64) * steps + graph.step[order]
+    first = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0)))
+    of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
+    before: I64 = np.cumsum(comm) - comm
+    ordinal: I64 = before - before[first][of]
+    calls = np.bincount(of, comm, len(first)).astype(np.int64)
+    role = roles[graph.rank[order]]
+    # operations at one place of a step: of a role, a step, and ranks with as many of them
+    width = int(calls.max(initial=0)) + 1
+    place = ((role * steps + graph.step[order]) * width + calls[of]) * width + ordinal
+    _, at = np.unique(np.where(comm, place, -1), return_inverse=True)
+    at = at.reshape(-1)
+    waits = np.bincount(at, comm & ~hidden[order]) * 2 >= np.bincount(at)
+    syncs = comm & waits[at]
+    count: I64 = np.cumsum(syncs) - syncs
+    found = np.zeros(len(order), np.int64)
+    found[order] = count - count[first][of]
+    return found
+
+
+def _factors(graph: Graph, own: F64, cell: I64, roles: I64) -> F64:
+    """See :attr:`OwnTime.factor`. Parts of a step are compared one by one where all ranks of a role
+    have equally many in it, else all of it at once."""
+    steps, ranks = len(graph.steps), len(graph.ranks)
+    found = np.ones(len(graph))
+    most = np.zeros((steps, ranks), np.int64)
+    np.maximum.at(most, (graph.step, graph.rank), cell + 1)
+    roles = _alike(roles, most)
+    for role in np.unique(roles).tolist():
+        members = np.flatnonzero(roles == role)
+        if len(members) < 2:
+            continue
+        counts = most[:, members]
+        seen = counts > 0
+        alike = np.where(seen, counts, counts.max(axis=1, keepdims=True)) == counts.max(
+            axis=1, keepdims=True
+        )
+        width = np.where(alike.all(axis=1), counts.max(axis=1), 1)
+        offset = np.concatenate(([0], np.cumsum(width)))
+        column = np.full(ranks, -1)
+        column[members] = np.arange(len(members))
+        rows = np.flatnonzero(column[graph.rank] >= 0)
+        step = graph.step[rows]
+        at = offset[step] + np.where(width[step] > 1, cell[rows], 0)
+        of = column[graph.rank[rows]]
+        sums = np.bincount(at * len(members) + of, own[rows], int(offset[-1]) * len(members))
+        table = sums.reshape(-1, len(members)).astype(np.float64)
+        table[np.repeat(~seen, width, axis=0)] = np.nan
+        typical = table - over_others(table)
+        factor = np.divide(typical, table, out=np.ones_like(table), where=table > 0)
+        found[rows] = np.nan_to_num(factor[at, of], nan=1.0)
+    return found
+
+
+def _alike(roles: I64, parts: I64) -> I64:
+    """Roles, of which ranks with as many parts in most steps are apart, if there are several."""
+    usual = np.median(parts, axis=0)
+    _, found, count = np.unique(
+        np.stack((roles, usual)), axis=1, return_inverse=True, return_counts=True
+    )
+    found = found.reshape(-1)
+    alone = count[found] < 2
+    alike: I64 = np.where(alone, len(count) + roles, found)
+    return alike
+
+
+# -- who does the same ----------------------------------------------------------------------------
+
+
+def _roles(ranks: Sequence[RankSummary]) -> I64:
+    """Ranks of one pipeline stage do the same: as recorded, else as communication connects them."""
+    known = recorded_stages(ranks) or _connected(ranks)
+    role = {rank: number for number, stage in enumerate(known) for rank in stage}
+    return np.array([role[one.rank] for one in ranks], np.int64)
+
+
+class _Sets:
+    """Sets that are joined."""
+
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
+
+    def of(self, one: int) -> int:
+        while (up := self._parent.get(one, one)) != one:
+            self._parent[one] = self._parent.get(up, up)
+            one = up
+        return one
+
+    def join(self, many: Sequence[int]) -> None:
+        for other in many[1:]:
+            a, b = sorted((self.of(many[0]), self.of(other)))
+            self._parent[b] = a
+
+
+def _connected(every: Sequence[RankSummary]) -> list[list[int]]:
+    """Stages by what ranks communicate: those that exchange messages are in different ones, and a
+    group with two of them spans stages; other groups are within one."""
+    members: dict[str, list[int]] = {}
+    size: dict[str, int] = {}
+    named: dict[str, bool] = {}
+    messages: set[str] = set()
+    world = max((one.world_size for one in every), default=-1)
+    for one in every:
+        known = one.collectives
+        sent = set(known.group[known.messages].tolist())
+        for index, group in enumerate(known.groups):
+            members.setdefault(group.key, []).append(one.rank)
+            size[group.key] = max(size.get(group.key, -1), group.size)
+            named[group.key] = group.named
+            if index in sent:
+                messages.add(group.key)
+    pipelines = _Sets()
+    for key in messages:
+        pipelines.join(members[key])
+    stages = _Sets()
+    for key, ranks in members.items():
+        apart = len({pipelines.of(rank) for rank in ranks}) == len(ranks)
+        across = bool(messages) and (size[key] == world > 0 or not named[key])
+        if key not in messages and apart and not across:
+            stages.join(ranks)
+    found: dict[int, list[int]] = {}
+    for one in every:
+        found.setdefault(stages.of(one.rank), []).append(one.rank)
+    return list(found.values())

@@ -1,0 +1,425 @@
+"""From the replay of a job to the verdict on it.
+
+Compared is what ranks with the same role do by themselves between synchronisation points
+(:mod:`traceconv.analysis.replay.own`). A rank that takes longer than its peers by more than chance
+(:mod:`traceconv.analysis.statistics`) is a straggler if the job, replayed as if the rank were like
+its peers, gains a part of a step that matters. The same test and the same replay decide on groups
+whose transfers are slow, and on stages with more work than others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.graph import Clocks, Unusable
+from traceconv.analysis.replay.job import Replay, replay_of
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, INPUT
+from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others
+from traceconv.analysis.stragglers.links import slow_groups
+from traceconv.analysis.stragglers.verdict import (
+    CONSTANT,
+    INTERMITTENT,
+    MATERIAL,
+    Finding,
+    SlowStage,
+    Step,
+    Verdict,
+    ranks_text,
+    some,
+)
+from traceconv.core.clock import time_text
+from traceconv.core.columns import F64
+from traceconv.core.robust import median
+
+_FEWEST = 2  # steps: one proves no pattern
+_MOST_SLOW = 0.5  # of the ranks of a role: if more are slow, these are the usual ones
+_LATE = 0.3  # of its largest excess a rank exceeds in a step in which it is late
+_MAINLY = 0.6  # of an excess that one kernel accounts for is mainly of it
+_ROUNDS = 3
+_NOISE = 5  # times what ranks usually differ by: a step with less has nothing to show
+_UNEVEN = 0.05  # of a step
+_RECORDED = 4  # times as often as LEVEL: what a recorded cause explains is no noise
+
+
+def judge(
+    every: Sequence[RankSummary],
+    clocks: Clocks,
+    groups: Sequence[Matched] | None = None,
+    material: float = MATERIAL,
+) -> Verdict:
+    """The verdict over all ranks.
+
+    Args:
+        every:  the summaries of all ranks.
+        clocks: a plan of :mod:`traceconv.alignment.plan`.
+        groups: their collectives, if these are matched already.
+        material: the part of a step that is gained, at least, where something is named.
+    """
+    every = sorted(every, key=lambda one: one.rank)
+    ranks = tuple(one.rank for one in every)
+    groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
+    compared = sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups)
+    try:
+        replay = replay_of(every, clocks, groups)
+    except Unusable as e:
+        return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
+    basis = Verdict(
+        ranks, clocks.method, compared=compared, step_ns=replay.step_ns, replay=replay,
+        limits=tuple(_limits(every, replay)),
+    )  # fmt: skip
+    if len(every) < 2:
+        return msgspec.structs.replace(basis, reason="one rank was captured; there are no peers")
+    if not replay.usable:
+        why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
+        return msgspec.structs.replace(basis, reason=why)
+    if not (np.diff(np.append(replay.graph.meets, len(replay.graph))) > 1).any():
+        return msgspec.structs.replace(basis, reason=_unmatched(every, groups))
+    return _Judging(replay, material).verdict(basis)
+
+
+def _unmatched(every: Sequence[RankSummary], groups: Sequence[Matched]) -> str:
+    """Why no collective of one rank is known to be one of another."""
+    silent = [one.rank for one in every if not len(one.collectives)]
+    if len(silent) == len(every):
+        return "no collectives of devices were recorded"
+    if not groups:
+        claimed = Counter(group.key for one in every for group in one.collectives.groups)
+        key, ranks = claimed.most_common(1)[0]
+        if ranks > 1:  # see alignment.collective_matching.matched
+            return f"{ranks} ranks recorded collectives of {key}: several groups share that name"
+        text = "no two ranks recorded collectives of the same group"
+        return text + (f", {ranks_text(silent)} none at all" if silent else "")
+    group = max(groups, key=lambda one: len(one.row))
+    why = next((f": {doubt}" for doubt in group.doubts if doubt), "")
+    count = len(group.row)
+    some_of = f"none of the {count} collectives" if count > 1 else "the one collective"
+    return f"{some_of} of {ranks_text(group.ranks)} in {group.key} was matched{why}"
+
+
+def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
+    """What is not covered by the verdict."""
+    why: dict[str, list[int]] = {}
+    for one in every:
+        if one.replay.why:
+            why.setdefault(one.replay.why, []).append(one.rank)
+    for text, ranks in why.items():
+        yield f"{ranks_text(ranks)} not compared: {text}"
+    graph, own = replay.graph, replay.own
+    alone = [
+        r for r, role in zip(graph.ranks, own.roles, strict=True) if (own.roles == role).sum() < 2
+    ]
+    if alone and len(graph.ranks) > 1:
+        yield f"{ranks_text(alone)} {'has' if len(alone) == 1 else 'have'} no peers to compare"
+    captured: dict[str, list[int]] = {}
+    for one in every:
+        for group in one.collectives.groups:
+            captured.setdefault(group.key, [group.size]).append(one.rank)
+    if any(size > len(members) for size, *members in captured.values()):
+        yield "not all members of the groups were captured; those that were not may be slow as well"
+
+
+class _Judging:
+    """What is named in a job that can be replayed."""
+
+    def __init__(self, replay: Replay, material: float) -> None:
+        self.replay, self.own, self.graph = replay, replay.own, replay.graph
+        self.least = material * replay.step_ns
+        self.material = material
+
+    def verdict(self, basis: Verdict) -> Verdict:
+        replay = self.replay
+        culprits, mended = self._culprits(self._suspects())
+        stage = self._stage(mended)
+        slow_ones = slow_groups(replay, self.least)
+        named = {one.rank: one for one in culprits}
+        steps = self._steps(named)
+        seen = ~np.isnan(self.own.excess)
+        excess = np.where(seen, self.own.excess, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+        bound, reason = None, ""
+        if not (culprits or stage or slow_ones):
+            bound, reason = self._bound(excess, steps)
+        uneven = 0 if culprits else self._uneven()
+        limits = list(basis.limits)
+        if uneven:
+            limits.append(
+                f"work is uneven: it moves between ranks from step to step, and equal work would "
+                f"save {time_text(uneven)} per step ({100 * uneven / replay.step_ns:.2g} %)"
+            )
+        return msgspec.structs.replace(
+            basis,
+            culprits=tuple(culprits),
+            slow_groups=tuple(slow_ones),
+            stage=stage,
+            steps=steps,
+            reason=reason,
+            bound_ns=bound,
+            limits=tuple(limits),
+            uneven_ns=uneven,
+            saves_ns=round(max(float((replay.base - mended).mean()), 0.0)) if culprits else 0,
+        )
+
+    # -- ranks ------------------------------------------------------------------------------------
+
+    def _suspects(self) -> list[int]:
+        """Ranks that take longer than their peers by more than chance."""
+        found: list[int] = []
+        roles = [r for r in np.unique(self.own.roles).tolist() if len(self.own.members(r)) > 1]
+        for role in roles:
+            members = self.own.members(role)
+            table = self.own.table[:, members].copy()
+            named: list[int] = []
+            for _ in range(max(int(_MOST_SLOW * len(members)), 1)):
+                excess = over_others(table)
+                seen = ~np.isnan(excess)
+                means = np.where(seen, excess, 0).sum(axis=0) / max(len(table), 1)
+                order = np.argsort(-means)
+                if means[order[0]] < self.least:
+                    break
+                sure = by_chance(excess) <= self._levels(members) / len(roles)
+                sure &= means >= self.least
+                fresh = [i for i in order.tolist() if sure[i]]
+                if not fresh:
+                    break
+                named += fresh
+                table[:, fresh] = np.nan
+                if (~np.isnan(table)).any(axis=0).sum() < 2:
+                    break
+            if len(named) <= _MOST_SLOW * len(members):
+                found += members[named].tolist()
+        return found
+
+    def _levels(self, members: NDArray[np.intp]) -> F64:
+        """How unlikely each rank's excess has to be."""
+        parts = self.own.parts[:, members].sum(axis=0)
+        more = parts - np.median(parts, axis=0)
+        recorded = np.isin(np.argmax(more, axis=1), (INPUT, COLLECTOR))
+        return np.where(recorded, _RECORDED * LEVEL, LEVEL)
+
+    def _culprits(self, slow: list[int]) -> tuple[list[Finding], F64]:
+        """Those that cost a part of a step that matters, and the steps without them."""
+        replay = self.replay
+        for _ in range(_ROUNDS):
+            if not slow:
+                return [], replay.base
+            without = replay.mended(slow, *([r for r in slow if r != one] for one in slow))
+            costs = without[1:] - without[0]
+            kept = [one for one, cost in zip(slow, costs, strict=True) if cost.mean() >= self.least]
+            if kept == slow:
+                break
+            slow = kept
+        else:
+            without = replay.mended(slow, *([r for r in slow if r != one] for one in slow))
+            costs = without[1:] - without[0]
+        if not slow:
+            return [], replay.base
+        found = [self._finding(one, cost, slow) for one, cost in zip(slow, costs, strict=True)]
+        found.sort(key=lambda one: (-one.gain_ns, one.rank))
+        return found, without[0]
+
+    def _finding(self, column: int, cost: F64, slow: Sequence[int]) -> Finding:
+        graph, own = self.graph, self.own
+        excess = own.excess[:, column]
+        known = ~np.isnan(excess)
+        values = np.where(known, excess, 0)
+        peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
+        # compared with peers that are slow as well, a step shows less than it costs
+        usual = [i for i in peers if i not in slow] or peers
+        values = np.where(
+            known, own.table[:, column] - np.nanmedian(own.table[:, usual], axis=1), 0
+        )
+        late = known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
+        numbers = [int(n) for n in graph.steps[late, 1]]
+        constant = 2 * np.median(values[known]) >= values[known].mean()
+        first = int(np.argmax(late)) if late.any() else 0
+        since = 0 < first < len(late) - 2 and bool(late[first:].mean() >= 0.9)
+        if since:
+            since = bool(values[:first].mean() < _LATE * values[first:].mean())
+        constant &= not since
+        parts = own.parts[:, column] - np.median(own.parts[:, usual], axis=1)
+        low, high = interval(cost)
+        slice_name, start, dur = self._place(column, late)
+        return Finding(
+            rank=graph.ranks[column],
+            pattern=CONSTANT if constant else INTERMITTENT,
+            excess_ns=round(float(values.mean())),
+            gain_ns=round(float(cost.mean())),
+            interval_ns=(round(low), round(high)),
+            parts_ns=tuple(round(float(ns)) for ns in parts.mean(axis=0)),
+            kernel=self._kernel(column, usual),
+            late_steps=tuple(numbers),
+            of_steps=int(known.sum()),
+            since=since,
+            peers=len(peers),
+            together=tuple(graph.ranks[i] for i in slow if i != column),
+            share=float(cost.mean()) / self.replay.step_ns,
+            slice_name=slice_name,
+            start_ns=start,
+            dur_ns=dur,
+            coordinates=self.replay.shape.label(graph.ranks[column]),
+        )
+
+    def _place(self, column: int, late: NDArray[np.bool_]) -> tuple[str, int, int]:
+        """The kernel that begins the operation that shows most, its start on the rank's own clock,
+        and the length of the operation."""
+        graph = self.graph
+        rows = np.flatnonzero((graph.rank == column) & late[graph.step] & (graph.kind < 0))
+        if not len(rows):
+            return "", 0, 0
+        more = graph.length_ns[rows] * (1 - self.own.factor[rows])
+        row = int(graph.row[rows[int(np.argmax(more))]])
+        known = next(one for one in self.replay.every if one.rank == graph.ranks[column]).replay
+        if known.lead[row] < 0:
+            return "", 0, 0
+        name = known.names[int(known.lead[row])]
+        return name, int(known.start_ns[row]), int(known.end_ns[row] - known.start_ns[row])
+
+    def _kernel(self, column: int, peers: Sequence[int]) -> str:
+        """The kernel that accounts for most of what a rank computes longer; "" if none does."""
+        graph = self.graph
+        cells = graph.rank[graph.part].astype(np.int64) * len(graph.names) + graph.name
+        ns = np.bincount(cells, graph.part_ns, len(graph.ranks) * len(graph.names))
+        table = ns.reshape(len(graph.ranks), -1)[:, graph.sorts == COMPUTE]
+        names = [n for n, s in zip(graph.names, graph.sorts.tolist(), strict=True) if s == COMPUTE]
+        if not names:
+            return ""
+        more = table[column] - np.median(table[list(peers)], axis=0)
+        top = int(np.argmax(more))
+        alone = len(names) > 1 and more[top] >= _MAINLY * np.maximum(more, 0).sum() > 0
+        return names[top] if alone and self._computes(column, peers) else ""
+
+    def _computes(self, column: int, peers: Sequence[int]) -> bool:
+        parts = self.own.parts[:, column] - np.median(self.own.parts[:, list(peers)], axis=1)
+        return int(np.argmax(parts.mean(axis=0))) == COMPUTE
+
+    # -- stages, steps, and what is not named ------------------------------------------------------
+
+    def _stage(self, base: F64) -> SlowStage | None:
+        """The stage with more work than the others, if that costs a part of a step that matters."""
+        replay, graph, own = self.replay, self.graph, self.own
+        of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
+        stages = np.unique(of)
+        if len(stages) < 2 or stages[0] < 0:
+            return None
+        work = own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
+        table = np.stack([median(work[:, of == stage]) for stage in stages.tolist()], axis=1)
+        mean = table.mean(axis=1)
+        excess = over_others(table)
+        chance = by_chance(excess)
+        top = int(np.argmax(np.nanmean(excess, axis=0)))
+        if chance[top] > LEVEL:
+            return None
+        factor = {
+            stage: np.divide(mean, table[:, i], out=np.ones(len(mean)), where=table[:, i] > 0)
+            for i, stage in enumerate(stages.tolist())
+        }
+        saved = base - np.minimum(replay.stage_scaled(factor, replay.shape.stage), base)
+        if base is not replay.base:
+            saved = saved * 0
+        if saved.mean() < self.least:
+            return None
+        low, high = interval(saved)
+        others = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
+        gain = float(saved.mean())
+        return SlowStage(
+            int(stages[top]),
+            tuple(np.array(graph.ranks)[of == stages[top]].tolist()),
+            round(float((table[:, top] - others).mean())),
+            round(gain),
+            (round(low), round(high)),
+            gain / replay.step_ns,
+        )
+
+    def _steps(self, named: Mapping[int, Finding]) -> dict[Step, Finding | None]:
+        """Per step, the rank that made it longest, if by a part of it that matters."""
+        replay, graph, own = self.replay, self.graph, self.own
+        excess = np.where(np.isnan(own.excess), -np.inf, own.excess)
+        top = np.argmax(excess, axis=1)
+        rows = np.arange(len(graph.steps))
+        most = excess[rows, top]
+        known = np.abs(own.excess - _column_medians(own.excess))
+        known = known[~np.isnan(known)]
+        noise = _NOISE * float(np.median(known)) if len(known) else 0.0
+        tried = np.where((most >= self.material * replay.base) & (most >= noise), top, -1)
+        gain = replay.base - replay.mended_steps(tried)
+        found: dict[Step, Finding | None] = {}
+        for row, (window, number) in enumerate(graph.steps.tolist()):
+            found[window, number] = None
+            if tried[row] < 0 or gain[row] < self.material * replay.base[row]:
+                continue
+            column = int(top[row])
+            peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
+            parts = own.parts[row, column] - np.median(own.parts[row, peers], axis=0)
+            rank = graph.ranks[column]
+            pattern = named[rank].pattern if rank in named else ""
+            found[window, number] = Finding(
+                rank, pattern, round(float(most[row])), round(float(gain[row])),
+                parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
+                peers=len(peers), step=number, coordinates=replay.shape.label(rank),
+            )  # fmt: skip
+        return found
+
+    def _uneven(self) -> int:
+        """What equal work in each step would gain, where that is a part of a step that matters."""
+        replay = self.replay
+        everyone = replay.mended(range(len(self.graph.ranks)))[0]
+        gain = float((replay.base - everyone).mean())
+        # what is left is due to single ranks in single steps; noise alone costs some of it
+        return round(gain) if gain >= max(self.least, _UNEVEN * replay.step_ns) else 0
+
+    def _bound(self, excess: F64, steps: Mapping[Step, Finding | None]) -> tuple[int | None, str]:
+        """What a rank could cost at most, and why none is named."""
+        graph, own = self.graph, self.own
+        compared = [i for i in range(len(graph.ranks)) if (own.roles == own.roles[i]).sum() > 1]
+        late: dict[int, list[int]] = {}
+        for one in filter(None, steps.values()):
+            late.setdefault(one.rank, []).append(one.step)
+        seen = ""
+        if late:
+            rank, numbers = max(late.items(), key=lambda item: (len(item[1]), -item[0]))
+            seen = (
+                f"; rank {rank} is late in {len(numbers)} of {len(steps)} steps ({some(numbers)})"
+            )
+            seen += ", maybe by chance"
+        if not compared:
+            return None, "no two ranks run the same operations, so there are no peers to compare"
+        if len(graph.steps) < _FEWEST:
+            marked = any(one.replay.marked for one in self.replay.every)
+            why = "one step was captured" if marked else "no steps are marked"
+            top = max(compared, key=lambda i: excess[i])
+            longer = time_text(max(float(excess[top]), 0.0))
+            rest = f"rank {graph.ranks[top]} takes {longer} longer than its peers in it"
+            return None, f"{why}, which proves no pattern; {rest}"
+        known = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
+        if min(len(one) for one in known) < _FEWEST:
+            return None, "ranks have too few steps in common"
+        upper = max(interval(one, 0.99)[1] for one in known)
+        if upper >= self.least:
+            top = max(compared, key=lambda i: excess[i])
+            longer, most = time_text(max(float(excess[top]), 0)), time_text(upper)
+            return None, (
+                f"rank {graph.ranks[top]} takes {longer} longer than its peers per step, by chance "
+                f"or not (up to {most}){seen}"
+            )
+        limit = max(upper, 0.0)
+        share = 100 * limit / self.replay.step_ns
+        return round(limit), (
+            f"no rank takes longer than its peers by more than {time_text(limit)} per step "
+            f"({share:.2g} %)"
+        )
+
+
+def _column_medians(table: F64) -> F64:
+    """Medians of columns, NaN of what holds no value."""
+    found = np.full(table.shape[1], np.nan)
+    for column in range(table.shape[1]):
+        values = table[~np.isnan(table[:, column]), column]
+        if len(values):
+            found[column] = np.median(values)
+    return found
