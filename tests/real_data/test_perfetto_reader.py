@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
 import re
@@ -299,40 +298,6 @@ def test_arguments_equal_the_importers(path: Path) -> None:
         {row: n for row, n in found.items() if not row[2].startswith((*IMPORTERS, "legacy_trace"))}
     )
     assert want == seen
-
-
-OWN = DATA / "hub" / "perfetto_own"
-
-
-@pytest.mark.parametrize("name", ["summary", "detail", "annotated"])
-def test_files_of_an_older_version_of_ours_are_its_text(name: str, tmp_path: Path) -> None:
-    """But for what it did not write: names of arrows, empty members of arguments as such, and
-    steps of rows that bear no model.
-    """
-    out = tmp_path / "out.txt"
-    traceconv.convert(str(OWN / f"{name}.pftrace"), str(out))
-    found = out.read_text(encoding="utf-8").splitlines()
-    wanted = gzip.decompress((OWN / f"{name}.txt.gz").read_bytes()).decode().splitlines()
-    assert len(wanted) == len(found)
-    for want, have in zip(wanted, found, strict=True):
-        if " -> " in want:
-            assert have.split('"', 2)[2] == want.split('"', 2)[2]
-        elif have.replace('"{}"', "{}") != want:
-            assert " comm_task " in want
-            assert have == re.sub(r" graph=\d+ step=\d+", "", want)
-
-
-def test_parts_of_an_older_version_of_ours_are_one(tmp_path: Path) -> None:
-    """All that is lost are the three arrows from part to part, which were when it was written."""
-    texts = []
-    for name in ("detail.pftrace", "split"):
-        out = tmp_path / f"{name}.txt"
-        report = traceconv.convert(str(OWN / name), str(out))
-        texts.append(out.read_text(encoding="utf-8").splitlines())
-    lost = Counter(texts[0]) - Counter(texts[1])
-    assert len(list(lost.elements())) == report.issues.count("flow-split") == 3
-    assert all(" -> " in line for line in lost)
-    assert not Counter(texts[1]) - Counter(texts[0])
 
 
 TRUTHS = [path for path in GOOD if path.parent == PRODUCERS and expected(path).get("truth")]

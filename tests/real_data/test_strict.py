@@ -33,7 +33,7 @@ LACKING = {
     # two kinds of mark under one id
     "hub/perfetto/legacy_async": {"track-conflict"},
     # parts of a split output; an arrow of which a part has one end
-    "hub/perfetto_own": {"flow-split", "overlap-differs"},
+    "hub/perfetto_own": {"details-lost", "flow-split"},
     # ranks by the order of processes
     "hub/rocpd/convert": {"rank-order"},
     "hub/perfetto_producers/rocpd_convert_2proc": {"rank-order"},

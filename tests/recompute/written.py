@@ -11,6 +11,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from traceconv import _proto
 
+HEADINGS = {
+    "step": "Step Trace", "overlap": "Overlap Analysis", "host": "Host", "runtime": "Runtime",
+    "scope": "Scope Layer", "device": "Hardware", "comm": "Communication", "counter": "Counters",
+    "other": "Other",
+}  # fmt: skip
+"""What layers are called whose source has no name of its own for them."""
+
 BACKWARDS = " (backwards)"
 """Ends the name of an arrow whose ends were exchanged, for viewers that draw forward only."""
 
@@ -240,24 +247,15 @@ class _Perfetto:
             for own in UnknownFieldSet(packet):
                 if own.field_number == 1990:
                     said = _proto.message("traceconv_rank", "traceconv.Rank").FromString(own.data)
-                    self._ranks |= {lane.uuid: said.rank for lane in said.lanes}
-                    self._lanes |= {lane.uuid: lane for lane in said.lanes}
+                    tracks = json.loads(said.about or "{}").get("tracks", {})
+                    self._ranks |= {int(uuid): said.rank for uuid in tracks}
+                    self._lanes |= {int(uuid): track for uuid, track in tracks.items()}
 
     def path(self, uuid):
         """Rank, heading, group and lane of a track."""
-        rank, said, names = self._ranks[uuid], self._lanes[uuid], []
-        while uuid:
-            track = self._tracks[uuid]
-            names.append(track.process.process_name or track.name)
-            uuid = track.parent_uuid
-        _, *shown = reversed(names)
-        if not (said.name or said.group or said.title):
-            _, heading, *group, lane = shown
-            return rank, heading, "".join(group), lane
-        below = shown[1:] if shown[:1] == ["Timeline"] else shown
-        drawn = below[0].split(" \u00b7 ")[0] if below else ""  # a thread's own row tells nothing
-        untitled = {"host": "Host", "runtime": "Runtime"}.get(said.layer, drawn)
-        return rank, said.title or untitled, said.group, said.name
+        of = self._lanes[uuid]
+        heading = of.get("title") or HEADINGS[of["layer"]]
+        return self._ranks[uuid], heading, of.get("group", ""), of["name"]
 
     def begin(self, packet, event, at):
         names = self._names[packet.trusted_packet_sequence_id]

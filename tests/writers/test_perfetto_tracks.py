@@ -106,7 +106,7 @@ def job_of(lost):
         build = TraceBuilder.of_rank(rank)
         build.slice(stream(build, "Stream 1"), BASE, 100 - ns, "k", op=OpClass.COMPUTE)
         build.slice(stream(build, f"Stream {7 + rank % 2}"), BASE + 99, 1, "copy", op=OpClass.COPY)
-        host = build.add_track(Track(Layer.HOST, "Thread 5", title="Python"))
+        host = build.add_track(Track(Layer.HOST, "Thread 5", title="Python", thread=5))
         build.slice(host, BASE, 100, "call")
         runs[rank] = build.finish()
     return runs

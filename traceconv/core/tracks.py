@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 
 from traceconv.core.columns import natural_order
-from traceconv.core.json_text import NOT_JSON
 
 
 class Layer(StrEnum):
@@ -135,21 +134,5 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
             *msgspec.structs.astuple(self)[_HEADINGS:],
         )
 
-    @property
-    def identity(self) -> bytes:
-        """The known fields that say what the track is of, as JSON; b"" if there are none."""
-        known = {k: v for k, v in msgspec.to_builtins(self).items() if k in _IDENTITY}
-        return msgspec.json.encode(known) if known else b""
-
-    def with_identity(self, raw: bytes) -> Track:
-        """The track with what :attr:`identity` of another says; as it is where that is damaged."""
-        try:
-            stated = msgspec.json.decode(raw, type=dict[str, Any])
-            known = {k: v for k, v in stated.items() if k in _IDENTITY}
-            return msgspec.convert({**msgspec.to_builtins(self), **known}, Track)
-        except NOT_JSON:
-            return self
-
 
 _HEADINGS = Track.__struct_fields__.index("kind")
-_IDENTITY = frozenset(Track.__struct_fields__[_HEADINGS:])

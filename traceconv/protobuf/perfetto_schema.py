@@ -300,7 +300,7 @@ class OwnRank:
 
 
 class OwnLane:
-    """What only we know of a track."""
+    """What only we know of a track, as outputs had it before tracks were JSON."""
 
     UUID = 1
     LAYER = 2

@@ -1,7 +1,6 @@
 """Outputs of ours as inputs: selected from, limited, split, joined, bundled, damaged."""
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -121,31 +120,6 @@ def test_parts_are_one_again(made, tmp_path):
     Path(report.written[1].path).unlink()
     less = traceconv.merge(str(parts), out=str(tmp_path / "less.pftrace"), mode="source")
     assert less.issues.count("part-missing") == 1
-
-
-def test_parts_of_older_versions_are_one_again(tmp_path):
-    """Iterations reach from one part into the next, though nothing but arguments says so."""
-    source = GOLDEN / "trace_view" / "demo" / "input"
-    whole, parts = tmp_path / "whole.pftrace", tmp_path / "parts"
-    parts.mkdir()
-    traceconv.merge(str(source), out=str(whole), mode="detail", align="none", ranks=0)
-    report = traceconv.merge(
-        str(source), out=str(parts / "t.pftrace"), mode="detail", align="none", ranks=0,
-        limit="20K", over_limit="split",
-    )  # fmt: skip
-    assert len(report.written) > 2
-    for path in (whole, *(Path(one.path) for one in report.written)):
-        path.write_bytes(without_own_packets(path.read_bytes()))
-    every = text(tmp_path, whole, mode="source").splitlines()
-    found = text(tmp_path, parts, mode="source").splitlines()
-    rows = [
-        Counter(line for line in lines if " -> " not in line and not line.startswith("  track"))
-        for lines in (every, found)
-    ]
-    assert rows[0] == rows[1]
-    device = [line for line in every if '"Model Id":' in line and " compute " in line]
-    assert device
-    assert all(" graph=" in line and " step=" in line for line in device)
 
 
 def without_own_packets(data):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import F64, I8, I32, I64, Mask
 from traceconv.protobuf.message_columns import Codes, codes
-from traceconv.protobuf.perfetto_schema import SLICE_END, InternedData
+from traceconv.protobuf.perfetto_schema import InternedData
 from traceconv.readers.perfetto.annotations import objects
 from traceconv.readers.perfetto.legacy import FlowEnd
 from traceconv.readers.perfetto.state import Sequences, State
@@ -166,7 +166,7 @@ class Events:
 
     Attributes:
         submitted, awaited: ids of GPU events, by mark of the host.
-        count, begun: marks so far, and those that begin something.
+        count: marks so far.
     """
 
     build: TraceBuilder
@@ -178,7 +178,6 @@ class Events:
     awaited: list[tuple[int, list[int]]] = field(default_factory=list)
     legacy_flows: list[FlowEnd] = field(default_factory=list)
     count: int = 0
-    begun: int = 0
     _marks: list[tuple[Any, ...]] = field(default_factory=list)
     _dur: dict[int, int] = field(default_factory=dict)
     _samples: list[tuple[Any, ...]] = field(default_factory=list)
@@ -190,7 +189,6 @@ class Events:
         first = self.count
         self._marks.append((time, kind, lane, name, category, args))
         self.count += len(time)
-        self.begun += int((kind != SLICE_END).sum())
         return first
 
     def sample(self, time: I64, lane: I32, value: F64, generation: I32) -> None:

@@ -29,7 +29,7 @@ MOST_HEAD_BYTES = 64 << 20
 
 MOST_WINDOWS = 1_000_000
 
-_OF_RUN = ("windows", "coordinates", "clock")
+_OF_RUN = ("coordinates", "clock")
 """Facts of all ranks of a bundle."""
 
 _LIMITS = ("size-limit", "size-coalesced", "flow-split")
@@ -47,12 +47,10 @@ class Own:
     Attributes:
         rank:    its number.
         base_ns: what its times count from.
-        windows: collection windows, from the base; of older files, which have them in attributes.
     """
 
     rank: int
     base_ns: int
-    windows: tuple[tuple[int, int], ...] = ()
 
 
 def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
@@ -243,7 +241,6 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
     """
     base = of.get("base_ns", 0)
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
-    windows = document(of.get("windows"))
     said = document(of.get("coordinates"))
     title = source.title(names[0])
     clock = document(of.get("clock"))
@@ -257,7 +254,7 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
             clock=merged_clock(clock, rank, origin or title) if is_unix_ns(base) else None,
             label=title,
             placement=stated_in_metadata(said, rank),
-            detail=Own(rank, base, windows_of(windows.get(str(rank)))),
+            detail=Own(rank, base),
         )
         for rank in parse_ranges(str(of.get("ranks", "")))
     ]

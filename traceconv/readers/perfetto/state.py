@@ -228,8 +228,7 @@ class Sequences:
     Attributes:
         descriptors: of tracks.
         attributes:  of the trace.
-        own:         called with what files of ours say of ranks, when the events before it are
-            there.
+        own:         called with what files of ours say of ranks.
         clocks:      of the trace.
         states:      every state a sequence was in.
         fault:       told what breaks a rule of the format.
@@ -262,13 +261,12 @@ class Sequences:
             one = own[int(which[row])]
             self._apply(packets, row, one)
             changed.add(row, self._current[one])
-            if snapshots[row] or ours[row]:
+            if ours[row]:
+                self.own(message(last_values(packets.bytes_of(row))[OWN_FIELD]))
+            if snapshots[row]:
                 yield from self._segment(packets, begun, row, changed)
                 begun = row + 1  # such a packet has nothing else
-                if snapshots[row]:
-                    self._snapshot(packets, row, one)
-                if ours[row]:
-                    self.own(message(last_values(packets.bytes_of(row))[OWN_FIELD]))
+                self._snapshot(packets, row, one)
         yield from self._segment(packets, begun, len(packets), changed)
 
     def _sequences_of(self, packets: Packets) -> tuple[I64, list[tuple[int, int]]]:

@@ -105,8 +105,7 @@ class Encoder:
         source = trace
         trace, numbered = with_step_numbers(trace, self._document.args)
         sequence, used = sequence_id(trace.rank), trace.used
-        yield own.rank_packet(sequence, source, self._document, used, numbered)
-        yield from own.arrow_packets(sequence, trace)
+        yield own.rank_packet(sequence, source, trace, self._document, numbered)
         yield b"".join(descriptors(trace, used, self._pid(trace), self._document.across))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
@@ -125,8 +124,8 @@ class Encoder:
         self, trace: Trace, order: I64, source: Trace, numbered: own.Numbered
     ) -> Iterator[bytes]:
         """Slices and instants, with arguments and arrows; ``source`` is without step numbers."""
-        sequence, opened = sequence_id(trace.rank), NONE_OPEN
-        encodable, said = Encodable(trace, order, self._document.base_ns), own.Rows(sequence, trace)
+        sequence, opened, last_odd = sequence_id(trace.rank), NONE_OPEN, 0
+        encodable = Encodable(trace, order, self._document.base_ns)
         bounds = blocks(trace)
         coded = coded_arguments(trace, bounds, _coder(self._document))
         for some, args in zip(bounds, coded, strict=True):
@@ -135,9 +134,10 @@ class Encoder:
                 yield _interned(sequence, args.interned, NEEDS_STATE)
             yield data
             self._count(args, trace.rank)
-            odd = odd_rows(args, some.start, numbered, self._document)
-            raws = raw_arguments(source, np.flatnonzero(odd) + some.start)
-            yield said.block(some.start, odd, raws)
+            odd = np.flatnonzero(odd_rows(args, some.start, numbered, self._document)) + some.start
+            if len(odd):
+                yield own.odd_packet(sequence, odd, last_odd, raw_arguments(source, odd))
+                last_odd = int(odd[-1])
 
     def _count(self, coded: Coded, rank: int) -> None:
         self.issues.add("args-not-json", count=coded.not_json, rank=rank)
@@ -398,9 +398,9 @@ def costs(trace: Trace, document: Document) -> Costs:
     source = trace
     trace, numbered = with_step_numbers(trace, document.args)
     sequence, used = sequence_id(trace.rank), trace.used
-    said = len(own.rank_packet(sequence, source, document, used, numbered))
-    places, all_places = own.place_costs(sequence, trace, BLOCK)
-    arrows, all_arrows = own.arrow_costs(sequence, trace)
+    said = own.fixed_cost(sequence, source, document, numbered)
+    places, all_places = own.place_costs(trace)
+    arrows, all_arrows = own.arrow_costs(trace)
     events, shared = event_costs(trace, document.base_ns, _coder(document))
     events[numbered.empty] += _ODD_ROW
     header = len(head(document))

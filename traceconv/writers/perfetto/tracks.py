@@ -111,11 +111,6 @@ class Place(NamedTuple):
     thread: Thread | None = None
     itself: bool = False
 
-    def tells(self, track: Track) -> bool:
-        """Whether the row says by itself of which layer, group and name the track is."""
-        group = (track.group,) if track.group else ()
-        return (self.above, self.name) == ((TIMELINE, track.heading, *group), track.name)
-
 
 def thread_of(track: Track, capture: Capture) -> Thread | None:
     """The thread that a track is of; None if it is of none of the rank's process. Lanes that are
