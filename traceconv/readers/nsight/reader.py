@@ -19,7 +19,7 @@ Quirks:     tables are created only where there is data; NVTX names are in ``tex
             be of all processes of the machine: those that ran where a thread of the rank waited
             are lanes of it (other_processes).
 Ignored:    what no table of :mod:`.tables` describes: CPU samples, profiler overhead, CUDA events,
-            page faults, allocations; its rows are counted by the name of their table. And, on
+            page faults; its rows are counted by the name of their table. And, on
             purpose, everything about users: environment, command lines, paths, standard output
             (of other processes the first word of the name is read).
 Source:     the tables' own columns, read by name; NVIDIA's schema reference (:mod:`.tables`).
@@ -132,6 +132,7 @@ class NsightReader:
             report.library_calls()
             scheduling(report)
             report.gpu_memory()
+            report.memory()
             report.metrics()
             report.network()
             report.launched.draw(build)

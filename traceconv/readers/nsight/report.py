@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct, factored_rows
+from traceconv.core.ordering import combined_key, distinct, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.collectives import Issued
@@ -160,8 +160,7 @@ class Report:
             self._work(layout, self.rows(layout))
 
     def _work(self, layout: RowLayout, rows: TableRows) -> None:
-        if self.process.device >= 0:  # one device needs no heading
-            layout = structs.replace(layout, group=Shown("device", "", of="device"))
+        layout = self._of_one_device(layout)
         for column in {"stream", layout.lane.field}:
             none = rows[column] == tables.NO_STREAM
             rows.columns[column] = np.where(none, -1, rows[column])
@@ -207,6 +206,18 @@ class Report:
                 if device in self.process.devices
             ],
         )
+
+    def memory(self) -> None:
+        """Add what is allocated, by device and kind of memory, from the beginning on."""
+        rows = self.rows(tables.MEMORY)
+        rows = rows.take(np.lexsort((rows["start"], rows["kind"], rows["device"])))
+        change = np.where(rows["operation"] == _RELEASE, -1, 1) * np.maximum(rows["bytes"], 0)
+        held = np.cumsum(change)
+        lanes = combined_key(rows["device"], rows["kind"])
+        first = np.flatnonzero(np.diff(lanes, prepend=-1))
+        before = np.repeat(held[first] - change[first], np.diff(np.append(first, len(held))))
+        rows.columns["value"] = held - before
+        add_samples(self.build, self._of_one_device(tables.MEMORY), rows)
 
     def metrics(self) -> None:
         """Add the samples of the GPUs that this process uses."""
@@ -266,9 +277,13 @@ class Report:
             "name": {i: name for i, (name, _) in enumerate(stated)},
             "unit": {i: unit for i, (_, unit) in enumerate(stated)},
         }
-        if layout is tables.METRICS and self.process.device >= 0:
-            layout = structs.replace(layout, group=Shown("device", "", of="device"))
-        add_samples(self.build, layout, rows)
+        add_samples(self.build, self._of_one_device(layout), rows)
+
+    def _of_one_device(self, layout: RowLayout) -> RowLayout:
+        """The layout without a heading for the device, if the process uses one only."""
+        if self.process.device < 0 or layout.group.field != "device":
+            return layout
+        return structs.replace(layout, group=Shown("device", "", of="device"))
 
     # -- the rest --------------------------------------------------------------------------------
 
@@ -291,6 +306,7 @@ class Report:
 
 
 _WARNING, _ERROR = 2, 3
+_RELEASE = 1
 
 _UNIT = lazy_regex(r"(.+)\[([^\[\]]+)\]\s*+")
 _FASTEST_MHZ = 100_000

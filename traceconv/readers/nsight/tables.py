@@ -175,6 +175,12 @@ FAMILIES: Mapping[str, tuple[str, Layer]] = {
 }
 """Tables of calls by how their names begin, if they have times, a thread and a name."""
 
+MEMORY_KINDS = {
+    0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed",
+    6: "device static", 7: "managed static",
+}  # fmt: skip
+"""CUpti_ActivityMemoryKind."""
+
 _SAMPLED = RowLayout(
     floats=frozenset({"value"}), lane=Shown("name"), unit=Shown("unit", "")
 )  # fmt: skip
@@ -190,6 +196,16 @@ NETWORK = structs.replace(
     links=frozenset({"end"}),  # a value holds until the next one
     group=Shown("card", "NIC {}"),
 )  # fmt: skip
+
+MEMORY = structs.replace(
+    _SAMPLED, table="CUDA_GPU_MEMORY_USAGE_EVENTS", title="Memory since the recording began",
+    columns={"device": "deviceId", "process": "globalPid", "bytes": "bytes", "kind": "memKind",
+             "operation": "memoryOperationType"},
+    links=frozenset({"contextId", "address", "correlationId", "pc"}),
+    names={"kind": MEMORY_KINDS}, lane=Shown("kind", "Allocated ({})", "Allocated ({})"),
+    group=DEVICE.group, track=DEVICE.track, unit=Shown(absent="B"),
+)  # fmt: skip
+"""Allocations and releases (``memoryOperationType`` 1), which say what they change."""
 
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 """What the profiler says of its own work."""
@@ -208,7 +224,7 @@ DESCRIBED = ("TARGET_INFO_", "ENUM_", "sqlite_")
 """How names of more of them begin."""
 
 READ = {
-    *(one.table for one in (KERNELS, RUNTIME, METRICS, NETWORK, *WORK, *CALLS)),
+    *(one.table for one in (KERNELS, RUNTIME, METRICS, NETWORK, MEMORY, *WORK, *CALLS)),
     "NVTX_EVENTS", "SCHED_EVENTS", DIAGNOSTICS,
 }  # fmt: skip
 """Tables whose rows become events."""

@@ -43,7 +43,8 @@ def database_rows(
     for key in layout.texts:
         stored = database.texts(table, "rowid", sources[key][0])
         rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
-    rest = [one for one in database.tables.get(table, ()) if one not in layout.reads]
+    read = layout.reads
+    rest = [one for one in database.tables.get(table, ()) if one not in read]
     rows.unread = database.filled(table, rest) if len(rows) else []
     for key in layout.strings if strings else ():
         rows.names[key] = strings(distinct(rows[key][rows[key] >= 0]))  # type: ignore[misc]
@@ -113,8 +114,9 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
         else:
             first = raw if len(found) == 1 else first
     rows = TableRows({}, where, len(found))
-    within = tuple(f"{path}." for path in layout.reads)
-    rows.unread = [p for p in _paths(first) if p not in layout.reads and not p.startswith(within)]
+    read = layout.reads
+    within = tuple(f"{path}." for path in read)
+    rows.unread = [p for p in _paths(first) if p not in read and not p.startswith(within)]
     for key, paths in layout.sources.items():
         stated = [[*map(attrgetter(path), found)] for path in paths]
         if key in layout.texts:
