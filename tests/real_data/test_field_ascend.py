@@ -108,3 +108,22 @@ def test_time_in_which_the_profiler_was_off_is_not_idle():
     [issue] = [one for one in trace.issues if one.code == "collection-paused"]
     assert (issue.count, issue.places) == (1, ("990.000 µs",))
     assert trace.issues.count("overlap-differs")  # the vendor's Free, which has it all
+
+
+def test_a_database_of_cluster_tools_is_read_like_their_tables():
+    """ClusterStepTraceTime: the steps of 16 ranks, of which the last eight compute longer."""
+    rows = [row for row in stats("cluster_db", "overlap") if row["Rank"] != ABSENT]
+    assert [row["Rank"] for row in rows] == list(range(16))
+    assert rows[0]["Total Compute(ns)"] == 75_174_575
+    assert rows[0]["Idle(ns)"] == 69_909_504
+    assert min(row["Total Compute(ns)"] for row in rows[8:]) > 79_000_000
+
+
+def test_exports_of_single_operators_are_one_capture():
+    """CANN 5 to 6.3: the device's, the host's and both together say one thing, of rank 0."""
+    [capture] = traceconv.open(str(FIELD / "old_single_op")).found
+    assert (capture.reader, capture.rank, capture.device) == ("msprof", 0, 0)
+    trace = summary("old_single_op")
+    assert (trace.overlap.sums_ns.computing, trace.overlap.idle_ns) == (20 * US, 5 * US)
+    detail = next(traceconv.open(str(FIELD / "old_single_op")).traces("detail"))
+    assert [int(detail.rows_of(layer).sum()) for layer in ("runtime", "device")] == [1, 2]

@@ -119,6 +119,7 @@ def test_operators_of_14_of_322_iterations(job):
     assert (one.count, one.places) == (308, ("device data for 14 of 322 iterations",))
     # one run: there collectives are in a table, here they are marks of the step trace
     assert overlap["Communication Not Overlapped(ns)"][whole] == 1_163_175_420
-    # 299 tasks of AI cores of which no operator is known run alone, for 478 us: no idle time
-    assert overlap["Utilization(%)"][whole] == pytest.approx(99.304, abs=1e-3)
+    # of JOB3 299 tasks of AI cores without an operator run alone, for 478 us: no idle time
+    busy = 99.304 if job == "JOB3" else 99.287
+    assert overlap["Utilization(%)"][whole] == pytest.approx(busy, abs=1e-3)
     assert "device-idle" not in {one.rule.id for one in found.findings.findings}

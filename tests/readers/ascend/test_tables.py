@@ -747,3 +747,51 @@ def test_calls_are_those_of_the_profilers_table_where_no_timeline_has_any(tmp_pa
     assert data["Count"].tolist() == [3, 1]
     assert data["Max(ns)"].tolist() == [14_540, 500]
     assert data["Variance"].tolist() == pytest.approx([9.238, 0.0])
+
+
+def test_a_database_of_cluster_tools_has_the_steps_and_links_of_all_ranks(tmp_path):
+    """As their CSV and JSON say it; totals are left out, and a slow link is found."""
+    folder = tmp_path / "cluster_analysis_output"
+    folder.mkdir()
+    times = "computing, communication_not_overlapped, overlapped, communication, free"
+    with closing(sqlite3.connect(folder / "cluster_analysis.db")) as database:
+        database.execute(f'CREATE TABLE ClusterStepTraceTime(step, type, "index", {times})')
+        database.executemany(
+            "INSERT INTO ClusterStepTraceTime VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+            [("5", "rank", "0", 100.5, 20.25, 5, 25.25, 30), ("5", "rank", "1", 140, 10, 5, 15, 5),
+             ("5", "stage", "(0, 1)", 140, 20.25, 5, 25.25, 30)],
+        )  # fmt: skip
+        database.execute(
+            "CREATE TABLE ClusterCommunicationTime(step, rank_id, hccl_op_name, group_name,"
+            " start_timestamp, elapsed_time)"
+        )
+        database.executemany(
+            "INSERT INTO ClusterCommunicationTime VALUES('5', 0, ?, '123', ?, 0.025)",
+            [("hcom_allReduce__123_0_1", UNIX_US), ("Total Op Info", 0)],
+        )
+        database.execute(
+            "CREATE TABLE ClusterCommunicationMatrix(step, hccl_op_name, group_name, src_rank,"
+            " dst_rank, transit_size, transit_time, bandwidth, transport_type, op_name)"
+        )
+        database.executemany(
+            "INSERT INTO ClusterCommunicationMatrix VALUES"
+            "('5', 'allreduce-total', '123', ?, ?, ?, ?, 0, 'HCCS', '')",
+            [
+                (a, b, 50, 1 if (a, b) != ("0", "1") else 10)
+                for a in "0123"
+                for b in "0123"
+                if a != b
+            ],
+        )
+        database.commit()
+    stats = traceconv.stats(str(tmp_path), by=["overlap", "link", "cluster_communication"])
+    overlap = stats["overlap"]
+    steps = overlap["Rank"] != ABSENT
+    assert overlap["Rank"][steps].tolist() == [0, 1]
+    assert overlap["Total Compute(ns)"][steps].tolist() == [100_500, 140_000]
+    assert overlap["Idle(ns)"][steps].tolist() == [30_000, 5_000]
+    assert len(stats["cluster_communication"]["Operator"]) == 1
+    assert len(stats["link"]["Source"]) == 12
+    found = traceconv.diagnose(str(tmp_path)).findings.findings
+    [slow] = [one for one in found if one.rule.id == "slow-link"]
+    assert "0 to 1" in str(slow)

@@ -267,6 +267,8 @@ def _told_links(trace: Trace) -> Columns:
     Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
     """
     side_table = trace.side_tables.get("communication_matrix")
+    if side_table is None and not len(trace.events):  # of all ranks, without any of them
+        side_table = trace.side_tables.get("cluster_communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")

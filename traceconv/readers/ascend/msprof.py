@@ -229,10 +229,28 @@ def _in_folder(
     choice = choose(source, [*place.exports, *tables])
     if not choice.parts:
         return []
+    _add_host(choice, source, ordered, root)
     _book(choice, source, issues, source.title(root) if root else source.label)
     identity = Identity(source, issues)
     _identify(identity, place, inner)
     return [_capture(identity, choice, root, device, inner)]
+
+
+def _add_host(choice: Choice, source: Source, ordered: Sequence[str], root: str) -> None:
+    """The host's exports of old generations: read, unless the timeline of the whole folder is."""
+    host = {
+        name: match[1]
+        for name in below(ordered, root)
+        if (match := _HOST_SINGLE.fullmatch(inside(name, root)))
+    }
+    whole = any(inside(part.name, root).startswith("timeline/") for part in choice.parts)
+    for name, base in host.items():
+        if is_empty(source, name):
+            choice.empty.append(name)
+        elif whole or not base.startswith("msprof"):
+            choice.repeated.append(name)
+        else:
+            choice.parts.append(Part(name))
 
 
 def _capture(
@@ -337,16 +355,19 @@ READER = MsprofReader()
 # -- which exports of a PROF folder are read: newest first, nothing twice -----------------------
 #
 # Three generations of names: ``msprof_<time>.json`` and ``msprof_slice_<n>_<time>.json`` in
-# ``mindstudio_profiler_output``, and the single export of 2023, one set of files per iteration:
+# ``mindstudio_profiler_output``, and the single export up to 2023, one set of files per iteration:
 # ``{msprof,step_trace,hccl,task_time}_<device>_<model>_<iteration>.json`` in
-# ``device_<d>/timeline``.
+# ``device_<d>/timeline``, without a model where operators were run one by one. Up to CANN 6.3 the
+# host's side is in ``host/timeline/<name>_<iteration>.json``, and ``timeline/`` of the PROF folder
+# has both.
 
 _WHOLE = lazy_regex(r"msprof_(\d{8,})\.json(?:\.gz)?")
 _SLICE = lazy_regex(r"msprof_slice_(\d{1,18})_(\d{8,})\.json(?:\.gz)?")
 _STEPS = lazy_regex(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
 _SINGLE = lazy_regex(
-    r"(msprof|step_trace|hccl|task_time)_(\d{1,18})_(\d{1,18})_(\d{1,18})\.(json|csv)"
+    r"(msprof|step_trace|hccl|task_time)_(\d{1,18})(?:_(\d{1,18}))?_(\d{1,18})\.(json|csv)"
 )
+_HOST_SINGLE = lazy_regex(r"host/timeline/((?:msprof|[a-z_]+)_\d{1,7}\.json)")
 _FIRST_ITERATION = lazy_regex(rb'"Iteration (\d{1,18})"')
 
 
@@ -442,7 +463,7 @@ def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> Non
     for name, base in names.items():
         if match := _SINGLE.fullmatch(base):
             kind = match[1] if match[5] == "json" else "table"
-            files.setdefault(kind, {})[int(match[3]), int(match[4])] = name
+            files.setdefault(kind, {})[int(match[3] or NO_GRAPH), int(match[4])] = name
     steps, older = _distinct_steps(source, files.get("step_trace", {}))
     choice.parts += [Part(n, Role.STEPS, _graph(model)) for model, n in steps]
     choice.superseded += older

@@ -41,7 +41,7 @@ _IN_PROF = (
     r"(?:host|device_\d+)/(?:info\.json|start_info|end_info|host_start\.log|dev_start\.log"
     r"|sample\.json|incompatible_features\.json)(?:\.\d+)?(?:\.done)?",
     r"(?:host|device_\d+)/(?:data|sqlite)/.+",
-    r"device_\d+/(?:timeline|summary)/[^/]+\.(?:json|csv)",
+    r"(?:(?:host|device_\d+)/)?(?:timeline|summary)/[^/]+\.(?:json|csv)",
     r"mindstudio_profiler_output/[^/]+\.(?:json|csv|txt)",
     r"(?:mindstudio_profiler_log|log|analyze)/.+",
     r"msprof_[^/]*\.(?:db|json)",

@@ -283,7 +283,7 @@ _JSON: dict[str, Callable[[Source, str, Issues], Columns]] = {
 # -- databases ------------------------------------------------------------------------------------
 
 
-_TEXT_HEADINGS = ("Kind", "Operator", "Group", "Op Name", "Transport Type")
+_TEXT_HEADINGS = ("Kind", "Operator", "Group", "Op Name", "Transport Type", "Type", "Index")
 
 
 def database_columns(database: Database, side_table: str, doubt: Doubt) -> Columns:
@@ -300,6 +300,7 @@ def _sums(database: Database, name: str, headings: Mapping[str, str], doubt: Dou
     found = [
         {headings[c]: _cell_text(v) for c, v in zip(there, row, strict=True)}
         for row in database.rows(name, *there)
+        if _TOTAL not in row  # sums of the others
     ]
     columns = table(found, doubt, text=_TEXT_HEADINGS)
     if "Step" in columns:

@@ -44,40 +44,43 @@ STEP_TIMES: Mapping[str, str] = {
 }  # fmt: skip
 """Columns of ``step_trace_time.csv``: all are us, which their headings leave out."""
 
+_STEP_COLUMNS = {
+    heading.lower().replace("(", "_").replace(")", "").replace(" ", "_"): in_us
+    for heading, in_us in STEP_TIMES.items()
+}
+_TIMES = {
+    "start_timestamp": "Start Timestamp(us)", "elapse_time": "Elapse Time(ms)",
+    "elapsed_time": "Elapse Time(ms)", "transit_time": "Transit Time(ms)",
+    "wait_time": "Wait Time(ms)", "synchronization_time": "Synchronization Time(ms)",
+    "idle_time": "Idle Time(ms)",
+}  # fmt: skip
+_PACKAGES = {
+    "large_packet_ratio": "Large Packet Ratio", "package_size": "Package Size(MB)",
+    "count": "Count", "total_duration": "Total Duration(ms)",
+}  # fmt: skip
+_LINKS = {"src_rank": "Source", "dst_rank": "Target", **_TRANSIT, "op_name": "Op Name"}
+
 SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "step_trace_time": (
-        "StepTraceTime",
-        {
-            "deviceId": "Device_id",
-            "step": "Step",
-            **{heading.lower().replace("(", "_").replace(")", "").replace(" ", "_"): in_us
-               for heading, in_us in STEP_TIMES.items()},
-        },
+        "StepTraceTime", {"deviceId": "Device_id", "step": "Step", **_STEP_COLUMNS},
     ),
-    "communication": (
-        "CommAnalyzerTime",
-        {
-            **_OPERATION, "start_timestamp": "Start Timestamp(us)",
-            "elapse_time": "Elapse Time(ms)", "transit_time": "Transit Time(ms)",
-            "wait_time": "Wait Time(ms)", "synchronization_time": "Synchronization Time(ms)",
-            "idle_time": "Idle Time(ms)",
-        },
+    # of cluster tools: Ascend/msprof-analyze tables_config.py, 2026-08-20
+    "cluster_step_trace_time": (
+        "ClusterStepTraceTime", {"step": "Step", "type": "Type", "index": "Index", **_STEP_COLUMNS},
     ),
+    "cluster_communication": (
+        "ClusterCommunicationTime", {**_OPERATION, "rank_id": "Rank", **_TIMES},
+    ),
+    "cluster_communication_bandwidth": (
+        "ClusterCommunicationBandwidth",
+        {**_OPERATION, "rank_id": "Rank", "band_type": "Transport Type", **_TRANSIT, **_PACKAGES},
+    ),
+    "cluster_communication_matrix": ("ClusterCommunicationMatrix", {**_OPERATION, **_LINKS}),
+    "communication": ("CommAnalyzerTime", {**_OPERATION, **_TIMES}),
     "communication_bandwidth": (
-        "CommAnalyzerBandwidth",
-        {
-            **_OPERATION, **_TRANSIT, "large_packet_ratio": "Large Packet Ratio",
-            "package_size": "Package Size(MB)", "count": "Count",
-            "total_duration": "Total Duration(ms)",
-        },
+        "CommAnalyzerBandwidth", {**_OPERATION, **_TRANSIT, **_PACKAGES},
     ),
-    "communication_matrix": (
-        "CommAnalyzerMatrix",
-        {
-            **_OPERATION, "src_rank": "Source", "dst_rank": "Target", **_TRANSIT,
-            "op_name": "Op Name",
-        },
-    ),
+    "communication_matrix": ("CommAnalyzerMatrix", {**_OPERATION, **_LINKS}),
 }  # fmt: skip
 """Side tables of sums: the table, and the heading of each of its columns."""
 
@@ -230,7 +233,11 @@ def with_tables(
         beside = [i for i, c in enumerate(found) if around in ("", *_folders(c))]
         if beside:
             first = found[beside[0]]
-            more = [n for n in ordered if n.startswith(f"{folder}/") and table_of(n)]
+            more = [
+                n for n in ordered
+                if n.startswith(f"{folder}/")
+                and (table_of(n) or n == f"{folder}/cluster_analysis.db")
+            ]  # fmt: skip
             known = tuple(dict.fromkeys((*first.known, *more)))
             found[beside[0]] = replace(first, known=known)
             _place(found, beside, [n for n in ordered if n.startswith(f"{folder}/")], issues)
