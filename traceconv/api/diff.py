@@ -50,12 +50,14 @@ class DiffReport:
     Attributes:
         comparison: the figures and what is proven of them.
         gates:      what becomes of every gate.
+        unknown_passes: whether gates without a verdict pass.
         issues:     what finding and reading the ranks of both runs noted.
         written:    the trace of both, if one was requested.
     """
 
     comparison: RunComparison
     gates: tuple[GateResult, ...] = ()
+    unknown_passes: bool = False
     issues: Issues = field(default_factory=Issues)
     written: Sequence[Written] = ()
 
@@ -72,8 +74,11 @@ class DiffReport:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Of all gates: failed if one is, cannot tell if one of them cannot; None without gates."""
+        """Of all gates: failed if one is, cannot tell if one of them cannot (passed if
+        ``on_unknown`` says so); None without gates."""
         found = {one.outcome for one in self.gates}
+        if self.unknown_passes and Outcome.UNSURE in found:
+            found = {*found - {Outcome.UNSURE}, Outcome.PASSED}
         order = (Outcome.FAILED, Outcome.UNSURE, Outcome.PASSED)
         return next((one for one in order if one in found), None)
 
@@ -265,19 +270,20 @@ def diff(
         if target is not None and not one.captures:
             why = f"{one.run.label} is a report; a trace is made of the captures of both runs"
             raise OptionError(why, "out")
+    lenient = asked.on_unknown == "pass"
     found = compare(runs[0], runs[1], pairs, asked.tolerance, asked.force_compare)
     if found.items is None:
         raise ComparisonError(found.reasons, asked.force_compare or not found.pairs)
     results = judged(found, gates)
     if target is None:
-        return DiffReport(found, results, issues)
+        return DiffReport(found, results, lenient, issues)
     from traceconv.merging import side_by_side
 
     sources = side_by_side.Sources(
         (read[0].run, read[1].run), (read[0].captures, read[1].captures), _view(asked)
     )
     report = side_by_side.write(found, sources, target, asked.run)
-    return DiffReport(found, results, issues, report.written)
+    return DiffReport(found, results, lenient, issues, report.written)
 
 
 def _of_side(given: DiffArguments, side: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import completion, files, options, say
-from traceconv.core.errors import OutputPathError
+from traceconv.core.errors import ComparisonError, OutputPathError
 from traceconv.options import values
 
 if TYPE_CHECKING:
@@ -86,10 +86,16 @@ def diff(
         options.form_of(report, None, FORMATS)
     from traceconv import diff
 
-    with say.bar(quiet=quiet) as progress:
-        found = diff(
-            before, after, **options.given(given), out=trace, force=force, progress=progress
-        )
+    try:
+        with say.bar(quiet=quiet) as progress:
+            found = diff(
+                before, after, **options.given(given), out=trace, force=force, progress=progress
+            )
+    except ComparisonError as e:
+        if given["on_unknown"] != "pass":
+            raise
+        say.message(f"no verdict: {say.with_flags(str(e))}", fg="yellow")
+        return
     passed = found.outcome == "passed"
     _print(found, form, page, top, passed)
     if as_json and page:

@@ -67,6 +67,7 @@ LayerName = Literal[
 AlignMethod = Literal["auto", "collective", "meta", "wall", "none"]
 EngineName = Literal["local", "dask", "ray"]
 OverLimit = Literal["reduce", "split", "fail"]
+OnUnknown = Literal["pass", "fail"]
 Viewer = Literal["perfetto", "chrome", "none"]
 
 Layers: TypeAlias = "LayerName | Iterable[LayerName]"

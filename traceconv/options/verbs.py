@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from traceconv.options import values
 from traceconv.options.declaration import Group, group, option, same_as
@@ -363,6 +364,10 @@ class DiffOptions(Analysis):
         help="A gate, such as 'step>2%', 'exposed_comm>500us' or 'op:MatMul>3%'. Exit code 10 if "
         "one is proven to fail, 11 if there is no verdict.",
     )  # fmt: skip
+    on_unknown: values.OnUnknown = option(
+        "fail", values.one_of(*get_args(values.OnUnknown)), "--on-unknown", metavar="pass|fail",
+        help="Whether a gate without a verdict fails (exit code 11) or passes (exit code 0).",
+    )  # fmt: skip
     force_compare: bool = option(
         False, values.switch, "--force-compare",
         help="Also show runs that cannot be compared, without a verdict.",
@@ -376,6 +381,7 @@ class DiffArguments(AnalysisArguments, total=False):
 
     tolerance: float | str
     fail_on: Names
+    on_unknown: values.OnUnknown
     force_compare: bool
     out: values.AnyPath | None
     writer: str | None
