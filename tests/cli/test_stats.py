@@ -48,17 +48,18 @@ def _result(rows=2, columns=COLUMNS, values=VALUES):
 
 
 def test_text_suits_its_units_to_the_column():
-    """Times are in the unit of the largest, instants from the first; what is absent is a dash."""
+    """Each column has one unit, in which its smallest value has three digits; instants count from
+    the first; what is absent is a dash."""
     title, zero, heading, first, second, *_ = render.text([_result()]).splitlines()
     known = "1736408883704643.212 us, 2025-01-09 07:48:03.704643212 UTC"
     assert zero == f"  instants are counted from {known}"
     assert title == "Made by hand"
     assert heading.split() == [
-        "Rank", "Name", "Start", "Time(us)", "Total", "Time(ms)", "Ratio(%)",
+        "Rank", "Name", "Start", "Time(ms)", "Total", "Time(ns)", "Ratio(%)",
     ]  # fmt: skip
-    assert first.split() == ["3", "a|b", "c", "0.000", "1.235", "12.346"]
+    assert first.split() == ["3", "a|b", "c", "0", "1234567", "12.3"]
     assert second.split()[0] == "all"
-    assert second.split()[2:] == ["–", "0.000", "–"]
+    assert second.split()[2:] == ["–", "5", "–"]
     assert len({len(heading), len(first), len(second)}) == 1
 
 
@@ -101,10 +102,12 @@ def test_json_is_in_nanoseconds():
     assert told["schema_version"] == 1
     (table,) = told["tables"]
     assert table["columns"] == [
-        {"name": "Rank", "unit": ""}, {"name": "Name", "unit": ""},
-        {"name": "Start Time", "unit": "ns"}, {"name": "Total Time", "unit": "ns"},
-        {"name": "Ratio", "unit": "%"},
-    ]  # fmt: skip
+        {"name": "Rank", "unit": "", "key": "rank"},
+        {"name": "Name", "unit": "", "key": "name"},
+        {"name": "Start Time", "unit": "ns", "key": "start_time_ns"},
+        {"name": "Total Time", "unit": "ns", "key": "total_time_ns"},
+        {"name": "Ratio", "unit": "%", "key": "ratio_pct"},
+    ]
     assert table["rows"][0][2:] == [1736408883704643212, 1234567, 12.3456789]
     assert table["rows"][1] == [None, LONG, None, 5, None]
 
@@ -115,7 +118,7 @@ def test_markdown_escapes_what_would_break_it():
     assert lines[0] == "## Made by hand"
     assert lines[2].startswith("instants are counted from 1736408883704643.212 us, 2025-01-09")
     assert lines[5] == "| ---: | --- | ---: | ---: | ---: |"
-    assert lines[6].startswith("| 3 | a\\|b c | 0.000 |")
+    assert lines[6].startswith("| 3 | a\\|b c | 0 |")
     assert "kernel&lt;" in lines[7]
 
 
@@ -123,8 +126,24 @@ def test_markdown_escapes_what_would_break_it():
 
 
 def test_steps_and_overlap_by_default(capsys):
-    """Tables on stdout, messages on stderr."""
+    """In one table; whole ones on request."""
     assert run(["stats", SAMPLE]) == 0
+    _, *heading, first = capsys.readouterr().out.splitlines()[:5]
+    names = " ".join(heading).split()
+    assert {"Mean", "p50", "p95", "Max", "Worst", "Compute", "Idle"} <= set(names)
+    assert first.split() == [
+        "1",
+        "1",
+        "4.059",
+        "3.950",
+        "4.295",
+        "4.295",
+        "2",
+        "67.2",
+        "4.17",
+        "28.7",
+    ]
+    assert run(["stats", SAMPLE, "-v"]) == 0
     out = capsys.readouterr().out
     assert "Step times: mean and spread" in out
     assert "Overlap: five legends per rank and step" in out

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from traceconv.options.groups import RunOptions
     from traceconv.run.engines import Advance
 
-LINES = 40
+LINES = 14
 """More captures than this share lines, unless every one is asked for."""
 
 SHOWN = 60
@@ -129,7 +129,8 @@ class Inspection:
             every: a line per capture, however many they are.
         """
         short = len(self.captures) > LINES and not every
-        lines = _aligned([_TITLES, *(_alike(self.captures) if short else self._rows())])
+        rows = [*(_alike(self.captures) if short else self._rows())]
+        lines = _aligned(*_known_columns(_TITLES, rows)) if rows else ["no captures found"]
         lines += self._window_lines() + self._missing_line() + self._shape_lines()
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)
@@ -290,7 +291,23 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _known_columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The columns with data, the first and the last one in any case; places are shown below the
+    folder that holds all of them."""
+    ends = (0, len(titles) - 1)
+    kept = [n for n in range(len(titles)) if n in ends or {r[n] for r in rows} - {UNKNOWN}]
+    places = [row[-1] for row in rows]
+    above = os.path.commonprefix(places).rpartition("/")[0]  # noqa: RUF071 - may be URLs
+    if len(rows) > 1 and above:
+        titles = [*titles[:-1], f"where (below {above})"]
+        rows = [[*row[:-1], row[-1].removeprefix(above).lstrip("/")] for row in rows]
+    return [titles[n] for n in kept], [[row[n] for n in kept] for row in rows]
+
+
+def _aligned(titles: Sequence[str], found: Sequence[Sequence[str]]) -> list[str]:
+    rows = [titles, *found]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()

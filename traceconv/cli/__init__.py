@@ -58,12 +58,30 @@ COMMANDS = {
 """Commands by name: the module here and the function in it."""
 
 
+TASKS = {
+    "Write traces": "merge convert join align",
+    "Analyse captures": "inspect stats diagnose stragglers critical-path diff",
+    "Use traces": "open query validate",
+    "Look up": "formats explain new-reader",
+}
+"""Commands by task."""
+
+
 class Commands(click.Group):
     """The group of commands, with pointed answers to what people type by habit."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in order."""
         return sorted(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by task."""
+        for title, names in TASKS.items():
+            formatter.write(f"\n{title}:\n")
+            for name in names.split():
+                command = self.get_command(ctx, name)
+                assert command is not None
+                formatter.write(f"  {name:<15}{command.get_short_help_str(60)}\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name, None if there is none. It is loaded here: the options of all
@@ -83,6 +101,11 @@ class Commands(click.Group):
             click.UsageError: it is none; says so in the terms of what was meant.
         """
         word = args[0]
+        if word == "help":
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            return self.resolve_command(ctx, [args[1], "--help"])
         if word not in COMMANDS:
             if _PERFETTO_MODE.fullmatch(word):
                 raise click.UsageError(_meant_perfetto(word, args[1:]), ctx)
@@ -125,13 +148,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
     ctx.exit()
 
 
-EPILOG = """\b
-Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output
-that exists, a missing package), 3 input unreadable, nothing matched, or
-nothing left to write, 4 losses or doubts under --strict, 5 alignment refused,
-10 findings or a proven regression under --fail-on, 11 runs that cannot be
-compared, or of which --fail-on cannot tell.
-"""
+EPILOG = """Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output that exists, a
+missing package), 3 input unreadable or nothing matched, 4 losses or warnings under --strict, 5
+alignment refused, 10 findings or a proven regression under --fail-on, 11 no verdict."""
 
 
 @click.group(
@@ -140,20 +159,18 @@ compared, or of which --fail-on cannot tell.
     epilog=EPILOG,
 )
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version, whether native parts are used, and versions of formats; exit.",
+    help="Show the version, the tier and the versions of formats, and exit.",
 )
 def cli() -> None:
     """Merge the profiles of many ranks, from any vendor, into one exact trace.
 
-    \b
-    traceconv inspect ./prof                 what is here
-    traceconv merge ./prof --ranks 0-7       one trace of eight ranks
-    traceconv convert trace.json -o out.pftrace
+    `traceconv COMMAND -h` shows a short help, `traceconv help COMMAND` all options.
     """
 
 
@@ -165,6 +182,9 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
+        if type(e).__name__ == "NoArgsIsHelpError":  # click 8.2
+            e.show()
+            return e.exit_code
         say.message(f"error: {_usage_error(e)}", fg="red")
         return e.exit_code
     except (KeyboardInterrupt, click.Abort):

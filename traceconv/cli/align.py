@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import files, options, say, screen
 
 
 @click.command(cls=options.Command, short_help="Estimate the clock offsets of ranks.")
@@ -46,7 +46,9 @@ def align(
     if as_json:
         say.document(found.as_dict())
     else:
-        for line in found.lines():
+        *table, clock = found.lines()
+        lines = [clock, *table]
+        for line in lines if verbose else screen.folded(lines):
             say.data(line)
     if output:
         _write(found.as_dict(), Path(output))

@@ -18,7 +18,7 @@ SUFFIX = ".losses.json"
 
 SCHEMA_VERSION = 1
 
-OUTPUT = "Output file; the extension selects the format (see `traceconv formats`), - is stdout."
+OUTPUT = "Output file; the extension selects the format. - is standard output."
 
 
 def prepare(options: dict[str, Any]) -> Path:

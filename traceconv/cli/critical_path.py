@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say, stats
+from traceconv.cli import files, options, say, screen, stats
 from traceconv.options import values
 
+if TYPE_CHECKING:
+    from traceconv.analysis.tables.definition import Result
+
 BY = "steps,ranks"
+TOP = stats.DEFAULT_TOP
 
 
 @click.command(cls=options.Command, short_help="Find what bounds a step, over all ranks.")
@@ -60,14 +65,13 @@ def critical_path(
     elif form not in stats.ONE_TABLE:
         files.refuse_existing(target, force)
     if given["top"] is None and form in ("text", "md"):
-        given["top"] = stats.DEFAULT_TOP
+        given["top"] = TOP
     given["by"] = given["by"] or BY
     from traceconv import critical_path
 
     with say.bar(quiet=quiet) as progress:
         found = critical_path(*paths, **options.given(given), progress=progress)
     shown = [one for one in found.results if one.rows]
-    width = say.width() if target is None and say.fits() else None
     if form == "json" or as_json:
         text = say.json_text(found.as_dict()) + "\n"
         if target is not None and form == "json":
@@ -75,15 +79,28 @@ def critical_path(
             files.write(target, text)
         if target is None or as_json:
             say.data(text.rstrip("\n"))
-    if form != "json":
-        if target is not None:
-            stats.write(stats.contents(shown, form, explain), target, len(found.results) > 1, force,
-                        quiet)  # fmt: skip
-        elif shown:
-            say.data("\n".join(stats.rendered(shown, form, explain, width).values()).rstrip("\n"))
-    for line in map(say.with_flags, found.lines()):
-        if form in ("text", "md") and target is None:
+    whole = verbose or explain or target is not None or form != "text" or given["top"] != TOP
+    told = [say.with_flags(line) for line in found.lines()]
+    if form != "json" and target is not None:
+        contents = stats.contents(shown, form, explain)
+        stats.write(contents, target, len(found.results) > 1, force, quiet)
+    elif form != "json":
+        said = told if whole else screen.folded(told, 6)
+        tables = _tables(shown, form, explain, None if whole else screen.RESULT - len(said))
+        for line in (*said, *tables) if form in ("text", "md") else tables:
             say.data(line)
-        elif not quiet:
+    if not quiet and (target is not None or form not in ("text", "md")):
+        for line in told:
             say.message(line)
     say.show_issues(found.issues, quiet, verbose)
+
+
+def _tables(shown: Sequence[Result], form: str, explain: bool, most: int | None) -> list[str]:
+    """The tables as lines, at most so many; None for all."""
+    from traceconv.report import table_text
+
+    if most is not None:
+        return table_text.screen(shown, say.width() if say.fits() else 100, most)
+    width = say.width() if say.fits() else None
+    text = "\n".join(stats.rendered(shown, form, explain, width).values())
+    return text.rstrip("\n").split("\n") if text else []

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import completion, files, options, say
+from traceconv.cli import completion, files, options, say, screen
 from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import Diagnosis
 
 FORMATS = ("text", "json", "md", "html")
+SHOWN = 4
+"""Findings on a screen."""
+
 GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
@@ -65,15 +68,36 @@ def diagnose(
 
     with say.bar(quiet=quiet) as progress:
         found = diagnose(*paths, **options.given(given), analyse=form == "html", progress=progress)
-    _write(_rendered(found, form, verbose), target, quiet)
+    if form == "text" and target is None and not verbose:
+        for line in _short(found):
+            say.data(line)
+    else:
+        _write(_rendered(found, form, verbose), target, quiet)
     if as_json and target:
         say.document(found.as_dict())
-    if not quiet and not verbose and found.findings.unchecked and form in ("text", "md"):
-        say.message("not checked: -v says what each of these rules needs")
     say.show_issues(found.issues, quiet, verbose)
     if fail_on and found.findings.at_least(fail_on):
         say.message(f"findings of severity {fail_on} or above (--fail-on)")
         click.get_current_context().exit(GATE)
+
+
+def _short(found: Diagnosis) -> list[str]:
+    """The verdict, and two lines for each of the findings that save most."""
+    findings = found.findings
+    lines = [found.headline, *(found.verdict.lines() if found.verdict else ())]
+    told = findings.by_rule()
+    for first, others in told[:SHOWN]:
+        also = f" (and {len(others)} more)" * bool(others)
+        lines.append(say.short(f"{first.severity}: {first.text()}{also}"))
+        saving = f"({first.saving()}) " if first.saving() else ""
+        lines.append(say.short(f"    -> {saving}{say.with_flags(first.advice)}"))
+    if not told:
+        lines.append("no findings")
+    rest = [say.number(len(told) - SHOWN, "more finding")] * (len(told) > SHOWN)
+    rest += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
+    skipped = say.number(len(findings.unchecked), "check")
+    rest += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
+    return screen.folded([*map(say.with_flags, lines), f"{', '.join(rest)}; -v: details"])
 
 
 def _rendered(found: Diagnosis, form: str, every: bool) -> str:

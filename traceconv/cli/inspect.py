@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import options, say, screen
 
 
 @click.command(cls=options.Command, short_help="Show the captures in a folder.")
@@ -31,6 +31,7 @@ def inspect(
     if as_json:
         say.document(found.as_dict())
     else:
-        for line in found.lines(every=verbose):
-            say.data(say.with_flags(line))
+        lines = [say.with_flags(line) for line in found.lines(every=verbose)]
+        for line in lines if verbose else screen.folded(lines):
+            say.data(line)
     say.show_issues(found.issues, quiet, verbose)

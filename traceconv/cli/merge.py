@@ -36,6 +36,9 @@ def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **g
     address = given.pop("viewer")
     if opened:
         _refuse_unseen(given)
+    out = given["out"] or ""
+    if out.endswith((".html", ".md")):
+        raise click.UsageError(f"-o {out}: merge writes a trace; use --report {out} for the report")
     task = outcome.Task.of(given)
     from traceconv import merge
 

@@ -6,6 +6,7 @@ Values go to the library as they are typed; it reads them, and what it refuses i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -134,20 +135,26 @@ class Command(click.Command):
         """The help that fits on a screen: the usual options explained, the others named."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        sections = self.sections(ctx)
-        usual = [one for some in sections.values() for one in some if one.usual]
+        text, _, calls = inspect.cleandoc(self.help or "").partition("\n\n\b\n")
+        formatter.write_text(" ".join(text.split()).partition(". ")[0].rstrip(".") + ".")
+        formatter.write("\n")
+        for call in calls.split("\n\n")[0].splitlines()[:2]:
+            formatter.write(f"  {call}\n")
+        others = []
+        usual = []
+        for title, some in self.sections(ctx).items():
+            usual += [record for one in some if one.usual and (record := one.get_help_record(ctx))]
+            names = [max(one.opts, key=len) for one in some if not one.usual]
+            others += [(title, "  ".join(names))] if names else []
         if usual:
-            with formatter.section("Usual options"):
-                records = [record for one in usual if (record := one.get_help_record(ctx))]
-                first = [(flags, text.partition(". ")[0].rstrip(".")) for flags, text in records]
-                formatter.write_dl(first, col_max=40)
-        with formatter.section("All options"):
-            names = [
-                (title, "  ".join(one.opts[-1] for one in some)) for title, some in sections.items()
-            ]
-            formatter.write_dl(names)
-        formatter.write(f"\n`{ctx.command_path} --help` explains all options.\n")
+            formatter.write("\nUsual options:\n")
+            formatter.indent()
+            first = [(flags, text.partition(". ")[0].rstrip(".")) for flags, text in usual]
+            formatter.write_dl(first, col_max=34)
+            formatter.dedent()
+        formatter.write(f"\nOther options (`{ctx.command_path} --help` explains all):\n")
+        formatter.indent()
+        formatter.write_dl(others)
         return formatter.getvalue().rstrip("\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import files, options, say, screen
 from traceconv.core.errors import OutputPathError, StrictError
 
 if TYPE_CHECKING:
@@ -156,25 +157,30 @@ class Task:
             say.document(report.as_dict())
         if self.quiet:
             return
-        for line in report.lines():
+        lines = list(report.lines())
+        for line in lines if self.verbose else screen.folded(lines, 12):
             say.message(line)
         if self.options.get("dry_run"):
             say.message(f"would write {report.output}; nothing was read or written (--dry-run)")
         elif self.options.get("shard"):
             of = self.options["shard"].partition("/")[2]
             say.message(f"wrote {report.output}; `traceconv join` joins all {of} shards")
-        for part in report.written:
-            say.message(f"wrote {part.path} ({say.size(part.bytes)})")
-        if any(
-            str(part.path).endswith((".pftrace", ".pftrace.gz", ".tar")) for part in report.written
-        ):
-            import shlex
-
-            say.message(
-                f"Drag it into {VIEWER} to look at it, or: traceconv open "
-                f"{shlex.quote(str(report.written[0].path))}. The file stays on your machine."
-            )
+        wrote = [f"wrote {part.path} ({say.size(part.bytes)})" for part in report.written]
+        for line in wrote if self.verbose else screen.folded(wrote, 4):
+            say.message(line)
+        if self.report and not self.options.get("dry_run"):
+            say.message(f"wrote {self.report}{self._with_trace(report)}")
+        first = str(report.written[0].path) if report.written else ""
+        if first.endswith((".pftrace", ".pftrace.gz", ".tar")):
+            say.message(f"to look at it: traceconv open {shlex.quote(first)}, or {VIEWER}")
         say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
+
+    def _with_trace(self, report: Report) -> str:
+        """How the report is opened beside its trace."""
+        if not self.report.endswith(".html") or not report.written:
+            return ""
+        trace = shlex.quote(str(report.written[0].path))
+        return f"; with its trace: traceconv open {trace} --report {shlex.quote(self.report)}"
 
     @contextmanager
     def accounted(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import completion, files, options, say
+from traceconv.cli import completion, files, options, say, screen
 
 if TYPE_CHECKING:
     from traceconv.core.side_tables import DataTable
@@ -58,7 +58,10 @@ def query(
 
     found = query(trace, sys.stdin.read() if sql == "-" else sql)
     if target is None:
-        say.data(_rendered(found, form).rstrip("\n"))
+        lines = _rendered(found, form).rstrip("\n").split("\n")
+        limited = form == "text" and not verbose
+        for line in screen.cut(lines, screen.LINES) if limited else lines:
+            say.data(line)
         return
     files.write(target, _binary(found, form) if form in options.BINARY else _rendered(found, form))
     if as_json:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +20,8 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.options.declaration import declared
 from traceconv.options.verbs import VERBS
 
-ISSUE_LINES = 8
-"""At most this many lines of issues end a run; ``--report`` has them all."""
+ISSUE_LINES = 4
+"""At most this many lines of issues end a run; ``-v`` and ``--report`` have them all."""
 
 ALL_LINES = 1000
 """The same under ``-v``."""
@@ -139,6 +140,19 @@ def fits() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
+def short(text: str) -> str:
+    """A text in one line of the terminal."""
+    if not fits():
+        return text
+    indent = text[: len(text) - len(text.lstrip())]
+    return indent + textwrap.shorten(text, width() - len(indent), placeholder=" ...")
+
+
+def number(count: int, noun: str) -> str:
+    """``1 finding``, ``2 findings``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def size(n_bytes: int) -> str:
     """Bytes for people, in units of 1024: ``1.5M``."""
     value = float(n_bytes)
@@ -216,11 +230,11 @@ def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bo
     """
     lines = [] if quiet else issue_lines(issues, ALL_LINES if verbose else ISSUE_LINES)
     for line, severity in lines:
-        message(line, fg=_COLOURS[severity])
+        message(line if verbose else short(line), fg=_COLOURS[severity])
     if pointer and any(severity is not Severity.INFO for _, severity in lines):
         message(
-            "Every issue with its places: add --report report.md (or .json); "
-            "what a code means: traceconv explain CODE."
+            "All issues with their places: --report report.md; what a code means: "
+            "traceconv explain CODE"
         )
 
 

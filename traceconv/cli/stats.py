@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import files, options, say, screen
 from traceconv.core.errors import EmptyResultError
 from traceconv.options import values
 
 if TYPE_CHECKING:
+    from traceconv.analysis.tables.catalog import Statistics
     from traceconv.analysis.tables.definition import Result
 
 FORMATS = ("text", "csv", "json", "md", "parquet", "xlsx")
@@ -22,6 +23,9 @@ SHEETS = (*ONE_TABLE, "xlsx")
 """Tables without rows are left out of these."""
 
 DEFAULT_TOP = 20
+
+_ARRANGING = ("top", "sort", "filters", "columns", "steps", "group_by")
+"""Options that ask for the rows of tables."""
 
 BY = "step,overlap"
 
@@ -66,6 +70,7 @@ def stats(
             _refuse_several(values.words(given["by"] or BY, "by"))
     elif form not in ONE_TABLE:
         files.refuse_existing(target, force)
+    whole = verbose or explain or any(given[name] for name in _ARRANGING)
     if given["top"] is None and form in ("text", "md"):
         given["top"] = DEFAULT_TOP
     from traceconv import stats
@@ -80,7 +85,9 @@ def stats(
         raise EmptyResultError(_missing(found.results, bool(found.left_out)))
     shown = _with_rows(found.results, quiet) if form in SHEETS else found.results
     width = say.width() if target is None and say.fits() else None
-    if target is None:
+    if target is None and form == "text" and not whole:
+        _show(found, digest=given["by"] is None)
+    elif target is None:
         say.data("\n".join(rendered(shown, form, explain, width).values()).rstrip("\n"))
     else:
         several = len(found.results) + len(found.left_out) > 1
@@ -88,9 +95,65 @@ def stats(
         if as_json:
             say.data(rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
-        for line in found.step_lines:
+        for line in screen.folded(found.step_lines, 99 if verbose else 2):
             say.message(line)
         say.show_issues(found.issues, quiet, verbose)
+
+
+def _show(found: Statistics, digest: bool) -> None:
+    """The tables on one screen, or what they say of all steps."""
+    from traceconv.report import table_text
+
+    steps = step_digest(found) if digest else None
+    shown = found.results if steps is None else [steps]
+    width = say.width() if say.fits() else 100
+    for line in table_text.screen(shown, width, screen.RESULT - 1):
+        say.data(say.with_flags(line))
+    empty = [one.table.name for one in found.results if not one.rows]
+    if empty and not digest:
+        say.data(say.short(f"no data: {', '.join(empty)}; --explain says what these need"))
+    others = "all steps" if steps else "all rows and columns"
+    say.data(f"-v: {others}; --by op,kernel,comm,memory,...: other tables; -o tables.xlsx: a file")
+
+
+def step_digest(found: Statistics) -> Result | None:
+    """The steps of each rank and graph in a row, the slowest first; None without steps."""
+    import numpy as np
+
+    from traceconv.analysis.tables.definition import NOTHING, Column, Result, Table
+    from traceconv.core.side_tables import ABSENT, DataTable
+
+    tables = {one.table.name: one.data.columns for one in found.results if one.rows}
+    if not {"step", "overlap"} <= tables.keys():
+        return None
+    steps, overlap = tables["step"], tables["overlap"]
+    whole = overlap["Step"] == ABSENT
+    shares = ("Compute(%)", "Exposed Communication(%)", "Idle(%)")
+    rows = []
+    for rank, graph in sorted({*zip(steps["Rank"].tolist(), steps["Graph"].tolist(), strict=True)}):
+        own = (steps["Rank"] == rank) & (steps["Graph"] == graph)
+        length, numbers = steps["Duration(ns)"][own], steps["Step"][own]
+        p50, p95 = np.percentile(length, [50, 95], method="inverted_cdf").tolist()
+        of_rank = whole & (overlap["Rank"] == rank)
+        known = [float(overlap[name][of_rank][0]) if of_rank.any() else np.nan for name in shares]
+        worst = int(length.argmax())
+        row = (rank, graph, len(length), int(length.sum()) // len(length), int(p50), int(p95))
+        rows.append((*row, int(length[worst]), int(numbers[worst]), *known))
+    rows.sort(key=lambda row: -row[3])
+    columns = (
+        *Column.whole("Rank", "Graph", "Steps"),
+        *Column.ns("Mean", "p50", "p95", "Max"),
+        *Column.whole("Worst Step"),
+        *Column.percent("Compute", "Exposed Comm.", "Idle"),
+    )
+    kinds = {"int": np.int64, "float": np.float64}
+    data = {
+        column.key: np.array(values, kinds[column.kind])
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True)
+    }
+    title = "Steps per rank, the slowest first; shares are of the whole rank"
+    table = Table("digest", title, "", "", columns, lambda _: NOTHING, lambda _: NOTHING)
+    return Result(table, DataTable("digest", data, {}), len(rows))
 
 
 def _refuse_several(by: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import options, say, screen
 
 
 @click.command(cls=options.Command, short_help="Find the ranks and links that delay the others.")
@@ -34,6 +34,7 @@ def stragglers(
     if as_json:
         say.document(found.as_dict())
     else:
-        for line in found.lines():
+        lines = found.lines()
+        for line in lines if verbose else screen.folded(lines):
             say.data(line)
     say.show_issues(found.issues, quiet, verbose)

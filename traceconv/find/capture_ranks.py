@@ -17,6 +17,9 @@ from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, wit
 from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name
 
 _PATTERN = "the pattern of ranks in paths"
+_TOLD = 4
+"""Problems of a folder that are told."""
+
 LARGEST_IN_NAME = 99_999
 """A larger number in a name is a time, not a rank."""
 
@@ -42,18 +45,23 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
         issues.add("rank-assumed", ranked[0].title, rank=0)
-    if any(c.rank is None for c in ranked):
-        raise RankError(_nameless_message(ranked, rule))
-    warn_of_two_jobs(ranked, issues)
-    return _one_each(ranked)
-
-
-def _one_each(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures by rank, those of one rank as one."""
     groups: dict[int, list[Capture]] = {}
-    for capture in sorted(captures, key=lambda c: c.rank or 0):
-        groups.setdefault(capture.rank or 0, []).append(capture)
-    return tuple(as_one(group) if len(group) > 1 else group[0] for group in groups.values())
+    for capture in ranked:
+        if capture.rank is not None:
+            groups.setdefault(capture.rank, []).append(capture)
+    found, problems = [], []
+    for _, group in sorted(groups.items()):
+        try:
+            found.append(as_one(group) if len(group) > 1 else group[0])
+        except RankError as e:
+            problems.append(str(e))
+    if any(c.rank is None for c in ranked):
+        problems.append(_nameless_message(ranked, rule))
+    if problems:
+        more = [f"... and {len(problems) - _TOLD} more of these"] * (len(problems) > _TOLD)
+        raise RankError("\nalso: ".join([*problems[:_TOLD], *more]))
+    warn_of_two_jobs(ranked, issues)
+    return tuple(found)
 
 
 def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:

@@ -38,7 +38,8 @@ def chosen(
         raise RankError(
             f"{lacking} not exist; ranks found: "
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
-            "Leave `ranks` out for all of them"
+            + "Ranks count from 0. " * (missing == [len(present)])
+            + "Leave `ranks` out for all of them"
             + ("." if not kept else ", or pass `allow_missing_ranks=True`.")
         )
     for rank in missing:

@@ -303,8 +303,8 @@ class Output(Group):
 
     out: str | None = option(
         None, values.path, "-o", "--output", metavar="FILE", complete="files", usual=True,
-        help="Output file; the extension selects the format (see `traceconv formats`), - is "
-        "standard output. Default: trace_<mode>_ranks<ranks>.pftrace in the current folder.",
+        help="Output file; the extension selects the format. `traceconv formats` lists the "
+        "formats; - is standard output. Default: trace_<mode>_ranks<ranks>.pftrace, here.",
     )  # fmt: skip
     writer: str | None = option(
         None, values.text, "--to", metavar="FORMAT", complete="writers",
@@ -314,9 +314,7 @@ class Output(Group):
         False, values.switch, "--strict",
         help="Write nothing if anything is lost or uncertain (exit code 4).",
     )  # fmt: skip
-    force: bool = option(
-        False, values.switch, "-f", "--force", help="Overwrite existing files.", usual=True
-    )
+    force: bool = option(False, values.switch, "-f", "--force", help="Overwrite existing files.")
 
 
 class OutputArguments(TypedDict, total=False):

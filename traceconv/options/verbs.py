@@ -104,7 +104,7 @@ class MergeRequest(Group):
 
     output: Output = group(Output)
     dry_run: bool = option(
-        False, values.switch, "-n", "--dry-run", usual=True,
+        False, values.switch, "-n", "--dry-run",
         help="Report what would be done, without reading events.",
     )  # fmt: skip
     shard: tuple[int, int] | None = option(

@@ -1,12 +1,11 @@
 """Tables as text, CSV, JSON and Markdown.
 
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
-in ns: both exactly. Text and Markdown give times and sizes in the unit that suits the largest
-value of the column (sizes in units of 1024), instants from the earliest of the table, which a
-line above names, and text keeps to the width of a terminal. A
-heading always names the unit of the values below it; see
-:class:`~traceconv.analysis.tables.definition.Column`. What nobody knows is a dash in text and
-Markdown, an empty cell in CSV, null in JSON: never 0.
+in ns: both exactly. Text and Markdown give every column one unit and as many decimals as its
+smallest value needs for three digits (sizes in units of 1024), instants from the earliest of the
+table, which a line above names, and text keeps to the width of a terminal. A heading always names
+the unit of the values below it; see :class:`~traceconv.analysis.tables.definition.Column`. What is
+unknown is a dash in text and Markdown, an empty cell in CSV, null in JSON: never 0.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +35,9 @@ WIDEST = 60
 """Longer texts are shortened in text tables that have no width to keep to."""
 
 _INDENT = "  "
+
+_SMALLEST = 7
+"""Lines of a table on a screen; tables that have fewer each are only listed."""
 
 _INSTANTS = ("Start Time", "Timestamp")
 """Words in the headings of instants."""
@@ -61,6 +64,59 @@ def text(results: Sequence[Result], explain: bool = False, width: int | None = N
         width:   most characters in a line; None for as many as the columns take.
     """
     return "\n".join(_text_table(result, explain, width) for result in results)
+
+
+def screen(results: Sequence[Result], width: int, most: int) -> list[str]:
+    """The lines of tables that fit a screen: fewer rows, and what they leave out in a line each.
+
+    Columns without data, or with the same value in all rows, are named below a table, as are those
+    that the width has no room for. Of many tables only names and numbers of rows are listed.
+
+    Args:
+        width: most characters in a line.
+        most:  lines.
+    """
+    full = [one for one in results if one.rows]
+    each = most // max(len(full), 1)
+    if each < _SMALLEST:
+        names = [fitting.Cells("Table", [one.table.name for one in full], True, True)]
+        names.append(fitting.Cells("Rows", [str(one.rows) for one in full], False, False))
+        names.append(fitting.Cells("", [one.table.title for one in full], True, False))
+        found = fitting.lines(names, width, WIDEST)
+        more = len(found) - most + 1
+        return found if more < 2 else [*found[: most - 1], f"... {more} more tables"]
+    return [line for one in full for line in _screen_table(one, width, each)][:most]
+
+
+def _screen_table(result: Result, width: int, most: int) -> list[str]:
+    columns = _columns(result)
+    keys = _keys([column for column, _ in columns])
+    zero_ns = _zero_ns(result)
+    shown, same, absent = [], [], []
+    for place, (column, values) in enumerate(columns):
+        heading, *cells = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
+        if set(cells) == {UNKNOWN}:
+            absent.append(column.name)
+        elif place and len(cells) > 1 and len(set(cells)) == 1:
+            same.append(f"{heading} {cells[0]}")
+        else:
+            shown.append(fitting.Cells(heading, cells, column.kind == "text", place < keys))
+    count = len(shown)
+    while count > 1 and "" in fitting.lines(shown[:count], width - len(_INDENT), WIDEST):
+        count -= 1
+    hidden = [one.heading for one in shown[count:]]
+    table = fitting.lines(shown[:count], width - len(_INDENT), WIDEST)
+    rows = len(result.data)
+    room = most - 3 - (len(table) - rows)
+    cut = table if rows <= room else table[: len(table) - rows + max(room, 1)]
+    left_out = result.rows - rows + len(table) - len(cut)
+    notes = [f"{left_out} more rows"] * bool(left_out)
+    notes += [f"same in all rows: {', '.join(same)}"] * bool(same)
+    notes += [f"no data: {', '.join(absent)}"] * bool(absent)
+    notes += [f"not shown: {', '.join(hidden)}"] * bool(hidden)
+    note = textwrap.shorten("; ".join(notes), width - len(_INDENT), placeholder=" ...")
+    lines = [result.table.title, *(_INDENT + line for line in cut), *[_INDENT + note] * bool(note)]
+    return [line[:width] for line in lines] + [""]
 
 
 @dataclass(frozen=True)
@@ -216,18 +272,36 @@ def _shown(
         heading = f"{column.name}({name})"
         return [heading, *_cells(column, values, lambda size: f"{size / scale:.3f}", UNKNOWN)]
     if column.unit != "ns":
-        return [column.heading(column.unit), *_cells(column, values, _readable, UNKNOWN)]
+        decimals = _decimals(values, 3) if column.kind == "float" else 0
+        written = (lambda value: f"{value:.{decimals}f}") if column.kind == "float" else str
+        return [column.heading(column.unit), *_cells(column, values, written, UNKNOWN)]
     if zero_ns and _are_instants(column, values):
         values = np.where(values == ABSENT, ABSENT, values - zero_ns)
     name, scale = _suited(values)
-    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), UNKNOWN)]
+    decimals = _decimals(np.where(values == ABSENT, 0, values) / scale, len(str(scale)) - 1)
+    return [
+        column.heading(name),
+        *_cells(column, values, lambda ns: _scaled(ns, scale, decimals), UNKNOWN),
+    ]
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
-    """Name and length in ns of the largest unit that the largest value reaches."""
-    known = np.abs(column[column != ABSENT])
-    largest = int(known.max()) if len(known) else 0
-    return next(((n, s) for n, s in _UNITS[:3] if largest >= s), _UNITS[2])
+    """Name and length in ns of the unit of a column: the largest one of which the smallest value is
+    a tenth, but none in which the largest value has more than nine digits."""
+    known = np.abs(column[(column != ABSENT) & (column != 0)])
+    if not len(known):
+        return _UNITS[1]
+    smallest, largest = int(known.min()), int(known.max())
+    fitting = [(n, s) for n, s in _UNITS if largest // s < 10**9] or [_UNITS[0]]
+    return next(((n, s) for n, s in fitting if smallest * 10 >= s), fitting[-1])
+
+
+def _decimals(column: NDArray[Any], most: int) -> int:
+    """Decimals that show the smallest value of a column with three digits."""
+    known = np.abs(column[np.isfinite(column) & (column != 0)])
+    if not len(known):
+        return 0
+    return min(max(2 - math.floor(math.log10(float(known.min()))), 0), most)
 
 
 def _suited_size(column: NDArray[Any]) -> tuple[str, int] | None:
@@ -237,13 +311,12 @@ def _suited_size(column: NDArray[Any]) -> tuple[str, int] | None:
     return next((one for one in _SIZES if largest >= one[1]), None)
 
 
-def _scaled(ns: int, scale: int) -> str:
-    """Three decimals, rounded half up; all there are in us."""
-    return us_text((abs(ns) * 1000 + scale // 2) // scale * (-1 if ns < 0 else 1))
-
-
-def _readable(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _scaled(ns: int, scale: int, decimals: int) -> str:
+    """So many decimals, rounded half up."""
+    whole = (abs(ns) * 10**decimals + scale // 2) // scale
+    digits = f"{whole:0{decimals + 1}}"
+    text = f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
+    return f"-{text}" if ns < 0 and whole else text
 
 
 # -- exact --------------------------------------------------------------------------------
@@ -274,11 +347,24 @@ def _described(result: Result) -> dict[str, Any]:
         "name": result.table.name,
         "title": result.table.title,
         "formula": result.table.formula,
-        "columns": [{"name": c.name, "unit": "" if c.unit == "1" else c.unit} for c, _ in columns],
+        "columns": [
+            {"name": c.name, "unit": "" if c.unit == "1" else c.unit, "key": _json_key(c)}
+            for c, _ in columns
+        ],
         "rows": [list(row) for row in zip(*values, strict=True)],
         "total_rows": result.rows,
     }
     return found if result.rows else {**found, "needs": result.table.needs}
+
+
+_KEY_UNITS = {"%": "pct", "GB/s": "gbps", "1": ""}
+
+
+def _json_key(column: Column) -> str:
+    """A name of a column that no other one of its table has: ``idle_ns``, ``idle_pct``."""
+    words = re.sub(r"[^a-z0-9]+", "_", column.name.lower()).strip("_")
+    unit = _KEY_UNITS.get(column.unit, re.sub(r"[^a-z0-9]+", "_", column.unit.lower()))
+    return f"{words}_{unit}" if unit else words
 
 
 # -- Markdown -----------------------------------------------------------------------------

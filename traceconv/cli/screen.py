@@ -1,0 +1,36 @@
+"""What fits on one screen: the answer first, and how to have the rest."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from traceconv.cli import say
+
+LINES = 23
+"""Lines of a result that is all there is to say."""
+
+RESULT = 18
+"""Lines of a result; a screen has 24, and what is said after it needs some."""
+
+MORE = "-v shows all"
+
+
+def folded(lines: Iterable[str], most: int = RESULT, more: str = MORE) -> list[str]:
+    """The first lines, wrapped to the width of the terminal, and how many are left out."""
+    if not say.fits():
+        return cut(list(lines), most, more)
+    found = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        found += textwrap.wrap(
+            line, say.width(), subsequent_indent=indent, break_on_hyphens=False
+        ) or [""]  # fmt: skip
+    return cut(found, most, more)
+
+
+def cut(lines: list[str], most: int = RESULT, more: str = MORE) -> list[str]:
+    """The first lines, and how many are left out."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"... {len(lines) - most + 1} more lines ({more})"]
