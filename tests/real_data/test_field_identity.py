@@ -96,3 +96,20 @@ def test_captures_of_two_jobs_are_a_warning():
     """Sizes of 8 and 128 ranks, 200 days apart."""
     found = _found("general/two_runs_in_one_folder")
     assert [one.code for one in found.issues if one.code == "jobs-mixed"] == ["jobs-mixed"]
+
+
+def test_a_merged_file_has_a_rank_for_every_part():
+    """Correlation numbers are equal in both; launches join within their process."""
+    traces = list(_found("gpu/sglang_merged_profile").traces("detail"))
+    assert [trace.rank for trace in traces] == [0, 1]
+    assert [_busy_ns(trace) for trace in traces] == [2_000_000, 3_000_000]
+    for trace in traces:
+        assert len(trace.flows) == 10
+        names = {trace.strings[i] for i in trace.events.name[trace.flows.dst].tolist()}
+        assert names == {f"kernel_rank{trace.rank}"}
+
+
+@pytest.mark.parametrize("name", ["mpi", "slurm"])
+def test_the_task_in_front_of_a_line_is_its_rank(name):
+    """As ``mpirun --tag-output`` and ``srun --label`` write it."""
+    assert _ranks(_found(f"hub/mllog_mpirun/{name}.log")) == [0, 1]

@@ -168,19 +168,24 @@ def test_the_same_events_twice_are_refused_when_they_are_read(tmp_path):
 
 
 def test_two_processes_at_one_time_are_not_one_rank(tmp_path):
-    """Their rank has to be said."""
+    """Hosts tell them apart; nothing is joined."""
     capture(tmp_path / "a.json", slices(0, 5), host_name="x")
     capture(tmp_path / "b.json", slices(2, 5), host_name="y")
-    with pytest.raises(RankError, match=r"at the same time, with host x and y.*rank_from"):
-        read(only(tmp_path))
+    found = traceconv.open(tmp_path).found
+    assert [(one.rank, one.rank_from) for one in found] == [
+        (0, "by host and rank"),
+        (1, "by host and rank"),
+    ]
 
 
-def test_one_process_may_record_different_things_at_one_time(tmp_path):
-    """Two files of it are one rank, and one window."""
+def test_recordings_of_one_time_that_nothing_tells_apart_are_refused(tmp_path):
+    """A process records itself once at a time; the message says what to do."""
     capture(tmp_path / "a.json", slices(0, 5))
     capture(tmp_path / "b.json", slices(2, 5, name="other"))
-    trace = read(only(tmp_path))
-    assert (len(trace.events), len(trace.windows)) == (10, 1)
+    with pytest.raises(
+        RankError, match=r"at the same time\. Say which rank each is with `rank_from"
+    ):
+        read(only(tmp_path))
 
 
 def test_a_broken_window_is_booked_and_the_others_are_read(tmp_path):

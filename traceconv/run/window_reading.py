@@ -27,6 +27,7 @@ from traceconv.core.intervals import union
 from traceconv.core.model import Capture, Ledger, OpClass, Trace, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import twice
+from traceconv.find.identity import overlap
 
 SAME_EVENTS = 0.5
 """Of the fewer events that two captures have in a time that both cover: if more than so many have
@@ -119,9 +120,12 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         values = [getattr(c, what) for c in (a, b)]
         if values[0] != values[1] and "" not in values and -1 not in values:
             why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
-            raise twice(a, b, why, "Say which rank each is with `rank_from='REGEX'`.")
+            raise twice(a, b, why, _NAME_THEM)
+    if overlap(one.span(), other.span()):
+        raise twice(a, b, "they ran at the same time", _NAME_THEM)
 
 
+_NAME_THEM = "Say which rank each is with `rank_from='REGEX'`, or name one of them only."
 _DEVICES = ("a GPU", "an NPU")
 
 

@@ -2,7 +2,7 @@
 
 Written by: mlperf_logging (``:::MLLOG {...}`` lines); no file of a real run was at hand.
 Files:      any text with such lines; output of several tasks may be in one file, each line
-            with its task in front ("3: " as srun writes, "[3] ").
+            with its task in front ("3: " as srun writes, "[1,3]<stdout>:" as mpirun does, "[3] ").
 Units and clock: ms, Unix time.
 Rank from:  the task in front of the line, else "rank<n>" in the path.
 Quirks:     start and end of an interval have keys of their own ("epoch_start", "epoch_stop") and

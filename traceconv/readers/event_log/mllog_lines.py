@@ -26,7 +26,11 @@ from traceconv.readers.shared.lines import (
 from traceconv.readers.shared.numbers import count_of
 
 TAG = ":::MLLOG"
-_TASK = lazy_regex(r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?)\s*")
+_TASK = lazy_regex(
+    r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?|.*\[[^\]]*,(\d{1,9})\](?:<std\w{2,3}>)?:?)\s*"
+)
+"""The task in front of a line: ``3:`` of srun, ``[3]``, ``[1,3]<stdout>:`` of mpirun."""
+
 _ENDING = lazy_regex(r"_(?:start|stop|begin|end)\Z")
 _STEP_NAMES = ("epoch", "block")
 _STEP_KEYS = ("epoch_num", "first_epoch_num", "step_num", "step")
@@ -60,7 +64,7 @@ def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int
                 lines.damaged(number, e)
                 continue
             match = _TASK.fullmatch(before)
-            yield f"line {number}", int(match[1] or match[2]) if match else None, line
+            yield f"line {number}", int(match[match.lastindex or 1]) if match else None, line
 
 
 def captures(source: Source, name: str, issues: Issues) -> list[Capture]:

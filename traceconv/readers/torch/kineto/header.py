@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
 from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.source import HEAD_BYTES, Source
+from traceconv.core.source import HEAD_BYTES, Source, pieces
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
@@ -62,6 +63,8 @@ class Header(msgspec.Struct, frozen=True):
         placement: the process groups whose description names what they are for.
         traits:  the one process ("pid") and the one device that its first events are of.
         on_host: whether its first events are of the host only.
+        merged:  what is in front of the process ids of each rank ("[TP01]"), in a file that was
+            merged of several ranks' files.
     """
 
     rank: int | None = None
@@ -72,6 +75,7 @@ class Header(msgspec.Struct, frozen=True):
     placement: Placement = msgspec.field(default_factory=Placement)
     traits: Mapping[str, int] = msgspec.field(default_factory=dict)
     on_host: bool = False
+    merged: tuple[str, ...] = ()
 
     def clock(self) -> Anchor | None:
         """The clock of the events as they will be read: bases are added then."""
@@ -113,7 +117,24 @@ def header(source: Source, name: str) -> Header | None:
     one = {"pid": pids, "device": devices}
     traits = {key: next(iter(values)) for key, values in one.items() if len(values) == 1}
     on_host = bool(pids) and not devices and len(head) < HEAD_BYTES
-    return msgspec.structs.replace(found, traits=traits, on_host=on_host)
+    merged = _merged(source, name) if _PART.search(events) else ()
+    return msgspec.structs.replace(found, traits=traits, on_host=on_host, merged=merged)
+
+
+_PART = lazy_regex(rb'"pid"\s*:\s*"(\[[A-Za-z]{2,4}-?\d[^\]"\\]{0,60}\])')
+"""SGLang's merger of profiles (``--merge-profiles``) writes the place of the rank in front of every
+process id: ``[TP01-PP00] 2000``."""
+
+
+def _merged(source: Source, name: str) -> tuple[str, ...]:
+    """The parts of a merged file."""
+    found: dict[bytes, None] = {}
+    held = b""
+    with suppress(SourceError), source.open(name) as stream:  # what precedes a break is there
+        for piece in pieces(stream):
+            held = held[-128:] + bytes(piece)
+            found |= dict.fromkeys(_PART.findall(held))
+    return tuple(sorted(part.decode("ascii", "replace") for part in found))
 
 
 _HOST_PID = lazy_regex(

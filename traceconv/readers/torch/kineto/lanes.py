@@ -78,6 +78,23 @@ _DEVICE = lazy_regex(r"([A-Z]+) (\d{1,6})")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 
+def _own(pid: str, part: str) -> str:
+    return pid.removeprefix(part).lstrip()
+
+
+def _of_part(names: Names, part: str) -> Names:
+    """The names of one rank of a file of several, process ids as the rank's own file has them."""
+    if not part:
+        return names
+    labels = {_own(pid, part): label for pid, label in names.labels.items() if pid.startswith(part)}
+    lanes = tuple(
+        (phase, category, _own(pid, part), tid)
+        for phase, category, pid, tid in names.lanes
+        if pid.startswith(part)
+    )
+    return Names(labels=labels, lanes=lanes)
+
+
 _OF_SORT = {
     Sort.PROJECTION: (Layer.SCOPE, "GPU Annotations"),
     Sort.SYNC: (Layer.RUNTIME, "GPU Synchronization"),
@@ -136,6 +153,7 @@ class Classifier:
     Attributes:
         build: gets every track at once, so that the following can be by its number.
         takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
+        part:  what is in front of the process ids of the rank, in a file of several; "" if alone.
         sorts:  what is on a track.
         tracks: the tracks of slices and instants.
         annotations: names of host ranges that people marked (``record_function``).
@@ -143,14 +161,19 @@ class Classifier:
 
     build: TraceBuilder
     takes_marks: Callable[[], bool]
+    part: str = ""
     sorts: dict[int, Sort] = field(default_factory=dict)
     tracks: dict[int, Track] = field(default_factory=dict)
     annotations: dict[str, None] = field(default_factory=dict)
     processes: Processes | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        if self.part and not lane.pid.startswith(self.part):
+            return None
         if self.processes is None:
-            self.processes = Processes.of(lane.names)
+            self.processes = Processes.of(_of_part(lane.names, self.part))
+        if self.part:
+            lane = msgspec.structs.replace(lane, pid=_own(lane.pid, self.part))
         sort = sort_of(lane.category, lane.phase)
         if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
             sort = Sort.PROFILER  # "Spans", "Traces"

@@ -8,7 +8,9 @@ Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNan
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
 may follow the events: then the end of the file is looked at, which for compressed files
 means unpacking them once more, and only then.
-Rank from: ``distributedInfo`` (``rank``); else names, where all leave no doubt (vLLM, SGLang).
+Rank from: ``distributedInfo`` (``rank``), before or behind the events; in files that were merged of
+several ranks, what is in front of process ids (``[TP01] 2000``); else names, where all leave no
+doubt (vLLM, SGLang).
 Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
@@ -31,18 +33,24 @@ import json
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
+from traceconv.readers.shared.rank_names import ranks_of
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 
 _GRAPH_CAPTURE = lazy_regex(r"graph_capture_rank_\d+\b")
 _LISTED_BYTES = 1 << 20
 _NO_WINDOW = "how a graph was captured; not a window of the rank"
+_PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
+
+if TYPE_CHECKING:
+    from traceconv.readers.torch.kineto.header import Header
 
 
 class KinetoReader:
@@ -55,19 +63,40 @@ class KinetoReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
-        captures = [c for name in sorted(names) if (c := self._capture(source, name)) is not None]
+        captures = [one for name in sorted(names) for one in self._captures(source, name)]
         of_graphs = _graph_captures(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
         if passes and of_graphs:  # alone, such a file is what was asked for
             passes[0] = replace(passes[0], known=tuple(of_graphs), uses=of_graphs)
         return joined_windows(passes or captures, _worker, _begin, _differ)
 
-    def _capture(self, source: Source, name: str) -> Capture | None:
+    def _captures(self, source: Source, name: str) -> list[Capture]:
         from traceconv.readers.torch.kineto.header import header
 
         found = header(source, name)
         if found is None:
-            return None
+            return []
+        whole = self._capture(source, name, found)
+        if not found.merged:
+            return [whole]
+        title = source.title(name)
+        places = [{w.lower(): int(n) for w, n in _PLACE.findall(part)} for part in found.merged]
+        ranks: list[int | None] = [None] * len(places)
+        if all(place.keys() == places[0].keys() for place in places):
+            ranks = [*ranks_of(places)]
+        return [
+            replace(
+                whole,
+                rank=rank,
+                rank_from=f"{part} in front of process ids",
+                traits={"part": part},
+                optional=False,
+                label=f"{title} {part}",
+            )
+            for part, rank in zip(found.merged, ranks, strict=True)
+        ]
+
+    def _capture(self, source: Source, name: str, found: Header) -> Capture:
         return Capture(
             reader=self.name,
             source=source,
@@ -91,7 +120,8 @@ class KinetoReader:
         build.hints.free_rule = "device"
 
         def read(name: str) -> tuple[int, int] | None:
-            return File(build, is_unix=any(capture.detail)).read(capture.source, name)
+            part = str(capture.traits.get("part", ""))
+            return File(build, any(capture.detail), part).read(capture.source, name)
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
         check_clock(capture, build)

@@ -368,12 +368,13 @@ class File:
 
     Args:
         is_unix: its stamps count from 1970, whatever base it names.
+        part: what is in front of the process ids of the rank, in a file of several; "" reads all.
     """
 
-    def __init__(self, build: TraceBuilder, is_unix: bool) -> None:
+    def __init__(self, build: TraceBuilder, is_unix: bool, part: str = "") -> None:
         self._build, self._is_unix = build, is_unix
         self._launches = Launches(build)
-        self._classify = Classifier(build, lambda: not self._launches.numbered)
+        self._classify = Classifier(build, lambda: not self._launches.numbered, part)
         self._collectives = Collectives(build, self._classify.tracks)
 
     def read(self, source: Source, name: str) -> tuple[int, int] | None:
