@@ -104,7 +104,7 @@ def test_decompression_bomb_in_gzip(here, monkeypatch):
 
 def test_decompression_bomb_in_zip(here, monkeypatch):
     """The same for a member of an archive."""
-    monkeypatch.setattr("traceconv.io.sources.RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("traceconv.io.archives.RATIO_FREE_BYTES", 1 << 20)
     path = archive("zip", "bomb.json", b"[" + json.dumps(EVENT).encode() + b"," * (8 << 20))
     assert "refused as a decompression bomb" in refusal(path)
 

@@ -35,8 +35,7 @@ DAY_NS = 86_400_000_000_000
 
 
 def captures(case):
-    rank_from = case.options.get("rank_from", "meta")
-    return traceconv.open("input", rank_from=rank_from, reader=case.options.get("reader"))
+    return traceconv.open("input", **case.reading)
 
 
 def event_files(case):

@@ -59,7 +59,7 @@ def test_items_are_the_classes_of_the_steps(good):
             sums["input"][at] += ns * (found.items["type"][item] == "input")
         assert sums[Sort.COMPUTE].tolist() == steps.computing_ns.tolist()
         assert sums[Sort.COMMUNICATION].tolist() == steps.not_overlapped_ns.tolist()
-        unhidden = sums[Sort.COPY] + sums[Sort.WAIT]
+        unhidden = sums[Sort.COPY] + sums[Sort.WAIT] + sums[Sort.UNCLASSIFIED]
         rest = steps.known_ns - steps.computing_ns - steps.not_overlapped_ns
         assert unhidden.tolist() == rest.tolist()
         if trace.hints.vendor != "ascend":

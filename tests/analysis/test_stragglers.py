@@ -317,7 +317,7 @@ def test_what_matters_is_an_option(tmp_path):
     assert ranks_of(traceconv.stragglers(source, material="5%").verdict) == [1]
     assert ranks_of(traceconv.stragglers(source, material=50).verdict) == []
     for value in ("x", -1, 101, "nan", True):
-        with pytest.raises(OptionError, match="no share in percent"):
+        with pytest.raises(OptionError, match="not a percentage"):
             traceconv.stragglers(source, material=value)
 
 

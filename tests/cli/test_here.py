@@ -52,7 +52,10 @@ def test_the_command_of_the_mission_twice(ranks, capsys):
     )
     assert out.read_bytes() == first
     assert run([*words, "-f"]) == 0
-    assert "own-output x1: ./trace_summary_ranks0-7.pftrace: Written" in capsys.readouterr().err
+    assert (
+        "own-output x1: ./trace_summary_ranks0-7.pftrace: The file was written"
+        in capsys.readouterr().err
+    )
     assert out.read_bytes() == first
 
 

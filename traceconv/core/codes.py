@@ -275,8 +275,8 @@ CODES: dict[str, Code] = {
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "counter-zero": Code(
         _I,
-        "Counters that are zero throughout a rank are not drawn in the detail view; mode "
-        "`source` and conversions keep them.",
+        "Counters that are zero throughout a rank are not drawn in the detail view; "
+        "the view source and conversions keep them.",
     ),
     "counter-clipped": Code(
         _D,

@@ -106,7 +106,7 @@ class Offer(ThreadingHTTPServer):
             elif now - last > wait_ns and not self.taken:
                 raise OutputError(
                     f"the viewer did not ask for the trace within {wait_ns / 1e9:g} s; "
-                    "raise --wait, or drag the file into the viewer"
+                    "give it more time, or drag the file into it"
                 )
 
     def verify_request(self, request: Any, client_address: Any) -> bool:

@@ -88,14 +88,16 @@ _AXIS = lazy_regex(r"[a-z][a-z_]*\Z")
 _SIZE = lazy_regex(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _TIME = lazy_regex(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
-_DECIMAL_COMMA = lazy_regex(r"\s*[+-]?\d+,\d+\s*(?:[a-zµA-Z%]*)\s*\Z")
+_DECIMAL_COMMA = lazy_regex(r"[+-]?\d+,\d+ ?[a-zµA-Z%]*\Z")
 _SHARD = lazy_regex(r"(\d{1,6})/(\d{1,6})\Z")
-_THRESHOLD = lazy_regex(r"([a-z-]+(?:\.[a-z-]+)?)\s*=\s*(-?\d+(?:\.\d+)?)\Z")
+_THRESHOLD = lazy_regex(r"([a-z-]+(?:\.[a-z-]+)?)\s*=\s*(-?\d{1,15}(?:\.\d{1,15})?)\Z")
 
 
 def _refuse(value: Any, valid: str, option: str) -> OptionError:
     """The error for a value that is not ``valid``."""
-    if isinstance(value, str) and any(map(_DECIMAL_COMMA.match, value.split(":"))):
+    if isinstance(value, str) and any(
+        _DECIMAL_COMMA.match(part.strip()) for part in value.split(":")
+    ):
         hint = value.replace(",", ".")
         return OptionError(f"{value!r} has a decimal comma; write {hint!r}", option)
     return OptionError(f"{value!r} is not {valid}", option)

@@ -86,7 +86,9 @@ def compose(
         from traceconv.passes.table_counters import side_table_counters
 
         passes += [kernel_args, side_table_counters]
-    passes += [timestamp_outliers, partial(by_graph, selected=graphs)]
+    if mode is not None:  # the view source keeps what the files hold
+        passes.append(timestamp_outliers)
+    passes.append(partial(by_graph, selected=graphs))
     if mode is not None or step_marker:
         from traceconv.passes.steps import steps as step_trace
 

@@ -130,7 +130,7 @@ def _judged(opened: Opened, tally: Tally, progress: Progress) -> list[Found]:
             if not isinstance(e.__cause__, DAMAGE):
                 raise
             raise Refused(path, "F-compression", "" if source.lone else member.name) from e
-        if one.first_ns + member.shift_ns < 0:
+        if one.first_ns is not None and one.first_ns + member.shift_ns < 0:
             tally.add("P07-negative", f"shifted by {member.shift_ns} ns")
         for kind in ("slice", "instant", "counter", "flow"):
             wrote, there = one.recorded.get(kind), one.counts[f"{kind}s"]

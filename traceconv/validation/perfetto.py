@@ -169,7 +169,7 @@ class _Judge:
                 "tracks": self._used + len(samples),
             },
             int(busy),
-            int(marks.time[made.mark].min()) if len(made.mark) else 0,
+            int(marks.time[made.mark].min()) if len(made.mark) else None,
             self._recorded(),
             self._system_data,
         )

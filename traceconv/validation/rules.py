@@ -165,7 +165,7 @@ class Found(NamedTuple):
         format:   "perfetto" or "chrome_json".
         counts:   slices, instants, counters (samples), flows, and tracks that have any.
         busy_ns:  the lengths of all slices that end, together.
-        first_ns: the earliest start.
+        first_ns: the earliest start; None without slices and instants.
         recorded: the counts that its writer recorded, by kind ("slice").
         system_data: whether there is data of other sources, which is not counted here.
     """
@@ -173,7 +173,7 @@ class Found(NamedTuple):
     format: str
     counts: dict[str, int]
     busy_ns: int
-    first_ns: int
+    first_ns: int | None
     recorded: dict[str, Any]
     system_data: bool = False
 
