@@ -1,4 +1,4 @@
-"""What producers can write, and what becomes of it: lists from their own sources, counted.
+"""A census of what producers can write, from their own sources, and of what is read.
 
 A list is an :class:`Inventory` in ``INVENTORIES`` of a module of this package: names of tables,
 types or fields, the source and date they are from, and a function that says what the reader does
@@ -26,11 +26,11 @@ UNCLASSIFIED = "unclassified"
 STATUSES = {
     READ: "becomes events, counters, arguments or a class",
     DESCRIBES: "names, numbers and identity of what is read",
-    LEFT: "sums and copies of what is read; not opened",
-    COUNTED: "not read; its rows are counted by its name where it is in a file",
+    LEFT: "sums and copies of what is read, not opened",
+    COUNTED: "not read; if a file holds it, an issue names it and counts it",
     UNCLASSIFIED: "device work of no known class, shown as a share of its own",
 }
-"""What may become of an entry."""
+"""The possible statuses of an entry."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Inventory:
     Attributes:
         reader: the name of the reader.
         title:  what the entries are.
-        source: where the list is from.
-        date:   of that source.
-        entries: their names.
-        status: what becomes of one.
-        known:  the entries that the reader names; each must be in the list.
+        source: the producer's source that the list is from.
+        date:   date of that source.
+        entries: names.
+        status: returns the status of an entry.
+        known:  names in the reader's own tables; each must be an entry.
     """
 
     reader: str
@@ -56,7 +56,7 @@ class Inventory:
     known: Collection[str] = ()
 
     def by_status(self) -> dict[str, list[str]]:
-        """The entries, by what becomes of them."""
+        """The entries by status."""
         found: dict[str, list[str]] = {status: [] for status in STATUSES}
         for entry in self.entries:
             found[self.status(entry)].append(entry)

@@ -80,8 +80,8 @@ class Report:
     def owned(
         self, table: str, ids: Column, device: Column | None = None
     ) -> tuple[NDArray[np.bool_], Column]:
-        """Which rows are of this process, by serialized ids, and the ids of all: of rows of no
-        process those of this one, which gets them or books them."""
+        """Which rows belong to this process, by serialized ids, and the ids themselves; rows that
+        name no process get the id of this one."""
         pids = owner_of(ids)
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         unnamed = pids == NOBODY
@@ -93,7 +93,8 @@ class Report:
     def _given(
         self, table: str, unnamed: NDArray[np.bool_], device: Column | None
     ) -> NDArray[np.bool_]:
-        """The rows of no named process that are this one's; those of none are booked."""
+        """The rows without a process that are this one's. Rows of no process are counted as an
+        issue, by the first process."""
         device = np.full(len(unnamed), -1) if device is None else device
         process = self.process
         given = unnamed & (process.lone | np.isin(device, process.owned))
@@ -108,7 +109,7 @@ class Report:
         return self.database.texts("StringIds", "id", "value", ids)
 
     def name_threads(self, rows: TableRows) -> None:
-        """Say what serialized ids of threads are called; other processes are named, too."""
+        """Name the threads of serialized ids, and the processes other than this one."""
         rows.columns["process"] = rows["thread"]
         threads, groups, identity = {}, {}, {}
         for number in distinct(rows["thread"]).tolist():
@@ -123,7 +124,7 @@ class Report:
     # -- what is added ---------------------------------------------------------------------------
 
     def runtime(self) -> None:
-        """CUDA runtime and driver calls; copies of calls that carry backtraces are left out."""
+        """Add CUDA runtime and driver calls, without their copies that carry backtraces."""
         rows = self.rows(tables.RUNTIME)
         call = np.isin(rows["class"], tables.CALL_CLASSES)
         self.build.seen("slice", int((~call).sum()))
@@ -155,7 +156,7 @@ class Report:
         self._work(layout, rows)
 
     def work(self) -> None:
-        """Copies, memory sets, graph launches and synchronisations."""
+        """Add copies, memory sets, graphs and synchronisations."""
         for layout in tables.WORK:
             self._work(layout, self.rows(layout))
 
@@ -168,7 +169,7 @@ class Report:
         self.launched.work.append((rows["correlation"], added))
 
     def library_calls(self) -> None:
-        """Calls into libraries, and whatever else is like them: rows with the columns of calls."""
+        """Add calls into libraries, and other tables with the columns of calls."""
         for layout in tables.CALLS:
             if layout.table in self.database.tables:
                 self._calls(layout)
@@ -208,7 +209,7 @@ class Report:
         )
 
     def memory(self) -> None:
-        """Add what is allocated, by device and kind of memory, from the beginning on."""
+        """Add the memory allocated since the recording began, by device and kind of memory."""
         rows = self.rows(tables.MEMORY)
         rows = rows.take(np.lexsort((rows["start"], rows["kind"], rows["device"])))
         change = np.where(rows["operation"] == _RELEASE, -1, 1) * np.maximum(rows["bytes"], 0)
@@ -271,7 +272,7 @@ class Report:
         which: NDArray[np.intp],
         stated: list[tuple[str, str]],
     ) -> None:
-        """Add samples; of each, ``which`` of some names and units are its."""
+        """Add samples; ``which`` is the index of each sample's name and unit in ``stated``."""
         rows.columns |= {"name": which, "unit": which}
         rows.names |= {
             "name": {i: name for i, (name, _) in enumerate(stated)},
@@ -280,7 +281,7 @@ class Report:
         add_samples(self.build, self._of_one_device(layout), rows)
 
     def _of_one_device(self, layout: RowLayout) -> RowLayout:
-        """The layout without a heading for the device, if the process uses one only."""
+        """The layout without a device heading, if the process uses a single device."""
         if self.process.device < 0 or layout.group.field != "device":
             return layout
         return structs.replace(layout, group=Shown("device", "", of="device"))
@@ -288,7 +289,7 @@ class Report:
     # -- the rest --------------------------------------------------------------------------------
 
     def diagnostics(self) -> None:
-        """Book what the profiler says of its own work; of all processes, with the first of them."""
+        """Report the profiler's own errors and warnings, with the first process."""
         if self.process.sole is None:
             return
         rows = self.database.rows(tables.DIAGNOSTICS, "severity", "text")
@@ -298,7 +299,7 @@ class Report:
         self.build.skip("kind-not-read", f"table {tables.DIAGNOSTICS}", rest)
 
     def rest(self) -> None:
-        """Count the rows of every other table, with the first process."""
+        """Count the rows of all other tables, with the first process."""
         known = {*tables.READ, *tables.DESCRIBING, *self._families}
         for table in self.database.tables if self.process.sole is not None else ():
             if table not in known and not table.startswith(tables.DESCRIBED):

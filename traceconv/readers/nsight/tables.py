@@ -1,4 +1,4 @@
-"""The tables of an Nsight Systems report, as data; what is in a file and not here is counted.
+"""The tables of an Nsight Systems report, as data. Tables that are not listed are counted.
 
 Tables and columns are those of the export's schema reference (docs.nvidia.com/nsight-systems,
 "SQLite Schema Reference", 2021.5 to 2026.2) and of the reports at hand; enumerations are those of
@@ -128,7 +128,7 @@ WORK = (
         layer=Layer.RUNTIME, title="CUDA Host Functions", op=OpClass.WAIT,
     ),
 )  # fmt: skip
-"""What devices do besides kernels."""
+"""Device work other than kernels."""
 
 RUNTIME = _like(
     HOST, "CUPTI_ACTIVITY_KIND_RUNTIME", {"correlation": "correlationId", "result": "returnValue"},
@@ -173,7 +173,7 @@ FAMILIES: Mapping[str, tuple[str, Layer]] = {
     "NVVIDEO_": ("Video Codecs", Layer.RUNTIME),
     "CUSOLVER_": ("cuSOLVER", Layer.RUNTIME),
 }
-"""Tables of calls by how their names begin, if they have times, a thread and a name."""
+"""Tables of calls by prefix, read if they have times, a thread and a name."""
 
 MEMORY_KINDS = {
     0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed",
@@ -208,7 +208,7 @@ MEMORY = structs.replace(
 """Allocations and releases (``memoryOperationType`` 1), which say what they change."""
 
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
-"""What the profiler says of its own work."""
+"""The profiler's errors and warnings about its own work."""
 
 DESCRIBING = {
     "StringIds", "ThreadNames", "PROCESSES", "ProcessStreams", "ANALYSIS_DETAILS", "ANALYSIS_FILE",
@@ -218,10 +218,10 @@ DESCRIBING = {
     "SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS", "PERF_EVENT_CALLCHAINS",
     "UNWIND_METHOD_TYPE", "UnwindMethodType",
 }  # fmt: skip
-"""Tables whose rows are no events."""
+"""Tables whose rows are not events."""
 
 DESCRIBED = ("TARGET_INFO_", "ENUM_", "sqlite_")
-"""How names of more of them begin."""
+"""Prefixes of further such tables."""
 
 READ = {
     *(one.table for one in (KERNELS, RUNTIME, METRICS, NETWORK, MEMORY, *WORK, *CALLS)),
@@ -241,10 +241,10 @@ OFF_CPU = structs.replace(
     HOST, name=Shown(absent="Off CPU"), layer=Layer.OTHER, title="CPU Scheduling",
     track={"kind": TrackKind.OFF_CPU}, op=OpClass.OTHER,
 )  # fmt: skip
-"""Threads without a CPU, made of pairs of records of the scheduler."""
+"""Threads that lost their CPU, made from pairs of scheduler records."""
 
 RUNS = structs.replace(
     OFF_CPU, name=Shown("pid"), title="Other Processes", lane=Shown("cpu", "CPU {}", of="device"),
     group=Shown(), track={"kind": TrackKind.CPU, "device_kind": "CPU"},
 )  # fmt: skip
-"""What ran there meanwhile, likewise."""
+"""What ran on that CPU meanwhile, made in the same way."""

@@ -34,9 +34,9 @@ METADATA = "rocpd_metadata"
 PLACE = {
     "pid": "pid", "thread": "tid", "device": "agent_id", "queue": "queue_id", "stream": "stream_id",
 }  # fmt: skip
-"""Where rows are: numbers of rows of the tables that describe it, by what they are called here."""
+"""Columns that refer to the process, thread, device, queue and stream of a row, by field."""
 GPU = "GPU"
-"""The kind of a device that is one."""
+"""The kind of GPU agents."""
 
 RANK_VARIABLES = (
     "RANK",
@@ -45,11 +45,11 @@ RANK_VARIABLES = (
     "PMI_RANK",
     "PMIX_RANK",
 )
-"""Variables of the environment that hold a rank; the first one set counts."""
+"""Environment variables that hold a rank, in order of precedence."""
 
 
 def suffixes(database: Database) -> list[str]:
-    """What the tables of each process end in; none if the database is another one."""
+    """The table suffix of each process; empty if this is not a rocpd database."""
     return sorted(
         name.removeprefix(METADATA)
         for name in database.tables
@@ -110,7 +110,7 @@ def members(database: Database) -> list[Member]:
 
 
 def _rank(environment: Any) -> tuple[int | None, str, int]:
-    """Rank, what says so, and size of the job, by an environment; of all else in it nothing."""
+    """Rank, its evidence, and world size from an environment. Nothing else in it is read."""
     if not isinstance(environment, str | bytes):
         return None, "", -1
     try:
@@ -168,7 +168,7 @@ class Tables:
         return self.columns("timestamp", {"id": -1, "value": -1})
 
     def read(self, layout: RowLayout) -> TableRows:
-        """Rows of events, with their places and times from wherever these are.
+        """Rows of events, with their places and times from whichever table holds them.
 
         One query reads all columns: of a damaged table, another one may give fewer rows.
         """
@@ -191,7 +191,7 @@ class Tables:
 
     @cached_property
     def agents(self) -> dict[int, tuple[str, int]]:
-        """Kind and number of every device, by its row; a number among those of its kind."""
+        """Kind and number of every device, by its row. Devices of each kind are numbered from 0."""
         found = {}
         listed = self.rows("info_agent", "id", "type", "type_index", "absolute_index")
         for row, kind, index, absolute in listed:

@@ -1,4 +1,4 @@
-"""The rows of one process in a rocpd database, on their way into a trace."""
+"""Read the events of one process in a rocpd database."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ SAMPLES = RowLayout(
     kind=Kind.INSTANT,
     lane=CALLS.lane,
 )
-"""What is sampled: counters over time, marks of rocTX, frames of call stacks."""
+"""Samples: counters over time, rocTX markers, frames of call stacks."""
 
 COUNTERS = RowLayout(
     first_ns=1,
@@ -88,7 +88,7 @@ COUNTERS = RowLayout(
 
 
 _INSTANCE = ("xcc", "shader engine", "instance")
-"""What tells the instances of a counter that is sampled within a kernel."""
+"""Columns that identify the instances of a counter that is sampled within a kernel."""
 
 
 class Reading:
@@ -114,7 +114,7 @@ class Reading:
     # -- what rows have in common ------------------------------------------------------------
 
     def _rows(self, layout: RowLayout) -> TableRows:
-        """The rows of the process; those of none are the first one's, which is nearly always alone.
+        """The rows of the process, and rows without a process, which belong to the first one.
 
         Of their events they get ``correlation``, the number that calls and what they launched have
         in common, and ``category``.
@@ -153,7 +153,7 @@ class Reading:
 
     @cached_property
     def _events(self) -> dict[str, I64]:
-        """What rows of other tables have in common, by number."""
+        """The events that rows of other tables refer to."""
         return self._tables.columns("event", {"id": -1, "category_id": -1, "stack_id": -1})
 
     def _categories(self, rows: TableRows) -> dict[int, Category]:
@@ -184,7 +184,7 @@ class Reading:
         )
 
     def _rename(self, rows: TableRows, at: NDArray[np.intp]) -> None:
-        """Name some rows by the message of their event, if it has one."""
+        """Name rows by the message of their event, if it has one."""
         messages = self._messages(rows["event"][at]) if len(at) else {}
         codes = {text: -2 - i for i, text in enumerate(dict.fromkeys(messages.values()))}
         for i, event in zip(at.tolist(), rows["event"][at].tolist(), strict=True):
@@ -193,7 +193,7 @@ class Reading:
         rows.names["name"] = {**rows.names["name"], **{code: t for t, code in codes.items()}}
 
     def _messages(self, ids: I64) -> dict[int, str]:
-        """What markers say, by event."""
+        """Messages of markers, by event."""
         found = {}
         for event, raw in self._tables.texts("event", "id", "extdata", ids).items():
             try:
@@ -205,7 +205,7 @@ class Reading:
         return found
 
     def _call_arguments(self, events: I64) -> dict[int, bytes]:
-        """Arguments of calls by event, each beginning with a comma."""
+        """Arguments of calls as JSON members with a leading comma, by event."""
         wanted = set(events.tolist())
         found: dict[int, dict[bytes, bytes]] = {}
         columns = ("event_id", "position", "name", "value")
@@ -251,7 +251,7 @@ class Reading:
         return database_rows(self._tables.database, layout)
 
     def _counters_of(self, events: I64) -> dict[int, bytes]:
-        """What was counted during kernels, by event."""
+        """Counters of kernels, by event."""
         rows = self._measured
         rows = rows.take((rows["sample"] < 0) & np.isin(rows["event"], events))
         listed = self._tables.rows("info_pmc", "id", "symbol", "name")
@@ -270,8 +270,8 @@ class Reading:
     # -- counters ----------------------------------------------------------------------------
 
     def _samples(self) -> None:
-        """Samples with values are counters, others instants, such as marks of rocTX; those of
-        events that are regions, too, are no events of their own."""
+        """Add samples with values as counters and others as instants, such as rocTX markers.
+        Samples of an event that is also a region add nothing and are counted."""
         rows, values = self._rows(SAMPLES), self._measured
         rows.columns["name"] = np.where(rows["name"] >= 0, rows["name"], rows["track name"])
         of_samples = (values["event"] >= 0) & ~np.isin(values["event"], self._dispatched)
@@ -292,7 +292,7 @@ class Reading:
         self._process.calls(SAMPLES, rest, self._categories(rest))
 
     def _counters(self, rows: TableRows, values: TableRows, at: I64) -> None:
-        """Values over time: every value of a sample, on the lane of its track or its counter.
+        """Add the values of samples, on the track of their sample or their counter.
 
         Args:
             at: the sample of each value.
@@ -319,7 +319,7 @@ class Reading:
         add_samples(self._build, COUNTERS, samples)
 
     def _book_rest(self) -> None:
-        """Count the rows of every other table of the process, by what is in the file."""
+        """Count the rows of all other tables of the process that are in the file."""
         tables, known = self._tables, suffixes(self._tables.database)
         for name in tables.database.tables:
             own = name.removesuffix(tables.suffix)
@@ -335,4 +335,4 @@ READ = {
     "info_category", "info_code_object", "info_kernel_symbol",
     *(one.table for one in (REGIONS, DISPATCHES, TRANSFERS, ALLOCATED, SAMPLES)),
 }  # fmt: skip
-"""Tables that are read, or that only describe rows of others."""
+"""Tables that are read, or that describe the rows of others."""

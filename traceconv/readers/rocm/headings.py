@@ -1,4 +1,4 @@
-"""Tables of rocprof, v1 and v2, by their headings: their names say nothing."""
+"""Recognise tables of rocprof (v1 and v2) by their headings; their file names vary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OLD_TABLES = {
         {"Dispatch_ID", "GPU_ID", "Kernel_Name", "Start_Timestamp", "End_Timestamp"}
     ),
 }
-"""Headings by which tables of rocprof are known, whatever they are called."""
+"""Headings that identify a table."""
 
 
 def old_table(head: bytes) -> str:

@@ -1,9 +1,9 @@
-"""What rows of ROCm's profilers become, whatever file they are from, as data; and their process.
+"""Events of ROCm's profilers, described once for all their files, and the process being read.
 
-A kernel that communicates is on the lanes of its library, a copy that a kernel carries out is a
-copy, and every call has an arrow to what it launched. rocTX ranges that name a step carry its
-number. The layouts of files (:mod:`.database_content`, :mod:`.rpd_tables`, :mod:`.tables`,
-:mod:`.tool_json`) are these with columns.
+Communication kernels are on tracks of their library, copies that a kernel carries out are copies,
+and every call has a flow to the work it launched. rocTX ranges that name a step carry its number.
+The file layouts (:mod:`.database_content`, :mod:`.rpd_tables`, :mod:`.tables`, :mod:`.tool_json`)
+add the columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from traceconv.readers.shared.layouts import (
 )
 
 ROCTX = "rocTX"
-"""Heads the lanes of the user's own ranges."""
+"""Heading of the tracks of the user's ranges."""
 
 _DEVICE = Shown("device", "GPU {}", of="device")
 _GPU = {"device_kind": "GPU"}
@@ -42,7 +42,7 @@ _GPU = {"device_kind": "GPU"}
 _LINKS = frozenset(
     {"id", "guid", "nid", "ppid", "Guid", "Process_Id", "pid", "PID", "Kind", "Kernel_Id", "size"}
 )
-"""Columns that tell the rows of a process, or say what table or record this is."""
+"""Columns that identify the process of a row, or the kind of the table or record."""
 
 CALLS = RowLayout(
     first_ns=1,
@@ -75,16 +75,16 @@ COPIES = msgspec.structs.replace(
 ALLOCATIONS = RowLayout(first_ns=1, links=_LINKS | {"event_id", "Correlation_Id"})
 
 QUEUES = Shown("queue", "Queue {}", absent="No queue", of="stream")
-"""The lanes of a device where no stream is known."""
+"""The tracks of a device if no stream is known."""
 
 
 class Category(msgspec.Struct, frozen=True):
-    """Where calls of a category are put.
+    """The tracks and class of calls of one category.
 
     Attributes:
-        layer, title: of their lanes.
-        marker: whether they are ranges and marks of rocTX.
-        op: their class.
+        layer, title: layer and heading of the tracks.
+        marker: whether the calls are rocTX ranges and markers.
+        op: the class.
     """
 
     layer: Layer
@@ -94,7 +94,7 @@ class Category(msgspec.Struct, frozen=True):
 
     @property
     def track(self) -> Mapping[str, Any]:
-        """Fields of their lanes."""
+        """Further fields of the tracks."""
         return {"kind": TrackKind.RANGES} if self.marker else {}
 
 
@@ -108,7 +108,7 @@ _CALLS = {
     "rocjpeg": "rocJPEG",
     "kfd": "KFD",
 }
-"""Headings of calls by how their category begins."""
+"""Headings of calls by the prefix of their category."""
 
 
 def category(name: str) -> Category:
@@ -136,13 +136,13 @@ class Process:
         categories: Mapping[int, Category],
         more: Members | None = None,
     ) -> I64:
-        """Add calls and ranges of the host; rocTX ranges without a length are marks.
+        """Add calls and host ranges. rocTX ranges without a duration become instants.
 
         Args:
             categories: by the number in column ``category``.
 
         Returns:
-            The row in the trace of each, -1 of those that are left out.
+            The event row of each row, -1 for rows that are left out.
         """
         added = np.full(len(rows), -1, np.int64)
         spans = layout.kind is Kind.SLICE
@@ -164,10 +164,10 @@ class Process:
         return added
 
     def work(self, layout: RowLayout, rows: TableRows, more: Members | None = None) -> I64:
-        """Add what devices did, on streams where these are known, else on queues.
+        """Add device work, on its stream if streams are known, otherwise on its queue.
 
         Returns:
-            The row in the trace of each, -1 of those that are left out.
+            The event row of each row, -1 for rows that are left out.
         """
         if len(rows) and rows["stream"].max() < 0 and "queue" in layout.sources:
             layout = msgspec.structs.replace(layout, lane=QUEUES)
@@ -176,17 +176,16 @@ class Process:
         return added
 
     def place(self, rows: TableRows, devices: Mapping[int, int]) -> None:
-        """Say which number each GPU has, by its number in the file."""
+        """Number the GPUs: ``devices`` maps their numbers in the file."""
         rows.names["device"] = {code: f"GPU {number}" for code, number in devices.items()}
         rows.identity["device"] = {code: {"device": number} for code, number in devices.items()}
 
     def allocations(self, rows: TableRows) -> None:
-        """Add what is allocated on every device, from the beginning of the recording on.
+        """Add the memory allocated on each device since the recording began.
 
-        A release says neither device nor size: it is that of the allocation at its address, and
-        counts when it has ended. Columns, besides times: ``device``, ``size``, ``address``,
-        ``operation`` (ALLOC or FREE, as a word that holds one of them) and ``level`` (REAL, VIRTUAL
-        or SCRATCH; absent for REAL).
+        A release has neither device nor size: it releases the allocation at its address, when the
+        call ends. Columns, besides times: ``device``, ``size``, ``address``, ``operation`` (text
+        that contains ALLOC or FREE) and ``level`` (REAL, VIRTUAL or SCRATCH; absent for REAL).
         """
         build, start, end = self.build, rows["start"], rows["end"]
         book_unread(build, rows)
@@ -231,7 +230,7 @@ class Process:
 
 
 def _linked(rows: TableRows) -> I64:
-    """The correlation numbers of rows; 0 is that of what nothing launched."""
+    """The correlation numbers of rows; 0, which means no launch, becomes -1."""
     return np.where(rows["correlation"] > 0, rows["correlation"], -1)
 
 
@@ -241,18 +240,18 @@ def _of(more: Members, at: NDArray[np.intp], part: NDArray[np.intp]) -> Sequence
 
 
 def copy_device(source: I64, target: I64, gpus: I64) -> I64:
-    """The GPU that a copy occupies: of two that from which it is; -1 if there is none."""
+    """The GPU that a copy occupies, the source if both ends are GPUs; -1 if none is."""
     found = np.where(np.isin(target, gpus), target, -1)
     return np.where(np.isin(source, gpus), source, found)
 
 
 def summed(of: I64, names: Sequence[str], values: Sequence[float]) -> dict[int, bytes]:
-    """Counters of dispatches as members of an object, each beginning with a comma.
+    """Counters of dispatches as JSON members, each with a leading comma.
 
-    Instances of a counter that have no name of their own are added up.
+    Instances of a counter without names of their own are summed.
 
     Args:
-        of: the dispatch that each value was counted during.
+        of: the dispatch of each value.
     """
     found: dict[int, dict[str, float]] = {}
     for number, name, value in zip(of.tolist(), names, values, strict=True):

@@ -1,4 +1,4 @@
-"""The tables of an RPD database, those of one process of it."""
+"""Read the events of one process in an RPD database."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Reading:
         return {**more, **found}
 
     def _calls(self, rows: TableRows) -> I64:
-        """Add the calls; their rows in the trace."""
+        """Add the calls, and return their event rows."""
         names = self._texts(rows["name"])
         sort = {
             i: _OWN if text in _OVERHEAD or text.endswith(_WRITER) else _CALL
@@ -149,7 +149,7 @@ class Reading:
         return process.calls(API, rows, _CATEGORIES, self._sizes(rows["id"]))
 
     def _sizes(self, calls: I64) -> Members:
-        """What is known of launches and copies, by the number of the call."""
+        """Grid and block of launches and bytes of copies, by call."""
         found: dict[int, bytes] = {}
         rows = self._database.columns(
             "rocpd_kernelapi", {"api_ptr_id": -1, **dict.fromkeys(_SHAPE, -1)}
@@ -164,7 +164,7 @@ class Reading:
         return lambda at: [found.get(call, b"") for call in calls[at].tolist()]
 
     def _operations(self, calls: TableRows, added: I64, every_call: I64) -> None:
-        """Add what devices did, and the arrows to it."""
+        """Add device work, and the flows to it."""
         rows = database_rows(self._database, OPERATIONS)
         arrows = self._database.columns("rocpd_api_ops", {"api_id": -1, "op_id": -1})
         call = picked(arrows["api_id"], lookup(arrows["op_id"], rows["id"]))
@@ -187,7 +187,7 @@ class Reading:
         )
 
     def _monitors(self) -> None:
-        """Samples of clocks, power and the like."""
+        """Add samples of monitors, such as clocks and power."""
         rows = database_rows(self._database, MONITORS)
         numbers = rows["device"].tolist()
         places = [
@@ -202,7 +202,7 @@ class Reading:
         add_samples(self._build, MONITORS, rows)
 
     def _book_rest(self) -> None:
-        """Count the rows of every other table, by what is in the file."""
+        """Count the rows of all other tables that are in the file."""
         for name in self._database.tables:
             if name not in READ and not name.startswith("sqlite_"):
                 self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
@@ -212,4 +212,4 @@ READ = {
     *(one.table for one in (API, OPERATIONS, MONITORS)), "rocpd_api_ops", "rocpd_string",
     "rocpd_ustring", "rocpd_kernelapi", "rocpd_copyapi", "rocpd_metadata",
 }  # fmt: skip
-"""Tables that are read, or that only describe rows of others."""
+"""Tables that are read, or that describe the rows of others."""

@@ -1,4 +1,4 @@
-"""CSV tables of rocprof (v1, v2), rocprofv3 and ``rocpd convert``: those of one process together.
+"""Read the CSV tables of one process: rocprof (v1, v2), rocprofv3, ``rocpd convert``.
 
 Columns are known by their headings: older tables lack some, and write devices as numbers where
 newer ones write "Agent 4". A device is numbered among all of the machine, processors included,
@@ -113,7 +113,7 @@ LAYOUTS = {
         args=("correlation", *_V1_ARGS, "grid size", "block size"),
     ),
 }  # fmt: skip
-"""The tables by what their names end in; those of rocprof by their headings.
+"""Layouts by the ending of the file name; those of rocprof are recognised by their headings.
 
 rocprof: README.md, bin/tblextr.py (v1) and plugin/file/file.cpp (v2) of ROCm's rocprofiler.
 """
@@ -122,17 +122,17 @@ _NO_COUNTERS = {
     "queue-index", "Queue_Index", "pid", "PID", "tid", "TID", "wave_size", "Wave_Size", "fbar",
     "sig", "SIG", "obj", "OBJ", "DispatchNs", "CompleteNs", "DurationNs",
 }  # fmt: skip
-"""Columns of these tables that are not read; all others are counters."""
+"""Columns of rocprof tables that are neither read nor counters."""
 
 _PROCESS = ("Guid", "pid", "PID")
-"""The column that tells the rows of a process from those of others, if there is one."""
+"""Columns that identify the process of a row."""
 
 _MOST_PROCESSES = 4096
 _DIGITS = lazy_regex(r"\d{1,9}")
 
 
 def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:
-    """The processes of some tables: what their rows say in the column of processes, and their
+    """The processes of some tables: their value in the column of processes, and their process
     numbers (-1 if none is known). Tables that have such a column are looked through, of the others
     the first row.
     """
@@ -180,7 +180,7 @@ class Tables:
         self._counters: dict[int, bytes] = {}
 
     def read(self, names: Sequence[str]) -> None:
-        """Read all of them; what counters say belongs to kernels and comes first."""
+        """Read all tables. Counters are arguments of kernels, so they are read first."""
         kinds = {name: _kind(self._source, name) for name in names}
         for name, kind in kinds.items():
             if kind == "counter_collection":
@@ -210,7 +210,7 @@ class Tables:
         return {heading: column[mine] for heading, column in columns.items()}
 
     def _listed(self, name: str) -> dict[int, int]:
-        """Numbers of GPUs among GPUs by their numbers among all devices."""
+        """GPU numbers by node id, where nodes include CPUs."""
         listed = RowLayout(
             start="Node_Id", columns={"kind": "Agent_Type"}, texts=frozenset({"kind"})
         )
@@ -255,7 +255,7 @@ class Tables:
 
 
 def _with_counters(kind: str, columns: Columns) -> RowLayout:
-    """The layout of a table; with its counters, which are columns of their own in old tables."""
+    """The layout of a table, including the counter columns of rocprof tables."""
     layout = LAYOUTS[kind]
     if kind not in OLD_TABLES:
         return layout
@@ -270,7 +270,7 @@ def _with_counters(kind: str, columns: Columns) -> RowLayout:
 
 
 def directed(words: Sequence[str], source: I64, target: I64) -> I64:
-    """The GPU that each copy occupies, by what its direction is called; -1 if that says nothing."""
+    """The GPU that each copy occupies, from its direction; -1 if unknown."""
     to_host = np.array(["TO_HOST" in word.upper() for word in words], bool)
     from_host = np.array(["HOST_TO" in word.upper() for word in words], bool)
     found = np.where(from_host, target, source)

@@ -151,7 +151,7 @@ _decode_counted = msgspec.json.Decoder(_Counted).decode
 
 
 def processes(source: Source, name: str) -> list[tuple[int, str]]:
-    """Number and host of the processes in a file; one of which nothing is known if it is broken."""
+    """Process id and host of each process in a file; one unknown process if it is damaged."""
     try:
         heads = _decode_file(source.read(name, MOST_BYTES))
     except NOT_JSON:
@@ -190,7 +190,7 @@ class _Reading:
         }
 
     def read(self) -> None:
-        """Every list of records."""
+        """Read all lists of records."""
         for kind in self._element.buffer_records:
             if kind == "kernel_dispatch":
                 self._kernels(self._rows(kind))
@@ -218,7 +218,7 @@ class _Reading:
         return rows
 
     def _operations(self, rows: TableRows) -> list[tuple[str, str]]:
-        """What the kind and the operation of every record are called."""
+        """Names of the kind and the operation of every record."""
         kinds = self._element.strings.buffer_records
         table, which = factored_rows(rows["kind"], rows["operation"])
         named = []
@@ -259,7 +259,7 @@ class _Reading:
         )
 
     def _counters(self) -> Mapping[int, bytes]:
-        """What was counted during dispatches, by their numbers."""
+        """Counters of dispatches, by dispatch number."""
         listed, _ = json_rows(self._element.counters, _COUNTERS, "counters")
         names = dict(zip(listed["start"].tolist(), listed.texts("text"), strict=True))
         counted, bad = [], 0

@@ -1,8 +1,8 @@
-"""Rows with columns become events as a description says: one interpreter for tables of any kind.
+"""Turn rows with columns into events, as described by data: one interpreter for all tables.
 
-Profilers write the same kernel as a row of SQLite, of CSV or of JSON, under other headings in every
-version. What differs is data, a :class:`RowLayout`: the columns, what their numbers are called, the
-lane, the class, the arguments. What is the same is here. Reading a table takes two steps::
+Profilers write the same kernel as a row of SQLite, CSV or JSON, and every version names the columns
+differently. A :class:`RowLayout` holds what differs: columns, names of numbers, track, class and
+arguments. This module holds what is the same. Reading a table takes two steps::
 
     KERNELS = RowLayout(
         table="CUPTI_ACTIVITY_KIND_KERNEL",
@@ -11,16 +11,16 @@ lane, the class, the arguments. What is the same is here. Reading a table takes 
         layer=Layer.DEVICE, title="GPU Hardware", op=KERNEL, args=("stream", "grid"),
     )
     rows = database_rows(database, KERNELS, strings)      # see .table_rows for CSV and JSON
-    added = add_rows(build, KERNELS, rows)                # row in the trace of each, -1 if lost
+    added = add_rows(build, KERNELS, rows)                # event row of each, -1 if lost
 
 Rows are columns of numbers (:class:`TableRows`), never an object per row. Text is a column of codes
-and a dictionary of what these are called; so is a reference to a table of strings, and so may be
-the number of a device or a thread. In between the two steps a reader may add or change columns.
+with a dictionary of their names. References to a table of strings work the same way, and so may
+numbers of devices and threads. Between the two steps a reader can add or change columns.
 
-Times are int64 ns; CSV columns whose headings name a unit arrive as ns. -1 stands for an absent
-number (NaN for a float). What cannot be kept is booked: rows without a usable time (``bad-time``),
-that end before they start (``negative-duration``) or never end (``unfinished-slice``), without a
-name (``missing-name``).
+Times are int64 ns; CSV columns with a unit in their heading are read as ns. An absent number is -1,
+an absent float NaN. Issues count the rows that have no usable time (``bad-time``), end before they
+start (``negative-duration``), never end (``unfinished-slice``) or have no name (``missing-name``),
+and columns that are not read (``columns-unread``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Members = Callable[["NDArray[np.intp]"], Sequence[bytes]]
 """Further arguments of some rows: ``,"key":value`` of each, b"" for none."""
 
 KERNEL = None
-"""As a class: that of a kernel, by its name; if it communicates, it is on a lane of its library."""
+"""The class of a kernel follows from its name. Communication kernels get a track per library."""
 
 
 class Shown(NamedTuple):
@@ -58,7 +58,7 @@ class Shown(NamedTuple):
         field:  the column; "" for the same text in every row, which is ``absent``.
         number: format of a number that has no name.
         name:   format of its name.
-        absent: what stands for -1, and for a name without a letter.
+        absent: text for -1 and for an empty name.
         of:     the field of a track that the number is, such as "stream"; "" if it is none.
     """
 
@@ -69,14 +69,14 @@ class Shown(NamedTuple):
     of: str = ""
 
     def text(self, rows: TableRows, code: int) -> str:
-        """What is shown for one number."""
+        """The text for one number."""
         found = rows.names.get(self.field, {}).get(code)
         if found is None:
             return self.number.format(code) if code >= 0 else self.absent
         return self.name.format(found) if found else self.absent
 
     def identity(self, rows: TableRows, code: int) -> Mapping[str, Any]:
-        """The fields of a track that one number gives."""
+        """The track fields that follow from one number."""
         stated = rows.identity.get(self.field, {}).get(code)
         if stated is not None:
             return stated
@@ -84,12 +84,13 @@ class Shown(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What rows do, by a column.
+    """Classes of rows by the value of a column.
 
     Attributes:
         field: the column.
-        table: by the text, else the number in it; what is not in it is unclassified.
-        source: the enumeration of the producer that the table covers.
+        table: class by text, or by number where the number has no text. Values that are not in
+            the table are unclassified.
+        source: the producer's enumeration that the table covers.
     """
 
     field: str
@@ -98,31 +99,31 @@ class Classes(NamedTuple):
 
 
 class RowLayout(msgspec.Struct, frozen=True):
-    """How one table is laid out, and what its rows become.
+    """The layout of one table, and the events that its rows become.
 
     Attributes:
         table:   its name in the source.
-        start, end, duration: columns of the times; ``duration`` instead of ``end``, or neither of
-            both for instants and counters.
-        columns: field -> its column, several names separated by "|" if it was renamed, a tuple of
-            columns for a vector; in JSON the path of a member ("dispatch_info.kernel_id").
+        start, end, duration: columns of the times. ``duration`` replaces ``end``; instants and
+            counters have neither.
+        columns: field -> column. Names separated by "|" are one renamed column, a tuple is a
+            vector; for JSON, the path of a member ("dispatch_info.kernel_id").
         texts:   fields that are stored as text.
-        strings: fields whose numbers stand for rows of the source's table of strings.
-        names:   field -> what its numbers are called, where the producer's enumeration says so.
-        floats:  fields that are no whole numbers.
-        links:   columns that only tell rows apart; others that are not read are booked.
-        first_ns: no usable time is before this one.
-        unended: whether a row without an end lasts until the last stamp of the table (and is
-            booked); otherwise it has no usable time.
-        name:    of events.
-        layer, title: of their lanes.
-        lane, group: name of a lane, and what is above it.
+        strings: fields whose numbers refer to the source's table of strings.
+        names:   field -> names of its numbers, from the producer's enumeration.
+        floats:  fields that are not whole numbers.
+        links:   columns that only identify rows; they are not reported as unread.
+        first_ns: the earliest usable time.
+        unended: whether a row without an end lasts until the last timestamp of the table. If not,
+            it has no usable time.
+        name:    name of the events.
+        layer, title: layer and heading of the tracks.
+        lane, group: name of a track, and the group above it.
         track:   further fields of all tracks: ``{"device_kind": "GPU"}``.
-        op:      class of all rows, :data:`KERNEL`, or by a column.
+        op:      class of all rows, :data:`KERNEL`, or classes by a column.
         kind:    slices or instants.
-        steps:   whether names may be those of steps ("iteration 5").
-        args:    fields that become arguments, in this order; -1 and NaN are left out.
-        unit:    of a counter, whose field ``value`` is shown.
+        steps:   whether an event can be a step ("iteration 5").
+        args:    fields that become arguments, in this order. -1 and NaN are left out.
+        unit:    unit of a counter; its value is the field ``value``.
     """
 
     table: str = ""
@@ -151,14 +152,14 @@ class RowLayout(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> dict[str, tuple[str, ...]]:
-        """Field -> its columns, those of times included."""
+        """Field -> columns, including those of the times."""
         times = {"start": self.start, "end": self.end, "duration": self.duration}
         every = {**{key: one for key, one in times.items() if one}, **self.columns}
         return {key: (one,) if isinstance(one, str) else one for key, one in every.items()}
 
     @property
     def reads(self) -> frozenset[str]:
-        """Every name of every column that is read, or needs not be."""
+        """All names of columns that are read, and :attr:`links`."""
         every = (one for many in self.sources.values() for one in many)
         return self.links.union(*(one.split("|") for one in every))
 
@@ -169,12 +170,12 @@ class TableRows:
 
     Attributes:
         columns: int64, or float64 for ``floats``; two-dimensional for vectors.
-        where: the table, for messages.
-        count: of the rows.
-        names: field -> what its numbers are called.
-        identity: field -> the fields of a track that its numbers stand for, where these are not
-            the numbers themselves: ``{"thread": {row: {"thread": 4101, "thread_name": "main"}}}``.
-        unread: columns with values that are not read and not booked yet; all parts share it.
+        where: name of the table in messages.
+        count: number of rows.
+        names: field -> names of its numbers.
+        identity: field -> track fields by number, where the number itself is not the field:
+            ``{"thread": {row: {"thread": 4101, "thread_name": "main"}}}``.
+        unread: columns with values that are not read and not reported yet; shared by all parts.
     """
 
     columns: dict[str, Column]
@@ -192,13 +193,13 @@ class TableRows:
         return np.full(self.count, -1, np.int64) if found is None else found
 
     def take(self, which: NDArray[Any]) -> TableRows:
-        """Some of the rows: those of a mask or an index array."""
+        """The rows of a mask or an index array."""
         columns = {name: column[which] for name, column in self.columns.items()}
         count = int(which.sum()) if which.dtype == bool else len(which)
         return replace(self, columns=columns, count=count)
 
     def coded(self, name: str, texts: Sequence[str]) -> None:
-        """Add a column of text; "" is absent."""
+        """Add a column of text. "" is absent."""
         codes = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         self.names[name] = {code: text for text, code in codes.items()}
         if "" in codes:
@@ -206,7 +207,7 @@ class TableRows:
         self.columns[name] = np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts))
 
     def texts(self, name: str) -> list[str]:
-        """The text of every row, for what a description cannot say; "" where it is absent."""
+        """The text of every row; "" if absent. For rules that a layout cannot express."""
         names = self.names.get(name, {})
         return [names.get(code, "") for code in self[name].tolist()]
 
@@ -224,11 +225,11 @@ def add_rows(
     """Add the rows of a table as slices or instants.
 
     Args:
-        more: further arguments of some rows, by their positions.
-        args: ids of arguments, where those of the layout do not do.
+        more: makes further arguments of rows, given their positions.
+        args: argument ids that replace those of the layout.
 
     Returns:
-        The row in the trace of each, -1 of those that are left out; see ``TraceBuilder.extend``.
+        The event row of each row, -1 for rows that are left out; see ``TraceBuilder.extend``.
     """
     book_unread(build, rows)
     start, dur, good = _spans(build, layout, rows)
@@ -257,7 +258,7 @@ def add_rows(
 
 
 def book_unread(build: TraceBuilder, rows: TableRows) -> None:
-    """Book the columns that are not read, once for all parts of a table."""
+    """Report the columns that are not read, once for all parts of a table."""
     where = f"{rows.where}: {', '.join(rows.unread)}"
     build.skip("columns-unread", where, len(rows.unread))
     rows.unread.clear()
@@ -270,7 +271,7 @@ _BY_NAME = -1
 def _spans(
     build: TraceBuilder, layout: RowLayout, rows: TableRows
 ) -> tuple[I64, I64, NDArray[np.bool_]]:
-    """Start and duration of rows, and which of them are usable; all are counted."""
+    """Start and duration of rows, and which are usable. All rows are counted."""
     start, kind = rows["start"], "slice" if layout.kind is Kind.SLICE else "instant"
     bad = start < layout.first_ns
     if layout.duration:
@@ -294,7 +295,7 @@ def _spans(
 
 
 def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[str], I64]:
-    """The different texts of a label in some rows, and which of them each row has."""
+    """The distinct texts of a label in some rows, and the index of each row's text."""
     codes, back = factored(rows[label.field][at])
     return [label.text(rows, code) for code in codes.tolist()], back
 
@@ -302,7 +303,7 @@ def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[st
 def _classes(
     build: TraceBuilder, layout: RowLayout, rows: TableRows, at: NDArray[np.intp], name: I32
 ) -> I8:
-    """What rows do."""
+    """The class of each row."""
     if isinstance(layout.op, OpClass):
         return np.full(len(at), layout.op, np.int8)
     op = np.full(len(at), _BY_NAME, np.int8)
@@ -326,7 +327,7 @@ def _classes(
 def _tracks(
     build: TraceBuilder, layout: RowLayout, rows: TableRows, at: NDArray[np.intp], library: Column
 ) -> I32:
-    """The lanes of rows; those of kernels that communicate are of their library."""
+    """The track of each row. Communication kernels are on tracks of their library."""
     lane, group = rows[layout.lane.field][at], rows[layout.group.field][at]
     own = layout.op is None or isinstance(layout.op, Classes)
     library = library if own else np.full(len(at), -1)
@@ -353,7 +354,7 @@ def _track(
 
 
 def add_samples(build: TraceBuilder, layout: RowLayout, rows: TableRows) -> None:
-    """Add the rows of a table as samples of counters: ``lane`` is what each is called."""
+    """Add the rows of a table as counter samples; ``lane`` names the counters."""
     book_unread(build, rows)
     at, value = rows["start"], rows["value"].astype(np.float64)
     bad, odd = at < layout.first_ns, ~np.isfinite(value)
@@ -386,9 +387,9 @@ def arguments(
     at: NDArray[np.intp],
     more: Members | None = None,
 ) -> I32:
-    """One JSON object for each of some rows, -1 for those without any member; ``keys`` are fields.
+    """One JSON object per row, from the fields ``keys``; -1 for rows without members.
 
-    The texts of a part of the rows are in memory at a time.
+    Only the texts of one batch of rows are in memory at a time.
     """
     if not keys and more is None:
         return np.full(len(at), -1, np.int32)
@@ -411,7 +412,7 @@ def arguments(
 
 
 def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, list[Sequence[Any]]]:
-    """A member of an object as a format, and the values to put into it."""
+    """The format of one member of the objects, and its values."""
     column, names = rows[key][part], rows.names.get(key)
     head = b"," + quoted(key).replace(b"%", b"%%") + b":"
     if column.ndim > 1:
@@ -429,7 +430,7 @@ def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, l
 
 
 def _value(head: bytes, names: Mapping[int, str] | None, code: float) -> bytes:
-    """A member of an object; b"" of what is absent."""
+    """One member of an object; b"" if the value is absent."""
     if names and code in names:
         return head + quoted(names[int(code)])
     if isinstance(code, float):
@@ -443,20 +444,21 @@ def _value(head: bytes, names: Mapping[int, str] | None, code: float) -> bytes:
 
 @dataclass
 class Launched:
-    """Calls, and the work they launched, by their correlation numbers; -1: none."""
+    """Calls and the work they launched, by correlation number (-1: none)."""
 
     calls: list[tuple[I64, I64]] = field(default_factory=list)
     work: list[tuple[I64, I64]] = field(default_factory=list)
 
     def draw(self, build: TraceBuilder) -> None:
-        """Add an arrow from the first call of each number to all work of it; what no recorded call
-        launched is booked."""
+        """Add a flow from the first call of each number to all its work. Work without a recorded
+        call is counted as an issue."""
         (called, call), (number, task) = _joined(self.calls), _joined(self.work)
         add_arrows(build, picked(call, lookup(called, number)), task)
 
 
 def add_arrows(build: TraceBuilder, call: I64, task: I64) -> None:
-    """Add arrows from calls to their work, rows of the trace; where an end is -1 it is booked."""
+    """Add flows between event rows of calls and of their work. Flows with an end of -1 are counted
+    as an issue."""
     found = (call >= 0) & (task >= 0)
     build.seen("flow", len(call))
     build.skip("flow-without-end", "no launching call", int((~found).sum()), "flow")

@@ -25,10 +25,10 @@ def database_rows(
     layout: RowLayout,
     strings: Callable[[I64], Mapping[int, str]] | None = None,
 ) -> TableRows:
-    """The rows of a table of SQLite; of a missing column every number is absent.
+    """The rows of an SQLite table. All values of a missing column are absent.
 
     Args:
-        strings: gives the strings that numbers stand for, of the fields in ``layout.strings``.
+        strings: returns the strings of some ids, for the fields in ``layout.strings``.
     """
     table, sources = layout.table, layout.sources
     numeric = {key: many for key, many in sources.items() if key not in layout.texts}
@@ -55,7 +55,7 @@ _TRAILING = lazy_regex(r"(\d{1,9})\s*\Z")
 
 
 def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> TableRows:
-    """The rows of a CSV table (see :mod:`.csv_tables`); "Agent 4" in a column of numbers is 4."""
+    """The rows of a CSV table (see :mod:`.csv_tables`). "Agent 4" as a number is 4."""
     rows = TableRows({}, where, len(next(iter(columns.values()), ())))
     for key, headings in layout.sources.items():
         stated = [
@@ -75,7 +75,7 @@ def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> Ta
 
 
 def _filled(column: Column) -> bool:
-    """Whether anything is in a column of a CSV table."""
+    """Whether a column of a CSV table has any value."""
     if column.dtype.kind == "O":
         return any(column.tolist())
     return bool((column != 0).any() and (column != ABSENT).any() and (column == column).any())
@@ -99,7 +99,7 @@ def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
 
 
 def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[TableRows, int]:
-    """The rows of a list of JSON objects, and how many others were among them.
+    """The rows of a list of JSON objects, and how many records are not such objects.
 
     Args:
         records: ``msgspec.Raw``, or bytes.
@@ -127,11 +127,11 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
     return rows, bad
 
 
-_DEEPEST = 8  # of the members that are named where they are not read
+_DEEPEST = 8  # levels of members that are named if they are not read
 
 
 def _paths(record: Any, above: str = "") -> Iterator[str]:
-    """The paths of all members of a JSON object that hold something."""
+    """The paths of all members of a JSON object that have a value."""
     members = msgspec.json.decode(record) if not above else record
     for key, value in members.items():
         if isinstance(value, dict) and above.count(".") < _DEEPEST:
@@ -164,7 +164,7 @@ def _struct(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
 
 
 def _decoder(layout: RowLayout) -> Callable[[Any], Any]:
-    """Decodes an object into the members that are read, and nothing else."""
+    """A decoder of objects that keeps only the members that are read."""
     tree: dict[str, Any] = {}
     for key, paths in layout.sources.items():
         kind = "text" if key in layout.texts else "float" if key in layout.floats else "int"
