@@ -208,3 +208,31 @@ def test_a_file_opened_for_writing_as_it_is_mapped(tmp_path):
     command = [sys.executable, "-c", OPENED_MEANWHILE, str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "100\n")
+
+
+def test_members_of_one_name_are_both_there(tmp_path):
+    """In archives that were appended to."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, pytest.warns(UserWarning):
+        for text in ("one", "two"):
+            archive.writestr("d/t.json", text)
+    [source] = sources([str(tmp_path / "a.zip")])
+    assert {n: source.read(n) for n in source.names()} == {
+        "d/t.json": b"one",
+        "d/t (2).json": b"two",
+    }
+
+
+def test_links_and_holes_in_a_tar(tmp_path):
+    """A hard link is the file that it names; holes are zeros."""
+    raw = tmp_path / "sparse"
+    with raw.open("wb") as file:
+        file.seek(1 << 20)
+        file.write(b"end")
+    (tmp_path / "one").write_bytes(b"1")
+    (tmp_path / "two").hardlink_to(tmp_path / "one")
+    command = ["tar", "-S", "-cf", "a.tar", "one", "two", "sparse"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    [source] = sources([str(tmp_path / "a.tar")])
+    found = {n: source.read(n) for n in source.names()}
+    assert found == {"one": b"1", "two": b"1", "sparse": bytes(1 << 20) + b"end"}
+    assert source.size("sparse") == (1 << 20) + 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ from traceconv.scratch.temporary import temporary_file
 
 if TYPE_CHECKING:
     import tarfile
+    import zipfile
 
 _ENCRYPTED = 1
 """The bit of a zip archive's member that needs a password."""
@@ -47,7 +48,10 @@ class ZipSource(StoredSource):
         except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
             raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
         named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
-        self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
+        self._infos: dict[str, zipfile.ZipInfo] = {}
+        for info in named:
+            if not info.is_dir():
+                self._infos[unused_name(safe_name(info.filename, self.label), self._infos)] = info
         if self._infos and all(i.flag_bits & _ENCRYPTED for i in self._infos.values()):
             archive = PurePosixPath(self.label).name
             raise SourceError(
@@ -116,12 +120,20 @@ class TarSource(StoredSource):
 
     @staticmethod
     def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:
-        """First byte and length of members, by name; SourceError if one leads out of it."""
-        return {
-            safe_name(m.name, label): (m.offset_data, m.size)
-            for m in tar.getmembers()
-            if m.isreg() and not m.issparse()
-        }
+        """First byte and length of members, by name; SourceError if one leads out of it.
+
+        A hard link is the file that it names; of a sparse file the archive holds no such range, and
+        its length is negative.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        files: dict[str, tuple[int, int]] = {}
+        for one in tar.getmembers():
+            if one.isreg():
+                files[one.name] = (one.offset_data, -1 - one.size if one.issparse() else one.size)
+            content = files.get(one.linkname if one.islnk() else one.name)
+            if content is not None and (one.isreg() or one.islnk()):
+                found[unused_name(safe_name(one.name, label), found)] = content
+        return found
 
     def __reduce__(self) -> Any:
         return _archive, (TarSource, self._path, self.label, self._path.stat().st_mtime_ns)
@@ -130,17 +142,42 @@ class TarSource(StoredSource):
         return tuple(sorted(self._members))
 
     def size(self, name: str) -> int:
-        return self._members[name][1]
+        size = self._members[name][1]
+        return size if size >= 0 else -1 - size
 
     def _open(self, name: str) -> IO[bytes]:
         start, size = self._members[name]
-        return io.BufferedReader(MappedSlice(memoryview(self._content)[start : start + size]))
+        if size >= 0:
+            return io.BufferedReader(MappedSlice(memoryview(self._content)[start : start + size]))
+        return self._sparse(name, start, -1 - size)
+
+    def _sparse(self, name: str, start: int, size: int) -> IO[bytes]:
+        """A file with holes, which are zeros; refused if they are nearly all of it."""
+        import tarfile
+
+        whole = io.BufferedReader(MappedSlice(memoryview(self._content)))
+        tar = tarfile.open(fileobj=whole, mode="r:")  # noqa: SIM115 (closed with the member)
+        member = next(one for one in tar.getmembers() if one.offset_data == start)
+        pieces_held = cast(list[tuple[int, int]], member.sparse or [])
+        held = sum(length for _, length in pieces_held)
+        limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * held)
+        return cast(IO[bytes], Bounded(tar.extractfile(member), limit, self.title(name)))
 
 
 @lru_cache(maxsize=2)
 def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_ns: int) -> Source:
     """An archive in another process: its members are listed (or unpacked) once, not per rank."""
     return kind(path, label)
+
+
+def unused_name(name: str, used: Container[str]) -> str:
+    """``name``, or "name (2).end" if an archive has several members of one name."""
+    path, number, found = PurePosixPath(name), 1, name
+    first, dot, end = path.name.partition(".")
+    while found in used:
+        number += 1
+        found = str(path.with_name(f"{first} ({number}){dot}{end}"))
+    return found
 
 
 def safe_name(name: str, label: str) -> str:

@@ -298,10 +298,13 @@ class RemoteTar(StoredSource):
         return tuple(sorted(self._members))
 
     def size(self, name: str) -> int:
-        return self._members[name][1]
+        return max(self._members[name][1], 0)
 
     def _open(self, name: str) -> IO[bytes]:
-        return _ranged(self._storage, self._path, self._whole, *self._members[name])
+        start, size = self._members[name]
+        if size < 0:
+            raise SourceError(f"{self.title(name)}: a file with holes; download the archive first")
+        return _ranged(self._storage, self._path, self._whole, start, size)
 
 
 class _UnpackedTar(TarSource):

@@ -134,7 +134,8 @@ def _told_packages(trace: Trace) -> Known | None:
     ]
     size = np.nan_to_num(floats(side_table, "Package Size(MB)"))
     time = numbers(side_table, "Total Duration(ns)")
-    kept = np.array(total, bool) & (size > 0) & (time > 0)
+    count = numbers(side_table, "Count")
+    kept = np.array(total, bool) & (size > 0) & (time > 0) & (count > 0)
     kept &= ~np.isin(
         named(side_table, "Transport Type"), ["LOCAL", "SDMA"]
     )  # SDMA is HCCS and PCIE
@@ -144,7 +145,7 @@ def _told_packages(trace: Trace) -> Known | None:
         {
             "transport": named(side_table, "Transport Type")[kept],
             "n_bytes": np.rint(size[kept] * _MB).astype(np.int64),
-            "count": numbers(side_table, "Count")[kept],
+            "count": count[kept],
             "time_ns": time[kept],
         }
     )

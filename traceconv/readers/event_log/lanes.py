@@ -243,15 +243,21 @@ class Places:
         return np.fromiter(found, np.int32, len(counter))
 
     def _new(self, key: tuple[Any, ...]) -> int:
-        counter, kind, name, title, *spot_words = (
+        name = key[2]  # as it is written, with its blanks
+        counter, kind, _, title, *spot_words = (
             word.strip() if isinstance(word, str) else word for word in key
         )
         spot = Spot(*spot_words)
         if counter:
-            lane, op, step, known = Lane(Layer.COUNTER, "", spot, name), OpClass.OTHER, -1, True
+            lane, op, step, known = (
+                Lane(Layer.COUNTER, "", spot, name.strip()),
+                OpClass.OTHER,
+                -1,
+                True,
+            )
         else:
-            layer, op, step, known = what(kind, name, spot, self._build.comm_words)
-            lane = lane_of(layer, title, name, spot)
+            layer, op, step, known = what(kind, name.strip(), spot, self._build.comm_words)
+            lane = lane_of(layer, title, name.strip(), spot)
         row = (
             self._lanes.setdefault(lane, len(self._lanes)),
             op,

@@ -31,6 +31,7 @@ from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
 from traceconv.readers.ascend.tables.names import STEP_TIMES, SUMS
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
+from traceconv.readers.shared.numbers import values
 from traceconv.readers.shared.sqlite.database import Database, opened
 
 Columns = dict[str, Column]
@@ -130,7 +131,10 @@ def bandwidth_columns(source: Source, name: str, issues: Issues) -> Columns:
                 continue
             row = place | {"Transport Type": transport}
             row |= {key: _text(value) for key, value in figures.items() if key != _SIZES}
-            sizes = [(size, pair) for size, pair in _pairs(figures.get(_SIZES)) if _is_pair(pair)]
+            listed = _pairs(figures.get(_SIZES))
+            sizes = [(size, pair) for size, pair in listed if _is_pair(pair)]
+            where = f"{place.get('Operator', '')}: {_SIZES}"
+            issues.add("malformed-record", source.title(name), where, len(listed) - len(sizes))
             if not sizes and _is_zero(row.get("Transit Size(MB)")):
                 continue
             for size, (count, total) in sizes or [("0", ["0", "0"])]:
@@ -256,7 +260,10 @@ def _pairs(value: Any) -> list[tuple[str, Any]]:
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2
+    """Whether it is a count and a duration; numbers may be written as texts."""
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    return bool((values([_text(one) for one in value]) >= 0).all())  # NaN is not
 
 
 def _is_zero(text: str | None) -> bool:
