@@ -155,3 +155,22 @@ def test_a_large_copy_says_that_it_was_not_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(copying, "CHECKED_BYTES", 100)
     _, report = merged(tmp_path, _overlapping(tmp_path))
     assert (report.issues.count("copy-faulty"), report.issues.count("copy-unchecked")) == (0, 1)
+
+
+def test_convert_writes_a_sound_file_as_it_is(tmp_path):
+    """Every member of every event, and those beside them; a damaged one is repaired."""
+    events = [
+        {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
+        {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 7, "tid": -1, "ts": 1, "dur": 9, "tts": 4},
+        {"ph": "i", "name": "b", "s": "g", "pid": "", "tid": 2, "ts": 2.5, "cname": "good"},
+    ]
+    whole = {"schemaVersion": 1, "traceEvents": events, "traceName": "x.json"}
+    path, out = tmp_path / "in.json", tmp_path / "out.json"
+    path.write_text(json.dumps(whole))
+    report = traceconv.convert(str(path), str(out))
+    # a thread below 0 is none that viewers know, and nothing is better about it elsewhere
+    assert json.loads(out.read_text()) == whole
+    assert report.written[0].counts == {"slice": 1, "instant": 1, "counter": 0, "flow": 0}
+    path.write_text(json.dumps(whole)[:-40])
+    report = traceconv.convert(str(path), str(out), force=True)
+    assert "not-copied" in {issue.code for issue in report.issues}

@@ -1,5 +1,8 @@
 """Perfetto and trace-event files of the field: what ``data/field/README.md`` says is right."""
 
+import gzip
+import json
+
 import numpy as np
 import pytest
 from paths import DATA
@@ -76,6 +79,23 @@ def test_a_clock_beyond_32_bits_is_counted():
     trace = lone(HARD / "perfetto_clock_id_overflow/clock_sync_gpu.pftrace")
     assert trace.issues.count("malformed-record") == 1
     assert len(trace.counters)
+
+
+def test_convert_keeps_what_the_target_can_hold(tmp_path):
+    """Categories, processes, threads, thread times, scopes and colours."""
+    path = HUB / "chrome_fields/named.json"
+    report = traceconv.convert(str(path), str(tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(path.read_text())
+    assert [issue.code for issue in report.issues] == ["rank-assumed"]
+
+
+@pytest.mark.parametrize("name", ["hta_alexnet_cuda_sync", "hta_ns_rank-0", "hta_mi250"])
+def test_a_kineto_file_stays_one(name, tmp_path):
+    """What other tools read of it: every event, and what is beside the events."""
+    [path] = sorted((DATA / "gpu/kineto").glob(f"{name}*.json.gz"))[:1]
+    traceconv.convert(str(path), str(tmp_path / "out.json"))
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found == json.loads(gzip.decompress(path.read_bytes()))
 
 
 def test_what_viewers_of_json_drop_is_counted(tmp_path):

@@ -482,5 +482,6 @@ def _rank(event):
 
 
 def _ns(us):
+    us = float(us) if isinstance(us, str) else us
     whole = int(us)
     return whole * 1000 if whole == us else round(us * 1000)

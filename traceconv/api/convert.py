@@ -15,10 +15,12 @@ from traceconv.options.verbs import ConvertArguments, ConvertRequest
 def convert(path: Paths, out: AnyPath, **given: Unpack[ConvertArguments]) -> Report:
     """One capture to one file, with what is in it and nothing else.
 
-    The capture goes through the model, which repairs what is damaged.
+    A sound file of trace events that becomes one again keeps every member of every event. Any
+    other capture goes through the model, which repairs what is damaged.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    return merged([path], ConvertRequest.of({"copy": False, **given, "out": out}))
+    request = ConvertRequest.of({"copy": False, **given, "out": out})
+    return merged([path], request, keep="copy" not in given)

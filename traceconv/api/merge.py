@@ -42,8 +42,12 @@ def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
     return merged(paths, MergeRequest.of(given))
 
 
-def merged(paths: Sequence[values.Paths], request: MergeRequest) -> Report:
-    """As :func:`merge`, of options that have been checked."""
+def merged(paths: Sequence[values.Paths], request: MergeRequest, keep: bool = False) -> Report:
+    """As :func:`merge`, of options that have been checked.
+
+    Args:
+        keep: a file of trace events for which nothing is asked is written as it is.
+    """
     asked, limit = request.merge_options, request.limits.size_limit()
     if limit is not None:
         asked = replace(asked, limit=limit)
@@ -55,7 +59,9 @@ def merged(paths: Sequence[values.Paths], request: MergeRequest) -> Report:
     path = redact_url(wanted.out or _default_path(asked.mode, captures.found))
     target = Target(path, registry.writer_for(path, wanted.writer), wanted.force, wanted.strict)
     _refuse_layout(asked, target)
-    return _merge(captures, asked, target, run, copy=request.copy, dry_run=request.dry_run)
+    return _merge(
+        captures, asked, target, run, copy=request.copy, keep=keep, dry_run=request.dry_run
+    )
 
 
 def _merge(
@@ -65,6 +71,7 @@ def _merge(
     run: RunOptions,
     *,
     copy: bool,
+    keep: bool,
     dry_run: bool,
 ) -> Report:
     clock = clocks.plan(captures.found, asked.align)
@@ -74,13 +81,17 @@ def _merge(
     asked.passes()  # refuses early
     output.check(target.path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
-    if copy and asked.mode == "source":
-        from traceconv.merging.copying import copied, copyable
+    if (copy or keep) and asked.mode == "source":
+        from traceconv.merging.copying import copied, copyable, kept
         from traceconv.merging.patch import Unusual
 
+        lone = keep and len(captures.found) == 1 and not asked.analyse
         try:
             if copyable(captures.found, asked, target, moved):
-                return copied(captures.found, target, captures.issues, asked, run, clock)
+                if lone:
+                    return kept(captures.found[0], target, captures.issues, asked, run, clock)
+                if copy:
+                    return copied(captures.found, target, captures.issues, asked, run, clock)
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:

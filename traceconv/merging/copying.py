@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.merging.merge_ranks import Target, refuse_losses
-from traceconv.merging.patch import Copier, Unusual
+from traceconv.merging.patch import Copier, Keeper, Unusual
 from traceconv.merging.run_report import Report, known_issues, trace_metadata
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run.emptiness import nothing_read
@@ -58,6 +58,7 @@ def copyable(
     )
     json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
     files = all(c.reader in READERS and len(c.files) == 1 and not c.parts for c in captures)
+    files &= not any(getattr(c.detail, "shift_ns", 0) for c in captures)
     apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
     return plain and json_out and not moved and files and apart
 
@@ -97,6 +98,42 @@ def copied(
         return plain(written=written)
     overview = job.overview(options, clock, every, None)
     return plain(written=written, overview=overview, headline=job.headline(), verdict=job.verdict())
+
+
+_KEPT_FAULTS = frozenset(("P11-zero", "P20-unbound", "J16-id", "J16-overlap", "J16-ts-grid"))
+"""What viewers make of numbers and of flows; reading and writing such files loses more."""
+
+
+def kept(
+    capture: Capture, target: Target, issues: Issues, options: MergeOptions, run: RunOptions,
+    clock: Plan,
+) -> Report:  # fmt: skip
+    """Write a file of trace events as it is: every member of every event, and those beside them.
+
+    Raises:
+        Unusual: the file is damaged, or viewers would not show all of it; nothing is written.
+        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+    """
+    from traceconv.validation import BAD, validate
+
+    every = known_issues(issues, clock, {})
+
+    def accept(done: Sequence[output.Written]) -> None:
+        if not any(sum(one.counts.values()) for one in done):
+            raise Unusual("no events")
+        for one in done:
+            if one.unnamed is None or one.content > CHECKED_BYTES:
+                continue
+            for finding in validate(one.unnamed).findings:
+                if finding.severity in BAD and finding.rule not in _KEPT_FAULTS:
+                    raise Unusual(f"viewers: {finding.sentence}")
+
+    capture.source.progress = partial(_advance, run.progress, stored(capture))
+    ranks = () if capture.rank is None else (capture.rank,)
+    part = Part(Document(0, ranks, {}), [_Kept(capture, 0)])
+    writer = partial(_Keeping, _Members())
+    written = output.write([part], writer, target.path, force=target.force, accept=accept)
+    return Report.of(options.mode, target.path, [capture], clock, every, written=written)
 
 
 def _job_summary(
@@ -207,6 +244,37 @@ class _Copy(Trace):
             "counter": n["C"],
             "flow": n["f"],
         }
+
+
+@dataclass(frozen=True)
+class _Kept(_Rank):
+    """A rank whose file is copied as it is."""
+
+    def load(self) -> Trace:
+        return _Copy(self.capture, copier=Keeper())
+
+
+class _Keeping(ChromeJsonWriter):
+    """The frame around events that are kept, with the members beside them."""
+
+    between: ClassVar[bytes] = b",\n"
+
+    def __init__(self, known: _Members) -> None:
+        super().__init__()
+        self._known = known
+
+    def begin(self, document: Document) -> bytes:
+        return b'{"traceEvents":[\n'
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        assert isinstance(trace, _Copy)
+        yield from trace.copier.blocks(trace.capture.source, trace.capture.files[0])
+        self._known.of[trace.rank] = trace.copier.members
+
+    def end(self) -> bytes:
+        of = [one for members in self._known.of.values() for one in members.items()]
+        members = [_member(key, value) for key, value in of]
+        return b",\n".join([b"\n]", *members]) + b"}\n"
 
 
 class _Writer(ChromeJsonWriter):

@@ -78,7 +78,10 @@ class Copier:
     Attributes:
         phases:  events copied, by their ``ph``.
         members: what the file holds beside its events: JSON text by key.
+        any_thread: whether threads that viewers do not tell apart are copied, too.
     """
+
+    any_thread = False
 
     def __init__(self, index: int, name: str) -> None:
         """The ``index``-th rank of a file, which is called ``name``."""
@@ -229,7 +232,7 @@ class Copier:
             raise Unusual("an event without a phase")
         self.phases[phase] += 1
         if phase != "M":
-            _plain(found, phase)
+            _plain(found, phase, self.any_thread)
         number = self._processes[found.get("pid", b'""')]
         if phase == "M" and self._tells(found, number):
             return end, b""
@@ -277,6 +280,38 @@ class Copier:
             yield _metadata_event(
                 "process_sort_index", number, "sort_index", self._index * STRIDE + place
             )
+
+
+class _Same(Processes):
+    """Processes that keep their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def __missing__(self, token: bytes) -> bytes:
+        self[token] = token
+        return token
+
+
+class Keeper(Copier):
+    """Copies the events of a file as they are, with all numbers and names."""
+
+    any_thread = True
+
+    def __init__(self) -> None:
+        super().__init__(0, "")
+        self._processes = _Same()
+
+    def _patched(
+        self, event: bytes, start: int, tokens: list[Any], phase: str, number: bytes
+    ) -> bytes:
+        return event
+
+    def _tells(self, found: dict[str, bytes], number: bytes) -> bool:
+        return False
+
+    def _naming(self) -> Iterator[bytes]:
+        return iter(())
 
 
 def _rest(window: Window) -> bytes:
@@ -329,13 +364,15 @@ def _text(token: bytes) -> str:
     return str(_value(token, "a key"))
 
 
-def _plain(found: dict[str, bytes], phase: str) -> None:
+def _plain(found: dict[str, bytes], phase: str, any_thread: bool) -> None:
     """Raise Unusual unless viewers place an event where its times and its thread say."""
     for key in ("ts", "dur") if "dur" in found or phase == "X" else ("ts",):
         ns, state, _ = exact_ns(found.get(key, b""))
         if state != GOOD or (key == "dur" and ns < 0):
             raise Unusual(f"an event whose {key} is no time: {found.get(key, b'')[:40]!r}")
     tid = _value(found.get("tid", b'""'), "a thread")
+    if any_thread:
+        return
     if not isinstance(tid, str) and (not isinstance(tid, int) or not 0 <= tid < _THREADS):
         raise Unusual(f"a thread that viewers do not know: {found['tid'][:40]!r}")
 
