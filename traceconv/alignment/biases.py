@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
-from traceconv.core.ordering import distinct
 from traceconv.core.robust import Z99, median, scale, student
 
 _ROUNDS = 20
@@ -90,7 +89,7 @@ def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
     late, covariance, dof, _ = min(known, key=lambda k: k[-1])
     covariance = covariance + np.diag((_otherwise(start, took, sort, late, dof) / Z99) ** 2)
-    last = distinct(np.argmax(start + late, axis=1))
+    last = np.unique(np.argmax(start + late, axis=1))
     least = took.min(axis=0)
     waiting = np.delete(np.arange(len(least)), last)
     least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
@@ -112,7 +111,7 @@ def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: in
     last, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
     usual = value[at, last]
     instead = np.where(np.isfinite(value[at, second]), value[at, second], usual)
-    kinds = [np.flatnonzero(sort == one) for one in distinct(sort).tolist()]
+    kinds = [np.flatnonzero(sort == one) for one in np.unique(sort).tolist()]
     most = float(median(usual))
     sizes = np.geomspace(_LEAST_NS, max(most, 2 * _LEAST_NS), _SIZES)
     rest = _around(usual[:, None], kinds)[:, 0]
@@ -155,13 +154,13 @@ def _by_last(
     normal, dof, every = np.eye(ranks), 1, 0.0
     for _ in range(_ROUNDS):
         value = took[np.arange(rows), last]
-        for one in distinct(sort).tolist():
+        for one in np.unique(sort).tolist():
             mine = sort == one
             usual[one] = median((value - late[last])[mine])
         rest = value - usual[sort] - late[last]
-        dof = max(rows - len(distinct(sort)) - len(distinct(last)) + 1, 1)
+        dof = max(rows - len(np.unique(sort)) - len(np.unique(last)) + 1, 1)
         every = scale(rest, dof)
-        for one in distinct(sort).tolist():
+        for one in np.unique(sort).tolist():
             mine = sort == one
             n = int(np.count_nonzero(mine))
             sigma[one] = scale(rest[mine], n * dof / rows) if n > 4 else every
@@ -186,7 +185,7 @@ def _two_ways(
     differ by anything."""
     normal = np.eye(ranks) / _UNKNOWN_NS**2
     right = np.zeros(ranks)
-    for one in distinct(sort).tolist():
+    for one in np.unique(sort).tolist():
         mine = sort == one
         count = np.bincount(last[mine], weight[mine], ranks)
         total = np.bincount(last[mine], (weight * value)[mine], ranks)

@@ -21,7 +21,6 @@ from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
 from traceconv.alignment.offsets import Offset, unchecked_ns
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction, time_text
-from traceconv.core.ordering import factored
 from traceconv.core.robust import median
 
 _CENTRES = 4  # of stars in a group, at most
@@ -156,8 +155,8 @@ def _sorts(group: Matched) -> NDArray[np.intp]:
     """Numbers for the different kinds and sizes of operations."""
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(group.kinds))}
     kind = np.array([kinds[k] for k in group.kinds], np.int64)
-    _, size = factored(group.sizes)
-    found: NDArray[np.intp] = factored(kind * (len(size) + 1) + size)[1]
+    _, size = np.unique(group.sizes, return_inverse=True)
+    found: NDArray[np.intp] = np.unique(kind * (len(size) + 1) + size, return_inverse=True)[1]
     return found
 
 

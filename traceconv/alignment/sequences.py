@@ -34,7 +34,6 @@ from traceconv.alignment.hypotheses import (
 )
 from traceconv.core.clock import Correction
 from traceconv.core.columns import F64, I64
-from traceconv.core.ordering import distinct
 from traceconv.core.robust import median
 
 _LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side
@@ -133,7 +132,7 @@ def _by_index(sides: Sides) -> Found | None:
         pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
         some = _alikest(differ, pairs, sides.floor)
         known = np.flatnonzero(np.isin(shifts, (0, *_by_numbers(sides))))
-        shifts = shifts[distinct(np.concatenate((some, known)))]
+        shifts = shifts[np.unique(np.concatenate((some, known)))]
     differ, long, good = _shifted(sides, shifts, _sample(b, _SAMPLE))
     if not len(good):
         return None
@@ -152,7 +151,7 @@ def _by_index(sides: Sides) -> Found | None:
     if len(ours) < FEWEST:
         return None
     alike = [_alikest(one, pairs, sides.floor, but=best) for one in near]
-    rest = distinct(np.concatenate(alike))
+    rest = np.unique(np.concatenate(alike))
     apart = np.array(
         [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
@@ -208,7 +207,7 @@ def _alikest(differ: F64, pairs: I64, floor: float, but: int = -1) -> NDArray[np
 
 def _by_numbers(sides: Sides) -> list[int]:
     """The shift at which most numbers of steps agree, if these are those of the job."""
-    steps = distinct(sides.a.step) if sides.numbered else np.empty(0, np.int64)
+    steps = np.unique(sides.a.step) if sides.numbered else np.empty(0, np.int64)
     steps = steps[np.isin(steps, sides.b.step)]
     if not len(steps):
         return []
@@ -224,7 +223,7 @@ def _sample(b: Beats, most: int) -> NDArray[np.intp]:
         return every
     longest = np.argsort(-np.diff(b.end), kind="stable")[: most // 2]
     others = np.linspace(0, len(every) - 1, most // 2).astype(np.intp)
-    return distinct(np.concatenate((longest, others)))
+    return np.unique(np.concatenate((longest, others)))
 
 
 def _diagonal(sides: Sides, shift: int) -> tuple[I64, I64]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.clock import Correction
 from traceconv.core.columns import I64
-from traceconv.core.ordering import distinct
 
 SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Kinds that end on no rank before they have begun on all."""
@@ -130,7 +129,7 @@ def _meeting(one: _Timed, other: _Timed) -> str | None:
     if len(rows) < _FEWEST:
         return None
     met = 0
-    for token in distinct(fewer.token[rows]).tolist():
+    for token in np.unique(fewer.token[rows]).tolist():
         asked = rows[fewer.token[rows] == token]
         there = np.flatnonzero(more.token == token)
         ends = np.maximum.accumulate(more.end_ns[there])

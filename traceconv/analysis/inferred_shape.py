@@ -40,7 +40,6 @@ from traceconv.core.job_shape import (
     recorded_shape,
     shape_of,
 )
-from traceconv.core.ordering import distinct
 
 EARLIEST_REDUCTION = 0.3
 """Share of a step, in time, before which no gradient is reduced, and some activations are: backward
@@ -142,7 +141,7 @@ class _Traffic(msgspec.Struct, frozen=True):
         late in the step. What gathers early may be sharded data, or keys of one context."""
         rows = self.of(*_REDUCTIONS)
         alone = self.of(*_SHARING).all() and (self.size[rows] > 0).all()
-        everywhere = len(distinct(self.step[rows])) == self.steps
+        everywhere = len(np.unique(self.step[rows])) == self.steps
         return bool(alone and everywhere and self.place.min() >= EARLIEST_REDUCTION)
 
     def goes_on_beside(self, gradients: _Traffic) -> bool:
@@ -161,10 +160,10 @@ class _Traffic(msgspec.Struct, frozen=True):
             all(
                 np.mean(self.place[self.step == step] < gradients.place[late & here].min())
                 >= BEFORE_REDUCTION
-                for step in distinct(gradients.step).tolist()
+                for step in np.unique(gradients.step).tolist()
                 if (self.step == step).any() and (late & (here := gradients.step == step)).any()
             )
-            and len(distinct(self.step)) == self.steps
+            and len(np.unique(self.step)) == self.steps
         )
 
 
@@ -237,7 +236,7 @@ def _by_members(
     """The traffic of one rank in its steps that follow another one, without the last: a capture may
     hold a part of it.
     """
-    every = distinct(known.step[known.step >= 0])
+    every = np.unique(known.step[known.step >= 0])
     steps = every[1:-1][np.diff(every[:-1]) == 1]
     place = np.zeros(len(known))
     for step in steps.tolist():

@@ -22,7 +22,6 @@ from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import I64, UNKNOWN, OverlapSums, StepTable
 from traceconv.core.model import STEP_TABLE, Covered, StepSource
-from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns
 
 INPUT_MS = 10.0
@@ -142,7 +141,7 @@ def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
         return {}
     of = stated.get(RANK, np.full(len(stated["step"]), rank, np.int64))
     found = {}
-    for one in distinct(of).tolist():
+    for one in np.unique(of).tolist():
         rows = {name: column[of == one] for name, column in stated.items()}
         waits = rows["input_wait_ns"]
         known, computing, exposed, free = (

@@ -39,7 +39,6 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
-from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.source import RecordedSource
 from traceconv.scratch.memory import ReadMapping, give_back
@@ -240,7 +239,7 @@ class TraceBuilder:
 
     def starts(self, which: Callable[[EventTable], Mask]) -> I64:
         """The starts of some of the rows added so far, ascending; see :meth:`reclassify`."""
-        return distinct(_joined([t.start_ns[which(t)] for t in self._events], np.int64))
+        return np.unique(_joined([t.start_ns[which(t)] for t in self._events], np.int64))
 
     def slice(
         self,

@@ -25,7 +25,7 @@ import numpy as np
 from traceconv.core import frames
 from traceconv.core.frames import ABSENT, Words
 from traceconv.core.kinds import Kind, OpClass
-from traceconv.core.ordering import distinct, in_lanes, order_in_time
+from traceconv.core.ordering import in_lanes, order_in_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -416,7 +416,7 @@ class EventTable(Table):
         tied = np.flatnonzero(bad & (start[1:] == start[:-1]))  # few
         bad[tied] = self.dur_ns[order[tied + 1]] > self.dur_ns[order[tied]]
         # most tracks are in order as they were recorded; the others one by one, if not too many
-        unsorted = distinct(track[1:][bad])
+        unsorted = np.unique(track[1:][bad])
         if len(unsorted) > 4096:
             return np.lexsort((-self.dur_ns, self.start_ns, self.track))
         first = np.searchsorted(track, unsorted)

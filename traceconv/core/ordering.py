@@ -1,4 +1,4 @@
-"""Columns in order: their different values, and what sorts them in less time than sorting takes."""
+"""Order of columns: keys of several columns, and sorting by time and by lane."""
 
 from __future__ import annotations
 
@@ -10,50 +10,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     I64 = NDArray[np.int64]
-
-
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The different values of a column, ascending.
-
-    As ``numpy.unique``, which imports ``numpy.ma`` for it: a thirtieth of a small merge. Whole
-    numbers that are near each other are counted, a tenth of what it takes to sort them.
-    """
-    counted = _counted(values)
-    if counted is not None:
-        low, _, there = counted
-        return (there + low).astype(values.dtype)
-    ordered = np.sort(values)
-    if len(ordered) < 2:
-        return ordered
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
-
-
-def factored(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The different values of a column, ascending, and which of them each is: as ``numpy.unique``
-    with ``return_inverse``, see :func:`distinct`."""
-    counted = _counted(values)
-    if counted is None:
-        found, which = np.unique(values, return_inverse=True)
-        return found, which
-    low, above, there = counted
-    number = np.empty(int(there[-1]) + 1, np.intp)
-    number[there] = np.arange(len(there))
-    return (there + low).astype(values.dtype), number.take(above)
-
-
-_FEW = 1 << 10  # more numbers than there are values may be counted: soon done, however few
-
-
-def _counted(values: NDArray[Any]) -> tuple[int, NDArray[Any], NDArray[np.intp]] | None:
-    """The least of whole numbers, how far each is above, and the different ones among that; None
-    where sorting takes less."""
-    if values.ndim != 1 or not len(values) or values.dtype.kind != "i":
-        return None
-    low, high = int(values.min()), int(values.max())
-    if high - low >= len(values) + _FEW:
-        return None
-    above = values.astype(np.int64) - low if low else values
-    return low, above, np.flatnonzero(np.bincount(above))
 
 
 _ROOM = 2**62
@@ -73,8 +29,8 @@ def combined_key(*columns: NDArray[Any]) -> I64:
         low, high = int(column.min()), int(column.max())
         width = high - low + 1
         if width >= _ROOM or room * width >= _ROOM:
-            column = factored(column)[1]
-            found = factored(found)[1].astype(np.int64)
+            column = np.unique(column, return_inverse=True)[1]
+            found = np.unique(found, return_inverse=True)[1].astype(np.int64)
             low, width, room = 0, int(column.max()) + 1, int(found.max()) + 1
         found = found * width + (column.astype(np.int64) - low)
         room *= width
@@ -86,7 +42,7 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
 
     As ``numpy.unique`` with ``axis=0``, which compares whole rows: five times as long.
     """
-    different, which = factored(combined_key(*columns))
+    different, which = np.unique(combined_key(*columns), return_inverse=True)
     somewhere = np.empty(len(different), np.intp)
     somewhere[which] = np.arange(len(which))
     parts = (column[somewhere].tolist() for column in columns)

@@ -25,7 +25,6 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 
 
@@ -43,7 +42,7 @@ def attribution(trace: Trace) -> Trace:
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
     todo = device & (trace.events.step < 0)
     at = _as_recorded(trace, steps, device & ~todo)
-    graphs = distinct(steps.graph).tolist()  # -1, the framework's own steps, comes first
+    graphs = np.unique(steps.graph).tolist()  # -1, the framework's own steps, comes first
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         own = steps.take(mine)
@@ -65,7 +64,7 @@ def attribution(trace: Trace) -> Trace:
     step[new] = steps.step[at[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
     present = msgspec.structs.replace(
-        trace.present, steps=distinct(step[step >= 0]), iterations=len(steps)
+        trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps)
     )
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
     return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
@@ -112,7 +111,7 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     graph start over within what is known, so does the window.
     """
     window = np.maximum(np.searchsorted(trace.windows[:, 0], steps.start_ns, "right"), 1)
-    for graph in distinct(steps.graph).tolist():
+    for graph in np.unique(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         key = window[own] * (np.int64(1) << 32) + steps.step[own]
         # (window, number) must ascend: where it does not, numbers started over
@@ -129,7 +128,7 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
     """
     events = trace.events
     at = np.full(len(events), -1, np.int32)
-    graphs = distinct(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
+    graphs = np.unique(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         loose = graph < 0 or len(graphs) == 1
@@ -152,7 +151,7 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     # (number, position) as one sorted integer: the last step of a number among those that had begun
     # is the largest key below (number, how many had begun)
     room = len(steps) + 1
-    numbers, which = factored(steps.step)
+    numbers, which = np.unique(steps.step, return_inverse=True)
     keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
     rank = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
     begun = np.searchsorted(steps.start_ns, time, "right")
@@ -259,7 +258,7 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     kernels = trace.rows_of(Layer.DEVICE)
     kernels &= np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
     covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
-    for graph in distinct(steps.graph).tolist():
+    for graph in np.unique(steps.graph).tolist():
         mine = np.flatnonzero(steps.graph == graph)
         count = np.bincount(at[kernels & (at >= 0)], minlength=len(steps))[mine]
         covered[mine] &= ~_cut(covered[mine], count)
@@ -328,5 +327,5 @@ def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
     window = np.searchsorted(trace.windows[:, 0], start, "right")
     return tuple(
         (int(start[window == n].min()), int(end[window == n].max()))
-        for n in distinct(window).tolist()
+        for n in np.unique(window).tolist()
     )

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import distinct, factored
 from traceconv.passes.steps import phase_rows
 
 RECORDED = "step_trace_point_info"
@@ -51,8 +50,8 @@ def forward_backward(trace: Trace) -> Trace:
         return replace(trace, issues=issues)
     rows = phase_rows(trace, steps.take(found), start[found], end[found])
     issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
-    tracks = [trace.tracks[i] for i in distinct(rows.track).tolist()]
-    rows = rows.with_columns(track=factored(rows.track)[1].astype(np.int32))
+    tracks = [trace.tracks[i] for i in np.unique(rows.track).tolist()]
+    rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
     return replace(trace, issues=issues).add_events("borders", tracks, rows)
 
 

@@ -49,7 +49,6 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.places import Device, threads
@@ -206,7 +205,7 @@ def leading(trace: Trace) -> NDArray[np.bool_]:
     if not launching.any():
         return np.ones(len(trace.tracks), bool)
     marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
-    tracks = distinct(np.append(events.track[flows.src[launching]], events.track[marks]))
+    tracks = np.unique(np.append(events.track[flows.src[launching]], events.track[marks]))
     thread = threads(trace)
     return np.isin(thread, thread[tracks])
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns, unit_of
 
 TOLERANCE_NS = 512
@@ -41,7 +40,7 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     found = np.full(len(rows), -1, np.int64)
     of_name = np.argsort(rows, kind="stable")
     borders = np.searchsorted(rows[of_name], np.arange(len(numbers) + 1))
-    for i in distinct(rows[rows >= 0]).tolist():
+    for i in np.unique(rows[rows >= 0]).tolist():
         mine = of_name[borders[i] : borders[i + 1]]
         candidates = order[first[i] : first[i + 1]]
         nearest = _nearest(start_ns[candidates], row_start[mine])

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import looked_up
 from traceconv.core.model import I64, Trace, Track, arranged
-from traceconv.core.ordering import factored
 from traceconv.native import first_fit
 
 MAX_DEPTH = 500
@@ -79,7 +78,7 @@ def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
         end += turn
         return start, end
     # too long for int64: times of equal order, as small as can be
-    times, order = factored(np.append(start, end))
+    times, order = np.unique(np.append(start, end), return_inverse=True)
     line = order.reshape(2, -1) + turn * len(times)
     return line[0], line[1]
 
@@ -168,7 +167,7 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     old = trace.events.track
     lanes = int(lane.max()) + 1
     key = old[moving] * np.int64(lanes) + lane[lane > 0]  # one number per (track, lane)
-    needed, which = factored(key)
+    needed, which = np.unique(key, return_inverse=True)
     extra: list[Track] = [
         msgspec.structs.replace(trace.tracks[k // lanes], lane=k % lanes) for k in needed.tolist()
     ]

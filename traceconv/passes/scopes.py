@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 
 ROOTS = lazy_regex(r"(?:Default|Gradients|recompute_Default)/")
@@ -108,7 +107,7 @@ def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[P
     device = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE)
     rows = np.flatnonzero((device | trace.rows_of(Layer.HOST)) & (events.kind == Kind.SLICE))
     named = np.full(len(trace.strings), -1, np.intp)
-    for name in distinct(events.name[rows]).tolist():
+    for name in np.unique(events.name[rows]).tolist():
         named[name] = numbers.of(_path(trace.strings[name]))
     which = named[events.name[rows]]
     for i in np.flatnonzero((which < 0) & device[rows] & (events.args[rows] >= 0)).tolist():

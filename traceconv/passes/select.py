@@ -15,7 +15,6 @@ import numpy as np
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import merged, union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
-from traceconv.core.ordering import distinct, factored
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
 _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)
@@ -34,7 +33,7 @@ def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
             knows every rank.
     """
     column = trace.events.graph
-    found = distinct(column[column >= 0])
+    found = np.unique(column[column >= 0])
     trace = replace(trace, present=msgspec.structs.replace(trace.present, graphs=found))
     if selected is None or (len(found) and set(found.tolist()) <= set(selected)):
         return trace
@@ -137,7 +136,7 @@ def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) 
 def _hulls(trace: Trace, rows: Mask) -> I64:
     """The set covered by the spans from first start to last end of each step's ``rows``."""
     events = trace.events.take(rows)
-    numbers, which = factored(events.step)
+    numbers, which = np.unique(events.step, return_inverse=True)
     low = np.full(len(numbers), np.iinfo(np.int64).max)
     high = np.full(len(numbers), np.iinfo(np.int64).min)
     np.minimum.at(low, which, events.start_ns)

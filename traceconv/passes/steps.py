@@ -36,7 +36,6 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.attribution import step_source, step_table
 
@@ -182,14 +181,14 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
         made = step_source(trace)
         trace = _booked(trace, made, int(iterations.sum()))
         return replace(trace, steps=step_table(trace, made))
-    recorded = distinct(_window(trace, events.start_ns[iterations]))
+    recorded = np.unique(_window(trace, events.start_ns[iterations]))
     marks = _host_marks(trace)
     if not (step_marker or len(marks) or len(recorded)):
         trace = _served(trace)
         marks = _host_marks(trace)
     marks = marks[~np.isin(_window(trace, events.start_ns[marks]), recorded)]
     if len(marks):  # before rows move
-        marked = distinct(_window(trace, events.start_ns[marks]))
+        marked = np.unique(_window(trace, events.start_ns[marks]))
         trace = _from_host(trace, marks)
         own = trace.rows_of(Layer.STEP)
     elif not len(recorded):
@@ -316,7 +315,7 @@ def _profiler_steps(trace: Trace) -> Trace:
     mark every call of their ``step()``.
     """
     rows = _numbered_ranges(trace)
-    names, which = factored(trace.events.name[rows])
+    names, which = np.unique(trace.events.name[rows], return_inverse=True)
     texts = [trace.strings[name] for name in names.tolist()]
     own = np.array([bool(_OWN_STEP.fullmatch(text)) for text in texts], bool)
     if own.all() or not own.any():
@@ -355,7 +354,7 @@ def _ranges_named(
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(host & (events.dur_ns > 0))
-    names, which = factored(events.name[rows])
+    names, which = np.unique(events.name[rows], return_inverse=True)
     texts = [trace.strings[name] for name in names.tolist()]
     for matched in tried:
         found = [matched(text) for text in texts]
@@ -383,7 +382,7 @@ def _by_time(
     events = trace.events
     rows = rows[np.lexsort((-events.dur_ns[rows], events.start_ns[rows]))]
     lanes = []
-    for lane in distinct(events.track[rows]).tolist():
+    for lane in np.unique(events.track[rows]).tolist():
         own = rows[events.track[rows] == lane]
         before = np.maximum.accumulate(events.ends(own))[:-1]
         lanes.append(own[np.append(True, events.start_ns[own[1:]] >= before)])

@@ -25,7 +25,6 @@ from traceconv.core.model import (
     TrackKind,
     arranged,
 )
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
@@ -154,7 +153,7 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
         ]
         tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
     grown = CounterTable.concat(tables)
-    used = set(distinct(grown.track).tolist()) | set(range(len(trace.tracks)))
+    used = set(np.unique(grown.track).tolist()) | set(range(len(trace.tracks)))
     number = np.cumsum([i in used for i in range(len(tracks))], dtype=np.int32) - np.int32(1)
     grown = grown.with_columns(track=number[grown.track]) if len(grown) else grown
     shown = tuple(track for i, track in enumerate(tracks) if i in used)

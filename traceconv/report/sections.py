@@ -18,7 +18,6 @@ from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import NODE, STAGE, JobShape
-from traceconv.core.ordering import distinct
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT, Columns
@@ -115,7 +114,7 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
     rows = {heading: column[keep] for heading, column in rows.items()}
     rows = of_main_graph(rows, "Known(ns)") if worked.any() else rows
     found = []
-    for rank in distinct(rows[RANK]).tolist():
+    for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
         count, each = int(mine.sum()), devices.get(rank, 1)
         n = count * each
@@ -146,7 +145,7 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
         return {"missing": "no data: needs marks of steps"}
     rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
     found = []
-    for rank in distinct(rows[RANK]).tolist():
+    for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
         found.append(
             {
@@ -347,7 +346,7 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
     rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
     value: F64 = rows["Total Compute(ns)"].astype(np.float64)
     found = {}
-    for step in distinct(rows["Step"]).tolist():
+    for step in np.unique(rows["Step"]).tolist():
         mine = rows["Step"] == step
         if np.count_nonzero(mine) > 1:
             over = value[mine] - median(value[mine])

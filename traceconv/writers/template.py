@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.clock import us_text
 from traceconv.core.model import I32, I64, Args, Table
-from traceconv.core.ordering import distinct, factored
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -39,7 +38,7 @@ def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
     first = int(column[0])
     if (column == first).all():
         return [make(first)] * len(column)
-    values, where = factored(column)
+    values, where = np.unique(column, return_inverse=True)
     # as objects, so that one take gives every row its bytes, without copies of them
     table = np.empty(len(values), object)
     table[:] = [make(v) for v in values.tolist()]
@@ -48,7 +47,7 @@ def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
 
 def lengths(column: NDArray[Any], make: Callable[[int], bytes]) -> I64:
     """Length of ``make`` of every value."""
-    values, where = factored(column)
+    values, where = np.unique(column, return_inverse=True)
     return np.array([len(make(v)) for v in values.tolist()], np.int64)[where]
 
 
@@ -106,7 +105,7 @@ class Memo:
         """The texts of a column."""
         codes = self._codes[column]
         if (codes < 0).any():
-            new = distinct(column[codes < 0])
+            new = np.unique(column[codes < 0])
             made = [self._make(value) for value in new.tolist()]
             self._codes[new] = np.arange(len(new), dtype=np.int32) + np.int32(len(self._ends))
             ends = np.cumsum(np.fromiter(map(len, made), np.int64, len(made)))
@@ -121,7 +120,7 @@ def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
     first = int(column[0])
     if (column == first).all():
         return same(make(first))
-    values, where = factored(column)
+    values, where = np.unique(column, return_inverse=True)
     _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
     return 1, b"", made, ends, where.astype(np.int32)
 

@@ -22,7 +22,6 @@ from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I8, I32, I64
 from traceconv.core.intervals import intersection, length_within, merged, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, StepSource, Trace
-from traceconv.core.ordering import distinct
 from traceconv.passes.overlap import device_times
 
 PARTS = (
@@ -160,7 +159,7 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
 
 def _points(spans: I64, known: CollectiveRecords) -> I64:
     first, last = spans[0, 0], spans[:, 1].max()
-    points = distinct(np.concatenate((spans.ravel(), known.start_ns, known.end_ns)))
+    points = np.unique(np.concatenate((spans.ravel(), known.start_ns, known.end_ns)))
     kept: I64 = points[(points >= first) & (points <= last)]
     return kept
 

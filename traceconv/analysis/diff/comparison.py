@@ -33,7 +33,6 @@ from traceconv.analysis.diff.significance import (
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import numbered
 from traceconv.core.columns import F64, I64
-from traceconv.core.ordering import factored
 
 TOLERANCE = 1.0
 """Percent, of what is compared: a smaller difference is none."""
@@ -263,7 +262,7 @@ class _Comparing:
         """Everything, without verdicts if there are reasons against them."""
         sort = self._keys()[0]["sort"]
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
-        group = factored(group)[1]
+        group = np.unique(group, return_inverse=True)[1]
         series = self._series()
         ns = self._job_ns()
         items = self._items(series, ns, group, reasons)

@@ -48,7 +48,6 @@ from traceconv.core.intervals import (
     union,
 )
 from traceconv.core.model import Covered, Layer, StepSource, StepTable, Trace
-from traceconv.core.ordering import factored
 from traceconv.core.side_tables import Columns
 from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -409,7 +408,7 @@ class _Builder:
         groups = Groups.of(parts["item"], parts["at"])
         summed = {name: groups.total(parts[name]) for name in ("ns", "count", "busy_ns")}
         places = {name: parts[name][groups.first].astype(np.int64) for name in ("item", "at")}
-        used, places["item"] = factored(places["item"])
+        used, places["item"] = np.unique(places["item"], return_inverse=True)
         places["item"] = places["item"].reshape(-1).astype(np.int64)
         return self._items(used), {**places, **summed}
 

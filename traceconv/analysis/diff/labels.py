@@ -20,7 +20,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace, TrackKind
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import combined_key, distinct, factored
+from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
 
@@ -159,7 +159,7 @@ class Sources(msgspec.Struct, frozen=True):
             lasting(f"HCCL group {i} {one.name}".strip() if one.hashed else one.name)
             for i, one in enumerate(known.groups)
         ] or [""]
-        different, which = factored(size)
+        different, which = np.unique(size, return_inverse=True)
         sizes = Texts([str(n) if n >= 0 else "" for n in different.tolist()], which)
         return labels(
             Sort.COMMUNICATION,
@@ -235,7 +235,7 @@ def _ranges(trace: Trace) -> NDArray[np.intp]:
     if rows.any():
         rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
         rows &= ~rows_named(trace, _OF_DISPATCHER)
-    return distinct(np.concatenate((modules(trace), np.flatnonzero(rows))))
+    return np.unique(np.concatenate((modules(trace), np.flatnonzero(rows))))
 
 
 def _paths(trace: Trace, nest: Nest) -> list[str]:

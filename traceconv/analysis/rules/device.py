@@ -35,7 +35,6 @@ from traceconv.core.columns import OverlapTimes
 from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import quantiles
 from traceconv.core.side_tables import ABSENT
@@ -344,7 +343,7 @@ def _clocks(trace: Trace) -> Known | None:
         length, speed, at = _pieces(busy, spans, time, value)
         if not len(length):
             continue
-        speeds, which = factored(speed)
+        speeds, which = np.unique(speed, return_inverse=True)
         ns = np.bincount(which, length, len(speeds)).astype(np.int64)
         of_step = np.bincount(at, length, len(steps))
         weighted = np.bincount(at, length * speed, len(steps))
@@ -361,7 +360,7 @@ def _clocks(trace: Trace) -> Known | None:
 
 def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64]:
     """Pieces of computing with one frequency: length, frequency, and the step they are in."""
-    edges = distinct(np.concatenate((busy.ravel(), spans.ravel(), time)))
+    edges = np.unique(np.concatenate((busy.ravel(), spans.ravel(), time)))
     begin, length = edges[:-1], np.diff(edges)
     sample = np.searchsorted(time, begin, "right") - 1
     inside = np.searchsorted(busy[:, 0], begin, "right") - 1

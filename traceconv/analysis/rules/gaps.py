@@ -50,7 +50,7 @@ from traceconv.core.intervals import (
     union,
 )
 from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace, TrackKind
-from traceconv.core.ordering import among, distinct
+from traceconv.core.ordering import among
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -187,7 +187,7 @@ def _paused(trace: Trace) -> Known | None:
     shown = shown[np.sort(-shared)[: len(shown)] < 0]
     return {
         "steps": len(steps),
-        "pauses": len(distinct(np.searchsorted(pauses[:, 1], parts[:, 0], "right"))),
+        "pauses": len(np.unique(np.searchsorted(pauses[:, 1], parts[:, 0], "right"))),
         "lost_ns": total(parts),
         "longest_ns": int((pauses[:, 1] - pauses[:, 0]).max(initial=0)),
         "known_ns": int(steps.known_ns.sum()),

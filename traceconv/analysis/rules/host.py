@@ -46,7 +46,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import among, distinct
+from traceconv.core.ordering import among
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.passes.input_wait import input_spans, leading
@@ -275,7 +275,7 @@ def _small_kernels(trace: Trace) -> Known | None:
     for one, gaps in idle_gaps(trace, steps):
         rows = one.kernels[inside(events.start_ns[one.kernels], within)]
         lengths.append(events.dur_ns[rows])
-        short = distinct(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
+        short = np.unique(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
         before = gaps[among(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
         lost += total(before)
         ends.append(before[:, 1])

@@ -42,7 +42,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, Mask, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import among, distinct
+from traceconv.core.ordering import among
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT
@@ -267,7 +267,7 @@ def _uneven(trace: Trace) -> Known | None:
     whole, steps = int(events.dur_ns[rows].sum()), max(len(measured(trace.steps)), 1)
     # shapes are looked up of those only that can have a tail: the others take most of the time
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
-    some = rows[among(name, distinct(events.name[some]))]
+    some = rows[among(name, np.unique(events.name[some]))]
     shapes = _input_shapes(trace, some)
     said = shapes.known
     if len(some) and not said.any():

@@ -28,7 +28,6 @@ from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
-from traceconv.core.ordering import distinct
 from traceconv.core.robust import median
 from traceconv.passes.attribution import occurrence
 
@@ -62,7 +61,7 @@ def _parts(trace: Trace) -> Known | None:
         for part, op in (*_PARTS.items(), ("step", OpClass.ITERATION))
     }
     found = []
-    for graph in distinct(steps.graph).tolist():
+    for graph in np.unique(steps.graph).tolist():
         own, of_graph = steps.take(steps.graph == graph), events.graph == graph
         rows = {part: np.flatnonzero(mask & of_graph) for part, mask in slices_of.items()}
         first = rows["step"][np.argsort(events.start_ns[rows["step"]], kind="stable")[:1]]

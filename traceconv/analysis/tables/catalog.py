@@ -26,7 +26,6 @@ from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Trace
-from traceconv.core.ordering import distinct
 from traceconv.core.plugins import Plugins, collect
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
@@ -312,7 +311,7 @@ def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
     for columns in (one for one in facts.values() if RANK in one):
         of = columns[RANK]
         rows = {name: column for name, column in columns.items() if name != RANK}
-        found |= {r: {n: c[of == r] for n, c in rows.items()} for r in distinct(of).tolist()}
+        found |= {r: {n: c[of == r] for n, c in rows.items()} for r in np.unique(of).tolist()}
     own = {rank: one for rank, one in facts.items() if one and RANK not in one}
     return sorted({**found, **own}.items(), key=lambda pair: pair[0])
 

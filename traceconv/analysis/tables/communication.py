@@ -38,7 +38,6 @@ from traceconv.analysis.tables.host import collective, kernels
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -79,7 +78,7 @@ def _work(trace: Trace) -> _Work:
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     call = np.full(len(tasks), -1, np.int64)
     of_call, of_task = group[events.track[calls]], group[events.track[tasks]]
-    for number in distinct(of_call).tolist():
+    for number in np.unique(of_call).tolist():
         mine, theirs = np.flatnonzero(of_call == number), np.flatnonzero(of_task == number)
         start, end = events.start_ns[calls[mine]], events.ends(calls[mine])
         at = np.searchsorted(start, events.start_ns[tasks[theirs]], "right") - 1
@@ -168,7 +167,7 @@ def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
 def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     names = trace.events.name[rows]
     fits = np.zeros(len(trace.strings), bool)
-    for name in distinct(names).tolist():
+    for name in np.unique(names).tolist():
         fits[name] = pattern.fullmatch(trace.strings[name]) is not None
     return fits[names]
 
@@ -247,7 +246,7 @@ def _link_facts(trace: Trace) -> Columns:
     )
     dst = np.where(dst == _NOBODY, src, dst)
     kind = names_of(trace, calls).mapped(collective)
-    tracks, code = factored(trace.events.track[calls])
+    tracks, code = np.unique(trace.events.track[calls], return_inverse=True)
     groups_of = Texts([_group(trace, track) for track in tracks.tolist()], code)
     link = link[between].mapped(lambda one: _LINKS.get(one, one))
     groups = Groups.of(groups_of.numbers(), kind.numbers(), src, dst, link.numbers())

@@ -20,7 +20,6 @@ from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.core.columns import F64
 from traceconv.core.model import Trace
-from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 
@@ -157,7 +156,7 @@ def _cpu_facts(trace: Trace) -> Columns:
         return of_paddle
     who = named(side_table, "scope")
     op = numbers(side_table, "op_id")
-    groups = Groups.of(numbered(who), factored(op)[1])
+    groups = Groups.of(numbered(who), np.unique(op, return_inverse=True)[1])
     names = [f"{who[i]} {op[i]}" if op[i] != ABSENT else str(who[i]) for i in groups.first.tolist()]
     return {
         "Scope": texts(names),

@@ -18,7 +18,6 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, Mask, once_each
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Args, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 from traceconv.protobuf.message_columns import codes
 
@@ -45,7 +44,7 @@ def _layer(trace: Trace, row: int) -> Layer:
 
 
 def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
-    ids, back = factored(trace.events.args[rows])
+    ids, back = np.unique(trace.events.args[rows], return_inverse=True)
     columns = [_Column([""], np.zeros(len(ids), np.int32)) for _ in keys]
     left = _taken(trace.args, ids, keys, columns)
     decoder, needles = _decoder(tuple(keys)), [msgspec.json.encode(key) for key in keys]
@@ -100,7 +99,7 @@ def _taken(
     address, size = args.address[ids[there]], args.length[ids[there]].astype(np.int64)
     blob, start = address >> BLOB_BITS, address & OFFSET_MASK
     wanted = tuple(msgspec.json.encode(key)[1:-1] for key in keys)
-    for number in distinct(blob).tolist():
+    for number in np.unique(blob).tolist():
         own, data = np.flatnonzero(blob == number), args.blobs[number]
         try:
             made = members(data, start[own], size[own], wanted)
@@ -125,7 +124,7 @@ def _taken(
 
 def names_of(trace: Trace, rows: NDArray[Any]) -> Texts:
     """Names of event rows; "" of row -1."""
-    ids, code = factored(np.where(rows >= 0, trace.events.name[rows], -1))
+    ids, code = np.unique(np.where(rows >= 0, trace.events.name[rows], -1), return_inverse=True)
     return Texts([trace.strings[i] if i >= 0 else "" for i in ids.tolist()], code)
 
 

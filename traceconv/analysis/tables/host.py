@@ -16,7 +16,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I8, I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import ascending, distinct, in_lanes, order_in_time
+from traceconv.core.ordering import ascending, in_lanes, order_in_time
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.places import threads
@@ -57,7 +57,7 @@ class Nest(msgspec.Struct, frozen=True):
         parent = np.full(len(rows), -1, np.int64)
         edges = {}
         start, end = trace.events.start_ns[rows], trace.events.ends(rows)
-        for number in distinct(thread).tolist():
+        for number in np.unique(thread).tolist():
             inside = np.flatnonzero(thread == number)
             edges[number] = _stack(start[inside], end[inside], inside, parent)
         return cls(rows, thread, parent, edges)

@@ -29,7 +29,6 @@ from traceconv.analysis.utilisation import measured, utilisation
 from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, merged, total, union
 from traceconv.core.model import Covered, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, Columns
 
 _KINDS = {
@@ -51,7 +50,7 @@ def _kernel_facts(trace: Trace) -> Columns:
     if not len(rows):
         return NOTHING
     events = trace.events
-    calls = distinct(events.name[rows[events.op[rows] == OpClass.COMM]])
+    calls = np.unique(events.name[rows[events.op[rows] == OpClass.COMM]])
     called: dict[str, int] = {}
     alike = np.arange(len(trace.strings))
     for name in calls.tolist():
@@ -124,7 +123,7 @@ def _device_facts(trace: Trace) -> Columns:
     seen = steps.covered == Covered.TIMELINE
     spans = union(*steps.take(seen).device_spans.T)
     device = _devices(trace)[trace.events.track]
-    numbers = distinct(device[lanes])
+    numbers = np.unique(device[lanes])
     found = [
         _of_device(trace, np.flatnonzero(lanes & (device == number)), spans)
         for number in numbers.tolist()

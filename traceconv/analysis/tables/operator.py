@@ -44,7 +44,6 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import Layer, OpClass, Trace
-from traceconv.core.ordering import factored
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
@@ -180,7 +179,7 @@ def _shape_facts(trace: Trace) -> Columns:
     if (step < 0).any():
         step = np.where(step < 0, _step_at(trace, trace.events.start_ns[rows]), step)
     step = np.where(step < 0, ABSENT, step)
-    dense = factored(step)[1]
+    dense = np.unique(step, return_inverse=True)[1]
     kinds, shapes = kinds[known], shapes[known]
     groups = Groups.of(dense, kinds.numbers(), shapes.numbers())
     first = groups.first
@@ -213,7 +212,7 @@ def _told_shapes(trace: Trace) -> Columns:
     kinds, shapes = (named(side_table, h)[timed_rows] for h in ("op_type", "shape_info"))
     if not len(step):
         return NOTHING
-    groups = Groups.of(factored(step)[1], numbered(kinds), numbered(shapes))
+    groups = Groups.of(np.unique(step, return_inverse=True)[1], numbered(kinds), numbered(shapes))
     first = groups.first
     return {
         "Step": step[first], "OP Type": kinds[first], "Input Shapes": shapes[first],

@@ -44,7 +44,6 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.attribution import occurrence
@@ -179,7 +178,7 @@ def _free_within(trace: Trace, steps: StepTable) -> I64:
     """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
     free = trace.events.take(trace.events.op == OpClass.FREE)
     within = np.zeros(len(steps), np.int64)
-    for track in distinct(free.track).tolist():
+    for track in np.unique(free.track).tolist():
         lane = free.take(free.track == track)
         idle = np.stack((lane.start_ns, lane.end_ns), axis=1)
         within += length_within(idle, np.stack((steps.start_ns, steps.end_ns), axis=1))
@@ -249,7 +248,7 @@ def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArra
     rows = np.flatnonzero(events.op == op)
     time = events.end_ns if op == OpClass.INTERVAL else events.start_ns
     at = np.full(len(rows), -1, np.intp)
-    for graph in distinct(steps.graph).tolist():
+    for graph in np.unique(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         mine = np.flatnonzero(events.graph[rows] == graph)
         found = occurrence(steps.take(own), events.step[rows[mine]], time[rows[mine]])
@@ -305,7 +304,7 @@ def _stated_summary(steps: Columns) -> Columns:
     if not len(steps.get("step", ())):
         return NOTHING
     keys = [steps[name] for name in (RANK, "graph") if name in steps]
-    groups = Groups.of(*(factored(key)[1] for key in keys))
+    groups = Groups.of(*(np.unique(key, return_inverse=True)[1] for key in keys))
     named = {name: steps[name][groups.first] for name in (RANK, "graph") if name in steps}
     return {**named, **groups.measured(steps["device_dur_ns"])}
 
@@ -359,7 +358,7 @@ def _overlap_facts(trace: Trace) -> Columns:
 def _input_wait(steps: StepTable) -> int:
     """Of a whole rank: that of its steps, where it is known of all of them."""
     waits = steps.input_wait_ns
-    graphs = distinct(steps.graph)
+    graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 
@@ -419,7 +418,7 @@ def _mean_known(groups: Groups, value: I64) -> I64:
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers in the order of the steps; what is no step comes last."""
     last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
-    return factored(last)[1]
+    return np.unique(last, return_inverse=True)[1]
 
 
 # -- the vendor's own columns -------------------------------------------------------------

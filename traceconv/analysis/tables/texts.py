@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I64, Mask
-from traceconv.core.ordering import factored
 
 _SPARE = 64  # texts that no row has may be kept, and those that more than half the rows have not
 
@@ -58,7 +57,7 @@ class Texts:
         """The rows an index array, mask or slice names."""
         values, code = self.values, self.code[rows]
         if len(values) > 2 * len(code) + _SPARE:
-            used, code = factored(code)
+            used, code = np.unique(code, return_inverse=True)
             values = [values[i] for i in used.tolist()]
         return Texts(values, code)
 

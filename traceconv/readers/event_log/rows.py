@@ -13,7 +13,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
-from traceconv.core.ordering import distinct
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
@@ -62,7 +61,7 @@ class Checked:
         """Book records that were sound so far, and leave them out."""
         rows = np.flatnonzero(wrong & self.keep)
         self.keep[rows] = False
-        for phase in distinct(self.phase[rows]).tolist():
+        for phase in np.unique(self.phase[rows]).tolist():
             of_phase = rows[self.phase[rows] == phase]
             note(self.build, self.batch, code, of_phase, why, _WORDS.get(phase))
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, OpClass, Strings
-from traceconv.core.ordering import distinct, factored
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS, Ranges
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -57,7 +56,7 @@ class Issued:
             ranks: of communicators.
             words: the user's own for kernels that communicate.
         """
-        codes, back = factored(rows["name"])
+        codes, back = np.unique(rows["name"], return_inverse=True)
         texts = (rows.names["name"].get(code, "") for code in codes.tolist())
         comm = np.array([kernel_class(text, words) is OpClass.COMM for text in texts], bool)[back]
         number = np.where(comm & (rows["correlation"] >= 0), rows["correlation"], -2)
@@ -87,7 +86,7 @@ class Issued:
         found = np.full(len(chosen), -1)
         there = np.flatnonzero(chosen >= 0)
         threads, start = calls["thread"][chosen[there]], calls["start"][chosen[there]]
-        for thread in distinct(self.thread).tolist():
+        for thread in np.unique(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
             own = np.flatnonzero(threads == thread)
             at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1

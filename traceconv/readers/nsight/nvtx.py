@@ -14,7 +14,6 @@ import numpy as np
 from msgspec import structs
 
 from traceconv.core.model import I32, Kind, TrackKind
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, Ranges, payloads
@@ -69,9 +68,9 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     report.build.skip("malformed-record", f"payloads of {rows.where}", bad)
     args, strings = _with_payloads(report, detail, groups), report.build.strings
     rows.columns["name"] = names
-    rows.names["name"] = {i: strings[i] for i in distinct(names).tolist()}
+    rows.names["name"] = {i: strings[i] for i in np.unique(names).tolist()}
     added = np.full(len(rows), -1, np.int64)
-    for domain in distinct(rows["domain"]).tolist():
+    for domain in np.unique(rows["domain"]).tolist():
         name, at = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
         layout = structs.replace(
             tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track={"kind": _kind(name)}
@@ -94,7 +93,7 @@ def _kind(domain: str) -> TrackKind:
 def _texts(report: Report, rows: TableRows) -> list[str]:
     """The name of every row."""
     inline = report.database.texts(tables.NVTX.table, "rowid", "text", rows["rowid"])
-    strings = report.strings(distinct(rows["name"][rows["name"] >= 0]))
+    strings = report.strings(np.unique(rows["name"][rows["name"] >= 0]))
     return [
         inline.get(r) or strings.get(t, NAMELESS)
         for r, t in zip(rows["rowid"].tolist(), rows["name"].tolist(), strict=True)

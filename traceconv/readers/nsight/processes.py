@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
@@ -148,7 +147,7 @@ _COMM = 15  # bytes that Linux keeps of what a process is called
 def process_names(database: Database, pids: I64) -> dict[int, str]:
     """What processes are called, by their ids: the first word of it, without folders, and no longer
     than the system keeps it, so that no arguments of a command are in it."""
-    wanted, found = set(distinct(pids).tolist()), {}
+    wanted, found = set(np.unique(pids).tolist()), {}
     for pid, name in database.rows("PROCESSES", "pid", "name") if wanted else ():
         if pid in wanted and isinstance(name, str) and (words := name.split(maxsplit=1)):
             word = words[0].rpartition("/")[2] if words[0][0] in "/." else words[0]
@@ -245,7 +244,7 @@ def _from_thread_names(database: Database) -> Ranks:
         ("thread name", named, {}),
         ("NVTX thread name", *_nvtx_thread_names(database)),
     ):
-        strings = database.texts("StringIds", "id", "value", distinct(rows["nameId"]))
+        strings = database.texts("StringIds", "id", "value", np.unique(rows["nameId"]))
         for i, (number, thread) in enumerate(
             zip(rows["nameId"].tolist(), rows["globalTid"].tolist(), strict=True)
         ):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
-from traceconv.core.ordering import combined_key, distinct, factored_rows
+from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.collectives import Issued
@@ -112,7 +112,7 @@ class Report:
         """Name the threads of serialized ids, and the processes other than this one."""
         rows.columns["process"] = rows["thread"]
         threads, groups, identity = {}, {}, {}
-        for number in distinct(rows["thread"]).tolist():
+        for number in np.unique(rows["thread"]).tolist():
             pid, tid = int(pid_of(number)), int(tid_of(number))
             own = pid in (self.process.pid, NOBODY)
             threads[number] = f"Thread {tid}" if tid else "No thread"
@@ -143,7 +143,7 @@ class Report:
         """
         rows = self.rows(tables.KERNELS)
         rows.columns["name"] = np.where(rows["demangled"] >= 0, rows["demangled"], rows["name"])
-        rows.names["name"] = self.strings(distinct(rows["name"][rows["name"] >= 0]))
+        rows.names["name"] = self.strings(np.unique(rows["name"][rows["name"] >= 0]))
         shared = np.maximum(rows["static"], 0) + np.maximum(rows["dynamic"], 0)
         known = (rows["static"] >= 0) | (rows["dynamic"] >= 0)
         rows.columns["shared memory"] = np.where(known, shared, -1)

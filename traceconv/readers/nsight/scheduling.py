@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.intervals import length_within, none, union
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import distinct
 from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
@@ -86,7 +85,7 @@ def _add_runs(report: Report, runs: Rows, names: Mapping[int, str]) -> None:
     pids = pid_of(runs["globalTid"])
     rows = TableRows({**runs, "pid": pids}, f"table {TABLE}", len(pids))
     rows.names["pid"] = {
-        pid: f"{names.get(pid, 'process')} (pid {pid})" for pid in distinct(pids).tolist()
+        pid: f"{names.get(pid, 'process')} (pid {pid})" for pid in np.unique(pids).tolist()
     }
     add_rows(report.build, tables.RUNS, rows)
 
@@ -184,7 +183,7 @@ def _beside(own: Rows, cpus: I64, others: Rows) -> I64:
     """How long others ran on a CPU during each slice, ns; ``cpus`` is the CPU of each slice."""
     runs = _of_cpus(others)
     found = np.zeros(len(cpus), np.int64)
-    for cpu in distinct(cpus).tolist():
+    for cpu in np.unique(cpus).tolist():
         at, ran = np.flatnonzero(cpus == cpu), runs.get(cpu)
         spans = np.stack((own["start"][at], own["end"][at]), axis=1)
         busy = none() if ran is None else union(others["start"][ran], others["end"][ran])

@@ -18,7 +18,6 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.paddle.layout import (
@@ -71,19 +70,19 @@ class Names:
         own &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
         found = np.empty(len(rows), np.int32)
         for which, texts in ((own, self._short), (~own, self._texts)):
-            codes, back = factored(rows.name[which])
+            codes, back = np.unique(rows.name[which], return_inverse=True)
             ids = [self._build.string(texts[code]) for code in codes.tolist()]
             found[which] = np.array(ids, np.int32)[back]
-        for code in distinct(rows.shape[instant]).tolist():
+        for code in np.unique(rows.shape[instant]).tolist():
             if self._shapes.category[code] in MEMORY_TYPES:
                 found[rows.shape == code] = self._build.string(self._shapes.category[code])
         return found
 
     def phases(self, rows: Rows, name: I32) -> None:
         """Note what ranges of a forward or backward pass are called."""
-        for code in distinct(rows.shape).tolist():
+        for code in np.unique(rows.shape).tolist():
             if self._shapes.category[code] in PHASES:
-                found = distinct(name[rows.shape == code]).tolist()
+                found = np.unique(name[rows.shape == code]).tolist()
                 phase_names(self._build, self._shapes.category[code], found)
 
     def steps(self, rows: Rows) -> I32:
@@ -183,7 +182,7 @@ class _ArgumentReader:
 
     def _types_of(self, shape: I32) -> I32:
         """Ids of arguments that hold nothing but the type."""
-        for code in distinct(shape).tolist():
+        for code in np.unique(shape).tolist():
             if self._types[code]:
                 self._plain[code] = self._build.args({"type": self._types[code]})
         found: I32 = self._plain[shape]

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source, Stream
 from traceconv.io.sources import FileSource
@@ -264,7 +263,7 @@ def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:
         The durations, and how many are shorter than before.
     """
     end = start + dur
-    for number in distinct(lane[slack > 0]).tolist():
+    for number in np.unique(lane[slack > 0]).tolist():
         rows = np.flatnonzero(lane == number)
         rows = rows[np.lexsort((-dur[rows], start[rows]))]
         if not _nests(start[rows], end[rows]):

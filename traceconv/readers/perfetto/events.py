@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import F64, I32, I64, Mask
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.message import FIXED64, integers, message, number, signed, whole_fields
 from traceconv.protobuf.message_columns import (
     DAMAGED,
@@ -118,7 +117,7 @@ class _Block:
         self._event = columns(self._data, self._start, self._size, FIELDS)
         self._state = timed.state[rows]
         self._states = timed.states
-        used = distinct(self._state).tolist()
+        used = np.unique(self._state).tolist()
         self._used: list[tuple[int, State]] = [(one, timed.states[one]) for one in used]
         self._ns, self._timed_rows = timed.ns[rows].copy(), timed.timed[rows].copy()
         kind = self._event.integer(TrackEvent.TYPE)

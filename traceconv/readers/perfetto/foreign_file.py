@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
@@ -353,7 +353,7 @@ class _Content:
         """Numbers of arguments: those of one text have one."""
         if not self._part.grouped:
             return args.astype(np.int64)
-        distinct, back = factored(args)
+        distinct, back = np.unique(args, return_inverse=True)
         stated = distinct[distinct >= 0]
         texts: dict[bytes, int] = {}
         codes = [texts.setdefault(text, len(texts)) for text in self._build.args_of(stated)]

@@ -16,7 +16,6 @@ import numpy as np
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import F64, I32, I64, Mask
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.message import (
     Field,
     Value,
@@ -194,7 +193,7 @@ class Gpu:
             start, size = of.spans(GpuRenderStageEvent.NAME)
             found[stated] = names.stated(data, start[stated], size[stated])
         rest = np.flatnonzero(~by_number & ~stated)
-        for one in distinct(kind[rest]).tolist():
+        for one in np.unique(kind[rest]).tolist():
             found[rest[kind[rest] == one]] = names.one(known[one].name)
         return found
 

@@ -21,7 +21,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, OpClass, Track
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.message import (
     last_values,
     message,
@@ -229,7 +228,7 @@ class _Content:
             msgspec.structs.replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t
             for t in stated
         ]
-        there = distinct(marks.lane[made.mark]).tolist()
+        there = np.unique(marks.lane[made.mark]).tolist()
         numbers = np.zeros(len(known), np.int32)
         numbers[there] = [build.add_track(known[i]) for i in there]
         graph, step, args = self._columns(marks, made)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Mask
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_BEGIN, SLICE_END, STATE
 from traceconv.readers.perfetto.legacy import FLOW_AROUND, FLOW_NEXT, FlowEnd
 from traceconv.readers.perfetto.marks import COMPLETE, Flows, Marks
@@ -149,7 +148,7 @@ def _disagreeing(marks: Marks, own: Rows, begin: Rows, end: Rows) -> I32:
     agrees = np.ones(len(a), bool)
     for column in (marks.name, marks.category):
         agrees &= (column[a] == column[b]) | (column[b] < 0)
-    found: I32 = distinct(marks.lane[a[~agrees]])
+    found: I32 = np.unique(marks.lane[a[~agrees]])
     return found
 
 

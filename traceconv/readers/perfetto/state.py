@@ -15,7 +15,6 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import factored
 from traceconv.protobuf.message import (
     Value,
     integers,
@@ -277,7 +276,7 @@ class Sequences:
         if len(key) and int(key.min()) == int(key.max()):
             distinct, which = key[:1], np.zeros(len(key), np.int64)
         else:
-            distinct, which = factored(key)
+            distinct, which = np.unique(key, return_inverse=True)
         own = [(one >> 32, one & 0xFFFFFFFF) for one in distinct.tolist()]
         for one in own:
             self._state(one)

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
@@ -152,7 +152,7 @@ class Tables:
 
     def texts(self, table: str, key: str, value: str, ids: I64 | None = None) -> dict[int, str]:
         """Texts by number; see :meth:`Database.texts`."""
-        only = None if ids is None else distinct(ids[ids >= 0])
+        only = None if ids is None else np.unique(ids[ids >= 0])
         return self.database.texts(self.name(table), key, value, only)
 
     def strings(self, ids: I64) -> dict[int, str]:

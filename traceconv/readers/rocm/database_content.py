@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64, Kind
-from traceconv.core.ordering import distinct, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.rocm.database import GPU, Member, Tables, suffixes
 from traceconv.readers.rocm.process import (
     ALLOCATIONS,
@@ -157,7 +157,7 @@ class Reading:
         return self._tables.columns("event", {"id": -1, "category_id": -1, "stack_id": -1})
 
     def _categories(self, rows: TableRows) -> dict[int, Category]:
-        codes = distinct(rows["category"])
+        codes = np.unique(rows["category"])
         if self._tables.has("info_category", "id", "name"):
             names = self._tables.texts("info_category", "id", "name")
         else:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Kind, Layer, OpClass, TrackKind
-from traceconv.core.ordering import distinct
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.layouts import (
     KERNEL,
@@ -147,7 +146,7 @@ class Process:
         added = np.full(len(rows), -1, np.int64)
         spans = layout.kind is Kind.SLICE
         marks = (rows["start"] == rows["end"]) | (not spans)
-        for code in distinct(rows["category"]).tolist():
+        for code in np.unique(rows["category"]).tolist():
             of = categories[code]
             for kind in (Kind.SLICE, Kind.INSTANT) if of.marker else (layout.kind,):
                 chosen = rows["category"] == code

@@ -7,7 +7,6 @@ from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Layer, OpClass
-from traceconv.core.ordering import distinct
 from traceconv.readers.rocm.process import CALLS, KERNELS, MARKERS, QUEUES, Category, Process
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import (
@@ -127,7 +126,7 @@ class Reading:
             self._book_rest()
 
     def _texts(self, ids: I64) -> dict[int, str]:
-        wanted = distinct(ids[ids >= 0])
+        wanted = np.unique(ids[ids >= 0])
         found = self._database.texts("rocpd_string", "id", "string", wanted)
         more = self._database.texts("rocpd_ustring", "id", "string", wanted)
         return {**more, **found}

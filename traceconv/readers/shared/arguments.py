@@ -15,7 +15,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def quoted(text: str) -> bytes:
 
 def named(codes: NDArray[Any], names: Mapping[int, str]) -> list[bytes]:
     """The JSON string of each code; of a code without a name, its number."""
-    distinct, back = factored(codes)
+    distinct, back = np.unique(codes, return_inverse=True)
     table = [quoted(names[c]) if c in names else b"%d" % c for c in distinct.tolist()]
     return [table[i] for i in back.tolist()]
 

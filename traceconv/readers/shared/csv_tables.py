@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct
 from traceconv.core.side_tables import ABSENT, unit_of
 from traceconv.core.source import Source
 from traceconv.readers.shared.numbers import times
@@ -145,7 +144,7 @@ def _alike(texts: Sequence[str]) -> list[I64]:
     size = np.fromiter(map(len, texts), np.int64, len(texts))
     point = np.fromiter(map(str.find, texts, repeat(".")), np.int64, len(texts))
     decimals = np.where(point < 0, 0, size - point - 1)
-    kinds = distinct(decimals).tolist()
+    kinds = np.unique(decimals).tolist()
     if len(kinds) > _MOST_KINDS:
         return [np.arange(len(texts))]
     return [np.flatnonzero(decimals == kind) for kind in kinds]

@@ -35,7 +35,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
@@ -296,7 +296,7 @@ def _spans(
 
 def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[str], I64]:
     """The distinct texts of a label in some rows, and the index of each row's text."""
-    codes, back = factored(rows[label.field][at])
+    codes, back = np.unique(rows[label.field][at], return_inverse=True)
     return [label.text(rows, code) for code in codes.tolist()], back
 
 
@@ -309,12 +309,12 @@ def _classes(
     op = np.full(len(at), _BY_NAME, np.int8)
     if layout.op is not None:
         key, table, _ = layout.op
-        codes, back = factored(rows[key][at])
+        codes, back = np.unique(rows[key][at], return_inverse=True)
         names = rows.names.get(key, {})
         found = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
         op = np.array([_BY_NAME if one is None else one for one in found], np.int8)[back]
     kernels = np.flatnonzero(op == _BY_NAME)
-    ids, back = factored(name[kernels])
+    ids, back = np.unique(name[kernels], return_inverse=True)
     texts = [build.strings[i] for i in ids.tolist()]
     classes = [
         OpClass.UNCLASSIFIED if text in _NAMELESS else kernel_class(text, build.comm_words)
@@ -423,7 +423,7 @@ def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, l
         return head + b"[" + places + b"]", [column[:, i].tolist() for i in range(column.shape[1])]
     if names is None and column.dtype.kind == "i" and (not len(column) or column.min() >= 0):
         return head + b"%d", [column.tolist()]
-    codes, back = factored(column)
+    codes, back = np.unique(column, return_inverse=True)
     plain = b"," + quoted(key) + b":"
     table = [_value(plain, names, code) for code in codes.tolist()]
     return b"%b", [[table[i] for i in back.tolist()]]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import combined_key, distinct
+from traceconv.core.ordering import combined_key
 
 Rows = NDArray[np.intp]
 
@@ -205,7 +205,7 @@ def _disagreeing(marks: Marks, begin: Rows, end: Rows) -> I32:
     agrees = np.ones(len(a), bool)
     for column in (marks.name, marks.category):
         agrees &= (column[a] == column[b]) | (column[a] < 0) | (column[b] < 0)
-    return distinct(marks.lane[a[~agrees]])
+    return np.unique(marks.lane[a[~agrees]])
 
 
 def _stacked(marks: Marks) -> tuple[Rows, Rows]:

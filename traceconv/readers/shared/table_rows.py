@@ -11,7 +11,6 @@ import numpy as np
 
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.readers.shared.layouts import Column, RowLayout, TableRows
@@ -47,7 +46,7 @@ def database_rows(
     rest = [one for one in database.tables.get(table, ()) if one not in read]
     rows.unread = database.filled(table, rest) if len(rows) else []
     for key in layout.strings if strings else ():
-        rows.names[key] = strings(distinct(rows[key][rows[key] >= 0]))  # type: ignore[misc]
+        rows.names[key] = strings(np.unique(rows[key][rows[key] >= 0]))  # type: ignore[misc]
     return rows
 
 

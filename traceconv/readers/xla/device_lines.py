@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Layer, Mask, OpClass
-from traceconv.core.ordering import combined_key, factored
+from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -66,7 +66,7 @@ class DeviceLines:
     def _kernels(self, plane: Plane, at: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
         """Classes of what ran on the streams of a GPU."""
         strings, words = self._build.strings, self._build.comm_words
-        distinct, back = factored(names)
+        distinct, back = np.unique(names, return_inverse=True)
         table = [
             OpClass.COPY if COPIES.match(strings[i]) else kernel_class(strings[i], words)
             for i in distinct.tolist()
@@ -183,7 +183,7 @@ class DeviceLines:
         build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
         kept = at[~bad & ~odd]
         names = self._reading.names(plane)[kept]
-        distinct, back = factored(names)
+        distinct, back = np.unique(names, return_inverse=True)
         title = f"{self._device.kind} Counters"
         tracks = [
             build.track(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Layer, Mask, OpClass
-from traceconv.core.ordering import combined_key, distinct
+from traceconv.core.ordering import combined_key
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.xla.device_lines import COLLECTIVES
 from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
@@ -96,10 +96,10 @@ class HostThreads:
             for plane in self._reading.space.planes:
                 if self._reading.is_device(plane) and owner(plane.name) == number:
                     ids, there = plane.integers("correlation_id")
-                    known.append((distinct(ids[there]), ids[:0], "correlation_id"))
+                    known.append((np.unique(ids[there]), ids[:0], "correlation_id"))
                     ends, linked = plane.integers("_c")
                     pairs = pair_codes(plane.integers("_ct")[0], ends)[linked]
-                    known.append((distinct(ends[linked]), distinct(pairs), "_p"))
+                    known.append((np.unique(ends[linked]), np.unique(pairs), "_p"))
             self._leads[number] = known
         return known
 

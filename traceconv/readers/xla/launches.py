@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.pairing import latest
 
@@ -94,19 +93,19 @@ def launches(events: HostEvents, at: Rows) -> Rows:
     calls, programs = _calls(events)
     if not events.has_run[at].all():  # of versions that do not number programs
         return _within(events, calls, programs, _given(events, at), at)
-    runs, back = factored(number[at])
+    runs, back = np.unique(number[at], return_inverse=True)
     order = np.lexsort((start[at], back))
     first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
     found = _within(events, calls, programs, _given(events, first), first)
     numbered = events.has_run[calls]
-    for one in distinct(events.program[first]).tolist():
+    for one in np.unique(events.program[first]).tolist():
         own = np.flatnonzero(events.program[first] == one)
         told = calls[numbered & (programs == one)]
         if len(told):
             found[own] = _by_number(events, runs[own], told)
             continue
         on = events.device[(events.program == one) & (events.device >= 0)]
-        if (found[own] < 0).any() and len(distinct(on)) == 1:
+        if (found[own] < 0).any() and len(np.unique(on)) == 1:
             found[own] = _in_order(events, found[own], first[own], calls[programs == one])
     return found[back]
 
@@ -121,7 +120,7 @@ def _calls(events: HostEvents) -> tuple[Rows, I64]:
     named = np.flatnonzero((events.program >= 0) & (events.device < 0))
     around = _holding(events, named, calls)
     programs = np.where(around >= 0, events.program[around], -1)
-    known = distinct(events.program[events.device >= 0])
+    known = np.unique(events.program[events.device >= 0])
     if len(known) == 1 and not np.isin(programs, known).any():
         programs[:] = known[0]
     return calls, programs
@@ -202,7 +201,7 @@ def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows
     if not len(calls) or (not len(known) and len(calls) != len(found)):
         return found
     at = np.searchsorted(start[calls], start[found[known]])
-    ahead = distinct(at - known) if len(known) else np.zeros(1, np.intp)
+    ahead = np.unique(at - known) if len(known) else np.zeros(1, np.intp)
     if len(ahead) != 1:
         return found
     nth = np.arange(len(found)) + ahead[0]
@@ -217,7 +216,7 @@ def _outermost(events: HostEvents, calls: Rows) -> Rows:
     """Calls that are within no other of their thread, by start: one may call the other."""
     start, end, line = events.start[calls], events.end[calls], events.line[calls]
     kept = [np.empty(0, np.intp)]
-    for one in distinct(line).tolist():
+    for one in np.unique(line).tolist():
         own = np.flatnonzero(line == one)
         own = own[np.lexsort((-end[own], start[own]))]
         reach = np.maximum.accumulate(end[own])

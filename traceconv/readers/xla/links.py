@@ -12,7 +12,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import combined_key, factored
+from traceconv.core.ordering import combined_key
 from traceconv.readers.shared.pairing import latest
 from traceconv.readers.xla.space import Plane
 
@@ -63,7 +63,7 @@ class Links:
         if not self.ends:
             return
         kind, number, row, made, twin = map(np.concatenate, zip(*self.ends, strict=True))
-        _, pair = factored(combined_key(kind, number))
+        _, pair = np.unique(combined_key(kind, number), return_inverse=True)
         size = int(pair.max(initial=-1)) + 1
         source = np.full(size, -1, np.int64)
         begins = np.flatnonzero(made)[::-1]  # the first of several counts

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Mask, OpClass
-from traceconv.core.ordering import combined_key, factored
+from traceconv.core.ordering import combined_key
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.pairing import latest
@@ -71,7 +71,7 @@ class PlaneRows:
         of_kind = np.array([build.string(name) for name in plane.kinds] or [0], np.int32)
         found = of_kind[np.maximum(kinds, 0)]
         nameless = np.flatnonzero(kinds < 0)
-        ids, back = factored(plane.metadata_id[nameless])
+        ids, back = np.unique(plane.metadata_id[nameless], return_inverse=True)
         made = np.array([build.string(f"event {i}") for i in ids.tolist()] or [0], np.int32)
         found[nameless] = made[back]
         return found

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, I64, Mask
-from traceconv.core.ordering import factored
 from traceconv.readers.shared.arguments import AT_ONCE, quoted
 from traceconv.readers.shared.protobuf_wire import FIXED64, LENGTH, VARINT, Cut, Damaged, fields
 from traceconv.readers.xla.wire import Parts, fields_of, parts_of, signed
@@ -192,7 +191,7 @@ class Plane:
         rows = np.flatnonzero(np.logical_or.reduce(typed))  # the last one written counts
         at = found.message[rows]
         kind[at], value[at], begin[at] = found.number[rows], found.value[rows], found.start[rows]
-        distinct, back = factored(ids)
+        distinct, back = np.unique(ids, return_inverse=True)
         of_id = self.keys[1]
         numbers = np.array([of_id.get(i, -1) for i in distinct.tolist()], np.int64)
         key = numbers[back] if len(ids) else ids

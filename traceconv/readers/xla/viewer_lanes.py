@@ -15,7 +15,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.core.ordering import distinct
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of
@@ -196,7 +195,7 @@ class Lanes:
             start, dur, line, run, has_run > 0, program, device, np.flatnonzero(called), none, none
         )
         name = build.string("launch")
-        for number in distinct(device[device >= 0]).tolist():
+        for number in np.unique(device[device >= 0]).tolist():
             at = np.flatnonzero(device == number)
             by = launches(events, at)
             drawn = (by >= 0) & (by != at)

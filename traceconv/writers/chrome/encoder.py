@@ -25,7 +25,6 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
-from traceconv.core.ordering import distinct
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.arguments import Rewritten, fetch, kept, quoted, strict
 from traceconv.writers.template import (
@@ -401,7 +400,7 @@ def binding_ns(trace: Trace) -> dict[int, int]:
     moved to the first gap between children.
     """
     events, flows = trace.events, trace.flows
-    rows = distinct(np.concatenate((flows.src, flows.dst)))
+    rows = np.unique(np.concatenate((flows.src, flows.dst)))
     # in table order the first child is the next row
     after = np.minimum(rows + 1, len(events) - 1)
     shared = (rows < after) & (events.track[rows] == events.track[after])

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, OpClass, Trace
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     ATTRIBUTE,
@@ -206,7 +205,7 @@ def name_order(trace: Trace) -> tuple[I64, I64]:
 
 def tables(trace: Trace, order: I64) -> Iterator[bytes]:
     """Contents of InternedData, in parts of bounded size: categories, then names by number."""
-    ops = distinct(trace.events.op).tolist()
+    ops = np.unique(trace.events.op).tolist()
     part = [
         interned(InternedData.EVENT_CATEGORIES, op, CATEGORIES[op])
         for op in ops

@@ -17,7 +17,6 @@ import numpy as np
 
 from traceconv.core.codes import Severity
 from traceconv.core.model import I64, FlowTable, Mask, Trace
-from traceconv.core.ordering import distinct
 from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     GRAPH_ADDED,
@@ -145,13 +144,13 @@ def turned_arrows(trace: Trace) -> Mask:
 
 
 def _arrow_names(trace: Trace) -> list[bytes]:
-    used = distinct(trace.flows.name).tolist()
+    used = np.unique(trace.flows.name).tolist()
     return [text(OwnRank.ARROW_NAMES, trace.strings[i]) for i in used]
 
 
 def _name_runs(flows: FlowTable) -> I64:
     """Lengths of runs of arrows of one name, and that name, in turns."""
-    which = np.searchsorted(distinct(flows.name), flows.name)
+    which = np.searchsorted(np.unique(flows.name), flows.name)
     begins = np.flatnonzero(np.diff(which, prepend=-1))
     lengths = np.diff(np.append(begins, len(which)))
     return np.stack((lengths, which[begins]), axis=1).ravel()
@@ -216,7 +215,7 @@ def arrow_costs(trace: Trace) -> tuple[I64, int]:
     if not n:
         return np.zeros(0, np.int64), 0
     widest = len(varint_bytes(n))
-    width = len(varint_bytes(len(distinct(flows.name))))
+    width = len(varint_bytes(len(np.unique(flows.name))))
     cost = turned_arrows(trace) * np.int64(widest)
     runs = len(_name_runs(flows)) // 2
     if runs * (widest + width) * 8 > n:  # names alternate: they count where they are

@@ -30,7 +30,6 @@ from traceconv.core.model import (
     OpClass,
     Trace,
 )
-from traceconv.core.ordering import distinct
 
 ALWAYS = (Layer.STEP, Layer.OVERLAP)
 """Layers that are never reduced."""
@@ -76,12 +75,12 @@ class Clusters:
 
     def cutoffs(self) -> I64:
         """The cutoffs that make a difference, ascending: the first keeps all, the last nothing."""
-        keys = distinct(self._row_key[~self.always])
+        keys = np.unique(self._row_key[~self.always])
         return np.append(keys, NEVER)
 
     def starts(self, key: int) -> I64:
         """The different starts of rows of just this importance, ascending."""
-        return distinct(self.events.start_ns[(self._row_key == key) & ~self.always])
+        return np.unique(self.events.start_ns[(self._row_key == key) & ~self.always])
 
     def kept(self, cutoff: int, softer: int, until_ns: int) -> tuple[Mask, Runs]:
         """The rows that stay, and the runs that replace the others.
@@ -258,7 +257,7 @@ def _longest(clusters: Clusters, runs: Runs) -> I64:
 def probe(trace: Trace) -> Trace:
     """One slice per track, as large as that of a run can be: to ask a writer for its cost."""
     events, n = trace.events, len(trace.tracks)
-    names = (trace.strings[i] for i in distinct(events.name).tolist())
+    names = (trace.strings[i] for i in np.unique(events.name).tolist())
     span = int(events.end_ns.max()) - int(events.start_ns.min())
     widest = max((run_args(len(events), span, name) for name in names), key=len)
     args, first = trace.args.extended([widest])

@@ -17,7 +17,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass, TrackKind
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import host
@@ -301,7 +301,7 @@ def steps(export: Export) -> None:
     if not len(dur):
         return
     step = np.where((rows["id"] >= 0) & (rows["id"] <= _INT32_MAX), rows["id"], -1)
-    values, codes = factored(step)
+    values, codes = np.unique(step, return_inverse=True)
     names = [f"ProfilerStep#{s}" if s >= 0 else "ProfilerStep" for s in values.tolist()]
     export.build.extend(
         track=export.build.add_track(step_lane(-1).track),
@@ -387,7 +387,7 @@ def _read_series(export: Export, gauge: Gauge, series: list[Series]) -> None:
         export.build.skip("bad-time", place, int(late.sum()), "counter")
         kept = there & ~late
         # only combinations with samples of this series get a track
-        used, of_row = factored(codes[kept])
+        used, of_row = np.unique(codes[kept], return_inverse=True)
         tracks = [_track(export, gauge, one, *names[code]) for code in used.tolist()]
         if tracks:
             track = np.array(tracks, np.int32)[of_row]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I64, Layer, OpClass
-from traceconv.core.ordering import combined_key, distinct, factored, factored_rows
+from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import (
@@ -62,7 +62,7 @@ class Pmu:
         self._name, self._value = rows["name"][order], rows["value"][order]
         self._keys = {
             i: b"," + quoted(export.strings.get(i, f"pmu {i}")) + b":"
-            for i in distinct(self._name).tolist()
+            for i in np.unique(self._name).tolist()
         }
 
     def members(self, rows: slice) -> list[bytes]:
@@ -145,7 +145,7 @@ def tasks(export: Export) -> Tasks:
     message = np.where(mark, _messages(export, rows["connectionId"]), -1)
     said = {
         i: communication
-        for i in distinct(message).tolist()
+        for i in np.unique(message).tolist()
         if (communication := communication_of(export.strings.get(i, "")))
     }
     operation = np.isin(message, list(said))
@@ -271,7 +271,7 @@ def _parents(rows: dict[str, Column]) -> NDArray[np.bool_]:
     """Tasks without a context, where others of the same task have one."""
     task = combined_key(*(rows[n] for n in ("deviceId", "streamId", "taskId", "connectionId")))
     inner: NDArray[np.bool_] = rows["contextId"] != NO_CONTEXT
-    different, which = factored(task)
+    different, which = np.unique(task, return_inverse=True)
     has_inner = np.zeros(len(different), bool)
     has_inner[which[inner]] = True
     return ~inner & has_inner[which]
@@ -399,7 +399,7 @@ class Communication:
         """Put the parts of operations on planes; their times are those of their tasks."""
         build, columns = self._export.build, self._tasks.columns
         part, task = _by_task(self._parts["globalTaskId"], columns["globalTaskId"])
-        lost = len(self._parts["globalTaskId"]) - len(distinct(part))
+        lost = len(self._parts["globalTaskId"]) - len(np.unique(part))
         build.seen("slice", len(part) + lost)
         build.skip("bad-time", "table COMMUNICATION_TASK_INFO", lost, "slice")
         rows = {name: column[part] for name, column in self._parts.items()}

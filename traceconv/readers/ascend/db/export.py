@@ -11,7 +11,6 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, Layer
-from traceconv.core.ordering import factored
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 TIMES = {"startNs": -1, "endNs": -1}
@@ -117,7 +116,7 @@ class Export:
             changed: what some are called here.
         """
         strings = {**self.strings, **changed} if changed else self.strings
-        values, codes = factored(ids)
+        values, codes = np.unique(ids, return_inverse=True)
         unknown = np.array([v not in strings for v in values.tolist()], bool)
         self.build.skip("missing-name", f"table {table}", int(unknown[codes].sum()))
         found = [self.build.string(strings.get(v, "")) for v in values.tolist()]

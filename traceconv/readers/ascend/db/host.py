@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import TIMES, Export
 from traceconv.readers.shared.arguments import (
@@ -177,7 +177,7 @@ def operators(export: Export) -> Operators:
     """Rows of the framework, on their threads; its step marks carry their number."""
     table = "PYTORCH_API"
     rows, dur = export.timed(export.database.columns(table, _OPERATOR), table)
-    values, codes = factored(rows["name"])
+    values, codes = np.unique(rows["name"], return_inverse=True)
     texts = [export.strings.get(v, "") for v in values.tolist()]
     marks = [host_named(name) for name in texts]
     steps = np.array([mark.step if mark else -1 for mark in marks], np.int32)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Track
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
@@ -63,7 +62,7 @@ class _Records:
         found = np.zeros(len(rows), np.intp)
         for heading in headings:
             found = found * len(self.words[heading]) + self.codes[heading][rows]
-            found = factored(found)[1]  # ranks again, so that it fits
+            found = np.unique(found, return_inverse=True)[1]  # ranks again, so that it fits
         return found
 
     def cells(self, headings: Sequence[str], row: int) -> list[str]:
@@ -120,7 +119,7 @@ def _add_memory(build: TraceBuilder, columns: Columns, offset_ns: int) -> None:
     build.seen("counter", int(np.count_nonzero(taken)))
     build.skip("bad-time", "memory", int(np.count_nonzero(taken & ~rows)), kind="counter")
     pids = columns["pid"]
-    for pid in distinct(pids[rows]).tolist():
+    for pid in np.unique(pids[rows]).tolist():
         mine = rows & (pids == pid)
         name, group = "Resident Memory", f"Process {pid}"
         track = build.track(Layer.COUNTER, name, group, "MindSpore Host", unit="KB")

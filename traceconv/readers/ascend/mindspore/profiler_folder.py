@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
-from traceconv.core.ordering import distinct, factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
@@ -164,7 +163,7 @@ def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown
         return placed
 
     def remember(rows: Incoming) -> None:
-        for track in distinct(rows.track).tolist():
+        for track in np.unique(rows.track).tolist():
             if track in layers:
                 starts = rows.start_ns[rows.track == track].copy()
                 shown.starts.setdefault(layers[track], []).append(starts)
@@ -357,7 +356,7 @@ def _timed(build: TraceBuilder, start: I64, length: I64) -> NDArray[np.bool_]:
 
 def _streams(build: TraceBuilder, stream: NDArray[Any], title: str) -> NDArray[np.int32]:
     """The track of each row's stream."""
-    number, which = factored(stream)
+    number, which = np.unique(stream, return_inverse=True)
     tracks = [
         build.track(
             Layer.DEVICE, f"Stream {s}", title=title, device_kind="NPU", stream=max(int(s), -1)

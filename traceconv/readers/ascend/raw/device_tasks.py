@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
-from traceconv.core.ordering import combined_key, distinct, factored
+from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import communicators
@@ -323,13 +323,13 @@ def described(
 
 def _in_text(build: TraceBuilder, tasks: Tasks, operators: Operators) -> I64:
     """String ids of the operators the text of an old capture names by the task's number."""
-    values, codes = factored(tasks.task)
+    values, codes = np.unique(tasks.task, return_inverse=True)
     ids = [build.string(operators.name[v]) if v in operators.name else -1 for v in values.tolist()]
     return np.array(ids, np.int64)[codes]
 
 
 def _by_kind(kinds: I64, informed: bool) -> I64:
-    values, codes = factored(kinds)
+    values, codes = np.unique(kinds, return_inverse=True)
     classes = []
     for value in values.tolist():
         table = UNNAMED if informed else OPERATORS
@@ -400,7 +400,7 @@ def _stream(build: TraceBuilder, stream: int) -> int:
 
 def _kinds(build: TraceBuilder, timed: Timed, host: HostSide | None) -> I64:
     """String ids of kinds: the host's word, else the device's."""
-    values, codes = factored(timed.tasks.kind)
+    values, codes = np.unique(timed.tasks.kind, return_inverse=True)
     own = np.array([build.string(kind_name(v)) for v in values.tolist()], np.int64)[codes]
     of_host = _of_launch(timed, host, "kind")
     return np.where(of_host >= 0, of_host, own)
@@ -415,7 +415,7 @@ def _arguments(
     unit = _of_launch(timed, host, "unit")
     unit = np.where(unit >= 0, unit, kind)
     columns: dict[str, tuple[I64, Value]] = {
-        "Task Type": (unit, label({i: build.strings[i] for i in distinct(unit).tolist()})),
+        "Task Type": (unit, label({i: build.strings[i] for i in np.unique(unit).tolist()})),
         "Physic Stream Id": (stream, number),
         "Subtask Id": (tasks.context, number),
     }
@@ -428,7 +428,7 @@ def _arguments(
 
 def _in_text_of(tasks: Tasks, operators: Operators) -> dict[str, tuple[I64, Value]]:
     """The members in the text of an old capture, by the task's number."""
-    values, codes = factored(tasks.task)
+    values, codes = np.unique(tasks.task, return_inverse=True)
     numbers = values.tolist()
     blocks = np.array([operators.blocks.get(v, -1) for v in numbers], np.int64)
     kinds = dict(enumerate(operators.kind.get(operators.name.get(v, ""), "") for v in numbers))
@@ -465,7 +465,7 @@ def _put_parts(
     """Parts of collectives on the planes of their groups, and whole ones over them."""
     at = np.flatnonzero(part)
     owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
-    named = {g: build.strings[g] for g in distinct(owner).tolist() if g >= 0}
+    named = {g: build.strings[g] for g in np.unique(owner).tolist() if g >= 0}
     # groups without a readable name are numbered in the order of their first part
     groups = communicators(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
 
@@ -545,7 +545,7 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple
     run[order] = nth  # which run of its launch a part belongs to
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
     key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
-    values, codes = factored(key)
+    values, codes = np.unique(key, return_inverse=True)
     low = np.full(len(values), np.iinfo(np.int64).max)
     high = np.zeros(len(values), np.int64)
     np.minimum.at(low, codes, start)

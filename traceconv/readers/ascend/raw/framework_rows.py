@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass, TrackKind
-from traceconv.core.ordering import factored, factored_rows
+from traceconv.core.ordering import factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import starting
@@ -333,13 +333,13 @@ class Names:
 
     def ids(self, build: TraceBuilder) -> I32:
         """String ids; those nobody uses are not stored."""
-        used, back = factored(self.codes)
+        used, back = np.unique(self.codes, return_inverse=True)
         found = [build.string(self.values[code]) for code in used.tolist()]
         return np.array(found, np.int32)[back]
 
     def steps(self) -> I32:
         """The step each row marks; -1 for none."""
-        used, back = factored(self.codes)
+        used, back = np.unique(self.codes, return_inverse=True)
         marks = [host_named(self.values[code]) for code in used.tolist()]
         return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
 
@@ -365,7 +365,7 @@ class Lanes:
     @classmethod
     def of(cls, build: TraceBuilder, title: str, pids: I64) -> Lanes:
         """Those of a file; what most rows are of is the main process."""
-        values, codes = factored(pids)
+        values, codes = np.unique(pids, return_inverse=True)
         main = int(values[np.argmax(np.bincount(codes))]) if len(values) else 0
         return cls(build, title, main)
 
@@ -413,7 +413,7 @@ def put_memory(
     Args:
         sums: bytes by what they count ("Total Allocated").
     """
-    several = len(factored(device)[0]) > 1
+    several = len(np.unique(device, return_inverse=True)[0]) > 1
     good = time_ns >= 0
     for name, value in sums.items():
         build.seen("counter", len(value))

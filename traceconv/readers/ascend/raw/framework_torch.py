@@ -14,7 +14,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import combined_key, factored
+from traceconv.core.ordering import combined_key
 from traceconv.readers.ascend.db.host import backward_pairs
 from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
@@ -222,7 +222,7 @@ def read_calls(
     rows = rows[_known(build, rows["tag"])]
     column = {n: rows[n].astype(np.int64) for n in ("thread", "pid", "key", "tag")}
     time_ns = clock.torch_ns(rows["time"].astype(np.int64))
-    threads, code = factored(column["thread"])
+    threads, code = np.unique(column["thread"], return_inverse=True)
     lane: I32 = code.astype(np.int32)
     none = np.full(len(rows), -1, np.int32)
     if not len(rows):
@@ -258,7 +258,7 @@ def _known(build: TraceBuilder, tag: Any) -> Any:
 
 def _named(build: TraceBuilder, keys: I64, names: Mapping[int, str]) -> Names:
     """Names of functions; instances of a module are numbered in the order of the rows."""
-    values, codes = factored(keys)
+    values, codes = np.unique(keys, return_inverse=True)
     lacking = np.array([value not in names for value in values.tolist()], bool)
     build.skip("name-unknown", "torch.python_tracer_hash", int(lacking[codes].sum()))
     spelled = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import combined_key, factored, factored_rows
+from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.host import LAYERS
@@ -169,7 +169,7 @@ class Dictionary:
         """Strings of all hashes of a column but 0, which means none; those that are lacking
         are booked under ``place``.
         """
-        values, back = factored(codes)
+        values, back = np.unique(codes, return_inverse=True)
         lacking = np.array([v != 0 and v not in self.hashes for v in values.tolist()], bool)
         self.build.skip("name-unknown", place, int(lacking[back].sum()))
         return {v: self.name(v) for v in values.tolist() if v}
@@ -232,7 +232,7 @@ class Around:
         self._index = np.flatnonzero(which)
         chosen = calls.take(self._index)
         self._end = chosen.end_ns
-        self._threads, lane = factored(chosen.thread)
+        self._threads, lane = np.unique(chosen.thread, return_inverse=True)
         rows = np.arange(len(chosen), dtype=np.int32)
         dur = chosen.end_ns - chosen.start_ns
         self._binder = Binder(Anchors(lane.astype(np.int32), chosen.start_ns, dur, rows))

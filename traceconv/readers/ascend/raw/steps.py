@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
-from traceconv.core.ordering import combined_key, distinct
+from traceconv.core.ordering import combined_key
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.arguments import number, shared, text
@@ -231,7 +231,7 @@ def put_new(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
     """The steps of a ``ts_track``: iterations of every graph, waits for data, framework steps."""
     marks = marks.take(np.argsort(marks.time, kind="stable"))
     own = marks.tag < _NEXT
-    for graph in distinct(marks.graph[own]).tolist():
+    for graph in np.unique(marks.graph[own]).tolist():
         of = marks.take(own & (marks.graph == graph))
         steps = new_iterations(of)
         _book_open(build, of, steps, (_FP, _BP))
@@ -251,7 +251,7 @@ def _put_pairs(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
     start, end, matched = paired(combined_key(of.graph, of.tag // 2), of.tag % 2 == 0)
     build.skip("unfinished-slice", "marks of waits for data and of steps", int((~matched).sum()))
     steps = of.tag[start] >= _STEP
-    for graph in distinct(of.graph[start]).tolist():
+    for graph in np.unique(of.graph[start]).tolist():
         mine = of.graph[start] == graph
         for wanted, name, op in (
             (mine & steps, "Iteration {}", OpClass.ITERATION),

@@ -22,7 +22,6 @@ import numpy as np
 
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
@@ -329,7 +328,7 @@ def _named(names: Mapping[int, str]) -> Callable[[I64], Column]:
     """Numbers of names as names; "" for none and for what is not available."""
 
     def of(codes: I64) -> Column:
-        texts = {c: names.get(c, "") for c in distinct(codes).tolist()}
+        texts = {c: names.get(c, "") for c in np.unique(codes).tolist()}
         found = np.empty(len(codes), object)
         found[:] = ["" if texts[c] == "N/A" else texts[c] for c in codes.tolist()]
         return found
@@ -343,7 +342,7 @@ def _absent(column: I64) -> I64:
 
 
 def _npu(devices: I64) -> Column:
-    return _named({d: f"NPU:{d}" for d in distinct(devices).tolist() if d >= 0})(devices)
+    return _named({d: f"NPU:{d}" for d in np.unique(devices).tolist() if d >= 0})(devices)
 
 
 def _memory_record(database: Database) -> Columns:

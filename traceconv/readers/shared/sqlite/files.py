@@ -26,7 +26,6 @@ import msgspec
 import numpy as np
 
 from traceconv.core.errors import SourceError
-from traceconv.core.ordering import distinct
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.scratch.memory import ReadMapping
@@ -397,7 +396,7 @@ def _signed(data: Bytes, at: I64, width: int) -> I64:
 def _decoded(
     data: Bytes, kind: I64, place: I64, requested: ColumnRequest, number: I64
 ) -> NDArray[Any]:
-    present = distinct(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
+    present = np.unique(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
     if len(present) == 1:
         return _of_kind(data, int(present[0]), place, requested, number)
     found = np.empty(len(kind), requested.dtype)

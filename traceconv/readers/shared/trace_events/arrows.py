@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import BACKWARDS, I32, I64
-from traceconv.core.ordering import distinct, in_lanes
+from traceconv.core.ordering import in_lanes
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import LaneCodes, Lanes, Texts, Touched
 from traceconv.readers.shared.trace_events.tables import Flows, Tables
@@ -59,7 +59,7 @@ class LaneBinder:
         self._slices, self._points = slices, points
         self._start, self._dur = times
         self._first = first_row
-        self.lanes = distinct(slices.lane)
+        self.lanes = np.unique(slices.lane)
 
     def rows(self, lane_of: I32, shape: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
         """As :meth:`Binder.rows`, of ends in the lanes that ``lane_of`` says of their shapes."""
@@ -67,7 +67,7 @@ class LaneBinder:
         part_of = self._parts(int(lane_of.max(initial=-1)) + 1)
         end = part_of.take(lane_of).take(shape)
         slice_, point = (part_of.take(of.lane) for of in (self._slices, self._points))
-        for part in distinct(end).tolist():
+        for part in np.unique(end).tolist():
             binder = Binder(
                 self._anchors(self._slices, np.flatnonzero(slice_ == part)),
                 self._anchors(self._points, np.flatnonzero(point == part)),
@@ -120,7 +120,7 @@ class Binder:
     @property
     def lanes(self) -> I32:
         """The lanes that have slices, ascending."""
-        return distinct(self._lane)
+        return np.unique(self._lane)
 
     def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
         """The row each end touches, -1 if there is none.
@@ -216,7 +216,7 @@ class _Scale:
         self._step = self._high - self._low + 3
         self._known: I64 | None = None
         if self._step * (lanes + 1) >= 2**62:  # wild stamps: number them instead
-            self._known = distinct(start)
+            self._known = np.unique(start)
             self._step = len(self._known) + 2
 
     def keys(self, lane: LaneCodes, time: I64) -> I64:
@@ -247,7 +247,7 @@ def _ordered(lane: LaneCodes, key: I64, dur: I64) -> Index:
         ordered = key.take(order)
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(tied):
-        rows = distinct(np.append(tied, tied + 1))
+        rows = np.unique(np.append(tied, tied + 1))
         inner = order[rows]
         order[rows] = inner[np.lexsort((inner, -dur[inner], key[inner]))]
     return order
@@ -279,7 +279,7 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
 def _joined(key: NDArray[np.int64], stage: NDArray[np.int8]) -> tuple[I32, int]:
     """As ``joined`` of ``native/arrows.c``, but for numbers of keys that are not decided."""
     tail = np.full(len(key), -1, np.int32)
-    known = distinct(key)
+    known = np.unique(key)
     group, count = np.searchsorted(known, key).astype(np.int32), len(known)
     starts = stage == _START
     first = np.full(count, -1, np.int32)
@@ -335,7 +335,7 @@ class Arrows(msgspec.Struct):
         stage = self._stages().take(flows.shape)
         tail = joined(flows.key, stage, flows.start)
         flows.key = np.empty(0, np.int64)
-        if all(self.tables.shapes.category[code] for code in distinct(flows.shape).tolist()):
+        if all(self.tables.shapes.category[code] for code in np.unique(flows.shape).tolist()):
             flows.name = np.empty(0, np.int32)  # see _names
         head = np.flatnonzero(stage != _START)
         used = np.zeros(len(flows), bool)
@@ -411,7 +411,7 @@ class Arrows(msgspec.Struct):
         """What arrows are called: their category, else their name without its number."""
         shapes, shape = self.tables.shapes, flows.shape.take(head)
         ids = np.full(len(shapes.phase), -1, np.int32)
-        for code in distinct(shape).tolist():
+        for code in np.unique(shape).tolist():
             if shapes.category[code]:
                 ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
         found = ids.take(shape)

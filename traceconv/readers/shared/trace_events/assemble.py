@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Track
-from traceconv.core.ordering import factored
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.pairing import Marks, nested_by_name
 from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
@@ -109,7 +108,7 @@ class Counters:
     def _kinds(self, samples: Samples) -> tuple[Kinds, I64]:
         """The different kinds of samples, and which one each row is of."""
         lanes = samples.shape.astype(np.int64) * (len(self._tables.names) + 1) + samples.name
-        _, lane = factored(lanes)
+        _, lane = np.unique(lanes, return_inverse=True)
         keys = lane * len(self._series) + samples.series
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         columns = (c[first].tolist() for c in (samples.shape, samples.name, samples.series))

@@ -14,7 +14,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
-from traceconv.core.ordering import distinct
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
     Classify,
@@ -208,7 +207,7 @@ class Texts:
         found: I32 = self._ids.take(codes)
         new = found < 0
         if new.any():
-            added = distinct(codes[new])
+            added = np.unique(codes[new])
             self._ids[added] = self._build.strings.intern_all(self.texts(added))
             found = self._ids.take(codes)
         return found
@@ -255,7 +254,7 @@ class _Answers:
         which = self._which.take(names)
         new = which == 0
         if new.any():
-            asked = distinct(names[new])
+            asked = np.unique(names[new])
             said = map(self._ask, self._texts.texts(asked))
             self._which[asked] = [1 if one is None else self._number(one) for one in said]
             which = self._which.take(names)
@@ -383,7 +382,7 @@ class Placer:
         graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()
         step = np.full(len(rows), -1, np.int32) if rows.step is None else rows.step.copy()
         rule = self._lanes.rule.take(rows.shape)
-        for number in distinct(rule[rule >= 0]).tolist():
+        for number in np.unique(rule[rule >= 0]).tolist():
             where = np.flatnonzero(rule == number)
             place = self._lanes.rules[number]
             if place.by_type and rows.type is not None:
