@@ -115,6 +115,13 @@ def test_the_same_rows_in_every_form(form, tmp_path):
     assert counts == {"bad-time": 1, "negative-duration": 1, "missing-name": 1}
 
 
+@pytest.mark.parametrize("spare", [b"1e999", b'"\xff"', b"[" * 3000 + b"]" * 3000])
+def test_damage_in_members_that_are_not_read(spare):
+    """Such a record is read, or counted as one that is none."""
+    rows, bad = json_rows([b'{"begin":1,"stop":2,"spare":' + spare + b"}"], WORK, "table work")
+    assert len(rows) + bad == 1
+
+
 def rows_of(**columns):
     arrays = {name: np.array(column) for name, column in columns.items()}
     return TableRows(arrays, "table t", len(next(iter(arrays.values()))))

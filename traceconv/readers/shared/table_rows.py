@@ -113,9 +113,7 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
         else:
             first = raw if len(found) == 1 else first
     rows = TableRows({}, where, len(found))
-    read = layout.reads
-    within = tuple(f"{path}." for path in read)
-    rows.unread = [p for p in _paths(first) if p not in read and not p.startswith(within)]
+    rows.unread = _unread(first, layout.reads)
     for key, paths in layout.sources.items():
         stated = [[*map(attrgetter(path), found)] for path in paths]
         if key in layout.texts:
@@ -129,9 +127,17 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
 _DEEPEST = 8  # levels of members that are named if they are not read
 
 
-def _paths(record: Any, above: str = "") -> Iterator[str]:
-    """The paths of all members of a JSON object that have a value."""
-    members = msgspec.json.decode(record) if not above else record
+def _unread(record: Any, read: frozenset[str]) -> list[str]:
+    """The paths of members of a JSON object that have a value and are not read."""
+    try:
+        members = msgspec.json.decode(record)
+    except NOT_JSON:
+        return []  # a member that is not read is damaged
+    within = tuple(f"{path}." for path in read)
+    return [p for p in _paths(members) if p not in read and not p.startswith(within)]
+
+
+def _paths(members: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in members.items():
         if isinstance(value, dict) and above.count(".") < _DEEPEST:
             yield from _paths(value, f"{above}{key}.")
