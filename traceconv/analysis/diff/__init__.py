@@ -1,1 +1,1 @@
-"""Two runs side by side: what the time of their steps went to, and whether that differs."""
+"""Compare two runs: the time of their steps by item, and whether it differs."""

@@ -35,16 +35,16 @@ from traceconv.analysis.tables.groups import numbered
 from traceconv.core.columns import F64, I64
 
 TOLERANCE = 1.0
-"""Percent, of what is compared: a smaller difference is none."""
+"""Percent of the compared figure: a smaller difference counts as no difference."""
 
-_SMALL = 0.05  # percent of the step: what no verdict need mention
+_SMALL = 0.05  # percent of the step: smaller changes are not mentioned
 
 COUNT, DURATION, HIDDEN = "count", "duration", "overlap"
 """What changed of an item, besides what :mod:`.matching` says: how often it occurs, how long it
 takes each time, how much of it other work hides."""
 
 CRITICAL = "critical rank"
-"""Sort of the item that stands for another rank being critical."""
+"""Sort of the item for a change of the critical rank."""
 
 SORTS = (*(str(sort) for sort in Sort), CRITICAL)
 
@@ -71,7 +71,7 @@ class ComparedRows:
 
     @property
     def delta_ns(self) -> I64:
-        """What it takes more after."""
+        """The difference, after minus before."""
         return self.after_ns - self.before_ns
 
 
@@ -188,7 +188,7 @@ def compare(
         forced:    also show runs that cannot be compared.
 
     Returns:
-        Without figures if they cannot be compared and that is not forced, or if there are none.
+        Without figures if the runs cannot be compared and this is not forced, or if they have none.
     """
     wanted = [(rank, rank) for rank in before.ranks] if pairs is None else list(pairs)
     ranked = [(a, b) for a, b in wanted if a in before.ranks and b in after.ranks]
@@ -493,7 +493,7 @@ class _Comparing:
 
 
 def operator_of(sort: str, name: str, kind: str) -> tuple[str, str]:
-    """Name and type of what an item is of: its operator, if that is known, else its kernel."""
+    """Name and type of the operator of an item, or of its kernel if the operator is unknown."""
     if sort == Sort.COMPUTE:
         return (kind if kind not in ("", "N/A") else plain(name)), ""
     return (plain(name) if sort == Sort.WAIT else name), kind

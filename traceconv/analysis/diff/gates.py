@@ -34,7 +34,7 @@ OPERATOR, COLLECTIVE = "op", "comm"
 stands for anything."""
 
 _GATE = lazy_regex(r"\s*(\S.*?)\s*>\s*(\d+(?:\.\d+)?)\s*(%|ns|us|µs|ms|s)\s*\Z", re.DOTALL)
-_NAMED = 8  # names of what there is
+_NAMED = 8  # names of existing items
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -84,7 +84,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """What is known of the figure of a gate.
+    """The figure of a gate.
 
     Attributes:
         before_ns, after_ns: means per step.
@@ -100,7 +100,7 @@ class GateResult:
 
     @property
     def delta_ns(self) -> int:
-        """What it takes more after."""
+        """The difference, after minus before."""
         return self.after_ns - self.before_ns
 
 

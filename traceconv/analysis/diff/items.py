@@ -159,7 +159,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def placed(trace: Trace, collectives: CollectiveRecords) -> Placed:
-    """The pieces of time of a rank and the items they belong to; arguments as of
+    """The intervals of a rank and the items they belong to; arguments as of
     :func:`step_items`."""
     _, devices, builder = _built(trace, collectives)
     if not devices:
@@ -188,7 +188,7 @@ def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int
 
 
 def _waiting(trace: Trace, spans: I64) -> I64:
-    """When the rank waits for input, as far as a source says so, within these steps."""
+    """Intervals in these steps in which the rank waits for input, as far as recorded."""
     waiting = input_spans(trace) if len(spans) else none()
     if len(trace.windows):
         waiting = intersection(waiting, trace.windows)
@@ -276,7 +276,7 @@ def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], 
 
 
 class _Work(msgspec.Struct, frozen=True):
-    """What a device did, by start: names, and when each was launched (-1 if nothing says).
+    """Device work by start: names, and launch times (-1 if unknown).
 
     ``traced``: whether launches were recorded at all.
     """
@@ -298,7 +298,7 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 class _Gaps(msgspec.Struct, frozen=True):
-    """Where a device does nothing, cut at the borders of steps.
+    """Idle intervals of a device, cut at step boundaries.
 
     Attributes:
         begin_ns: where the whole gap begins.
@@ -396,7 +396,7 @@ class _Builder:
         return made
 
     def finish(self, whole: I64) -> tuple[Columns, Columns]:
-        """Items and parts; what is missing of the length of a step was not recorded."""
+        """Items and parts; the rest of a step was not recorded."""
         parts = _stacked(self._parts)
         known = np.zeros(self._steps, np.int64)
         np.add.at(known, parts["at"], parts["ns"])

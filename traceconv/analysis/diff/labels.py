@@ -45,7 +45,7 @@ class Cause(StrEnum):
 
 
 END = "end of the step"
-"""Name of what ends a gap that reaches to the end of its step."""
+"""Name of the end of a gap that reaches to the end of its step."""
 
 KEY = ("sort", "name", "type", "shape", "module")
 """The columns that tell items apart, all text:
@@ -95,7 +95,7 @@ def labels(sort: Sort, name: Texts, **columns: Texts) -> Label:
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """What is known of the rows of a rank.
+    """Properties of the rows of a rank.
 
     Attributes:
         ascend: whether those of devices are tasks that carry out operators.
@@ -141,7 +141,7 @@ class Sources(msgspec.Struct, frozen=True):
             call = launching(trace, rows)
             kind = self.names(call)
             if any(track.kind is TrackKind.RANGES for track in trace.tracks):
-                # ranges of users are no operators, but say where
+                # user ranges are not operators, but give the place
                 kind = kind.mapped(lambda one: one if "::" in one else "")
             dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
             shape = dims.filled(other).kept(call >= 0)
@@ -226,7 +226,7 @@ def _module_paths(trace: Trace) -> Texts:
 
 
 def _ranges(trace: Trace) -> NDArray[np.intp]:
-    """Calls of modules, and ranges of the user that are no operators."""
+    """Calls of modules, and user ranges that are not operators."""
     events, hints = trace.events, trace.hints
     lanes = np.array([track.kind is TrackKind.RANGES for track in trace.tracks], bool)
     rows = lanes[events.track]

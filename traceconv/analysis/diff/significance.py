@@ -39,17 +39,17 @@ ERROR = {"step": 0.005, "class": 0.0025, "operator": 0.0025, "item": 0.0025}
 """How often a verdict of each kind may be wrong, of equal runs; two-sided, all of a kind together.
 """
 
-_FEWEST_RELATED = 6  # steps per run; of fewer nobody can say whether neighbours are alike
+_FEWEST_RELATED = 6  # steps per run; fewer do not show whether neighbours are alike
 _FEWEST_ALIKE = 3  # items, to say what is usual for them
 _FEWEST_SIZED = 10  # items, to say how that depends on their size
 _HIGHEST = 0.95  # of correlations
-_MOST_FREEDOM = 3  # times that of one item: tails of what is measured are no normal ones
+_MOST_FREEDOM = 3  # times that of one item: measured tails are not normal
 _TREND = 1.5  # standard errors from which on a trend is one
 _ROWS = 512  # drawn at a time
 
 
 class DifferenceVerdict(StrEnum):
-    """What is proven of a difference."""
+    """The verdict on a difference."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -59,7 +59,7 @@ class DifferenceVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Series:
-    """What was measured of one run.
+    """The measurements of one run.
 
     Attributes:
         values: (rows, steps) float64 ns: of everything that is compared, in every step.
@@ -155,7 +155,7 @@ def _together(before: Series, after: Series, error: F64) -> F64:
 
 
 def _alone(before: Series, after: Series, size: F64, error: F64) -> F64:
-    """Half widths of what rows of one sort do besides their common pace."""
+    """Half widths of the variation of rows of one sort around their common pace."""
     total = _variance(before) + _variance(after) + _rounding(before, after)
     freedom = float(before.steps + after.steps - 2)
     scale = size**2 * (1 / before.steps + 1 / after.steps)

@@ -1,4 +1,4 @@
-"""The items of a run as JSON values: what a report keeps of it, so that a later run can be compared
+"""The items of a run as JSON values, which a report keeps so that a later run can be compared
 with it when its captures are gone.
 
 Texts are stored once, and a part of an item needs no more than a few digits; see

@@ -53,7 +53,7 @@ _STATED = "api_statistic"
 
 
 def _stated_api(trace: Trace) -> Columns:
-    """What the profiler's own table says, where the timeline has no calls."""
+    """The calls of the profiler's own table, if the timeline has none."""
     table = trace.side_tables.get(_STATED)
     if table is None or not {"Level", "API Name", "Time(ns)", "Count"} <= set(table.columns):
         return NOTHING
@@ -96,7 +96,7 @@ _SUMMARY_TIMES = {
     for side in ("CPU", "GPU")
 }
 _SUMMARY_OVERVIEW = {"CPU Total(ns)": "CPU Time(ns)", "GPU Total(ns)": "GPU Time(ns)"}
-"""The overview gives one time under a heading of its own."""
+"""The overview gives one time under a separate heading."""
 
 
 def _summary_facts(trace: Trace) -> Columns:

@@ -116,7 +116,7 @@ class Statistics:
 
     @property
     def step_lines(self) -> list[str]:
-        """A line for the ranks of which the same is known: "ranks 0-1: device data for all 3"."""
+        """One line for ranks with the same coverage: "ranks 0-1: device data for all 3"."""
         alike: dict[str, list[int]] = {}
         for rank, known in self.steps.items():
             alike.setdefault(known, []).append(rank)
@@ -162,7 +162,7 @@ def chosen(by: Iterable[str]) -> list[str]:
 
 
 def of_rank(trace: Trace, name: str) -> Columns:
-    """What the table ``name`` needs of one rank; {} if the rank has no data for it.
+    """The facts of one rank for the table ``name``; {} if the rank has no data for it.
 
     Args:
         trace: after the passes of the detail view with scopes: steps, overlap and lanes made.
@@ -201,7 +201,7 @@ def grouped_tables(
         top:  rows kept per group of tables that are usually long; None = all.
 
     Returns:
-        The tables, and the names of those that have no figures of several ranks together, each
+        The tables, and the names of tables without figures over several ranks, each
         with the reason.
     """
     summaries = sorted(summaries, key=lambda one: one.rank)

@@ -316,7 +316,7 @@ TABLES: Sequence[Table] = (
         "Communication by kind of operation",
         "Whole operations of one group of ranks and kind: Count, sum, min, mean and max of their "
         "elapsed times; Ratio = Total / sum of all Totals of the rank. Transit, Wait, "
-        "Synchronization and Idle are sums of what the table comm_op says.",
+        "Synchronization and Idle are totals of the table comm_op.",
         "communication operations",
         (*Column.whole(RANK), *Column.text("Group", "Operation"), *TIMED, *_PART_COLUMNS),
         _kind_facts,

@@ -1,4 +1,4 @@
-"""What a table is: its columns with their units, the formula of each, where its figures come from.
+"""The definition of a table: its columns with units and formulas, and the source of its figures.
 
 A :class:`Column` has a plain name and the unit of its values as data. Everything is computed and
 handed out under :attr:`Column.key`, "Total Time(ns)" for int64 nanoseconds: a name in which a unit
@@ -27,11 +27,11 @@ NOTHING: Columns = {}
 """Facts of a rank that has no data for a table."""
 
 Ranked = Sequence[tuple[int, Columns]]
-"""What the ranks with data know of one table: (rank, its facts), ascending."""
+"""The facts of one table: (rank, facts) of the ranks with data, ascending."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table: what it is called, and what its values are.
+    """A column of a table: its heading and the meaning of its values.
 
     Attributes:
         name: plain, without a unit.

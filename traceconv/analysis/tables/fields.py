@@ -158,7 +158,7 @@ def _decoded(decoder: Any, needles: Sequence[bytes], raw: bytes) -> Any:
     try:
         return decoder.decode(raw)
     except NOT_JSON:
-        return None  # arguments that are no object are kept as they are, and say nothing here
+        return None  # arguments that are not an object are kept as they are, and not used here
 
 
 def _text(value: msgspec.Raw) -> str:
@@ -190,7 +190,7 @@ _TASK_KEYS = frozenset(
      "Input Formats", "Output Formats")
 )  # fmt: skip
 _MESSAGE_KEYS = frozenset(("src rank", "dst rank", "size(Byte)", "link type", "transport type"))
-"""What is asked of device tasks, and of parts of collectives, by more than one."""
+"""Fields of device tasks and of parts of collectives that several tables use."""
 _TYPES_BY_NAME = {
     "framework_raw": ("full_kernel_name", "kernel_type"),
     "output_op_compute_time_detail": ("op_name", "op_type"),
@@ -216,7 +216,7 @@ def named(side_table: SideTable, heading: str) -> NDArray[Any]:
 
 
 def numbers(side_table: SideTable, heading: str) -> I64:
-    """A column of a side table as int64; ABSENT where there is no number."""
+    """A column of a side table as int64; ABSENT for missing numbers."""
     column = _column(side_table, heading)
     if column.dtype == object:
         return np.full(len(column), ABSENT, np.int64)
@@ -224,7 +224,7 @@ def numbers(side_table: SideTable, heading: str) -> I64:
 
 
 def floats(side_table: SideTable, heading: str) -> F64:
-    """A column of a side table as float64; NaN where there is no number."""
+    """A column of a side table as float64; NaN for missing numbers."""
     column = _column(side_table, heading)
     if column.dtype == object:
         return np.full(len(column), np.nan)
@@ -232,13 +232,13 @@ def floats(side_table: SideTable, heading: str) -> F64:
 
 
 def rounded(value: F64) -> I64:
-    """Whole numbers, half up; ABSENT for what is no number or fits no int64."""
+    """Whole numbers, rounded half up; ABSENT for NaN and what does not fit int64."""
     fits = np.abs(value) < _LARGEST  # false for NaN
     return np.where(fits, np.floor(np.where(fits, value, 0) + 0.5).astype(np.int64), ABSENT)
 
 
 def _column(side_table: SideTable, heading: str) -> NDArray[Any]:
-    assert in_ns(heading) == heading, "times of side tables are ns, under names that say so"
+    assert in_ns(heading) == heading, "times of side tables are ns; their names have the unit"
     if heading in side_table:
         return side_table[heading]
     empty = np.empty(len(side_table), object)

@@ -21,11 +21,11 @@ from traceconv.readers.shared.table_kinds import KINDS
 _UNIT = lazy_regex(r"(.+)\(([^()]+)\)")
 _KINDS = {"i": "int", "f": "float", "O": "text"}
 _OWN_RANK = f"{RANK} (file)"
-"""A column of ranks that are none: texts, or some that are empty."""
+"""A column of ranks that are not numbers: texts, or some empty cells."""
 
 
 def columns_of(columns: Columns) -> tuple[Column, ...]:
-    """What the columns of such a table are; their keys are those of ``columns``."""
+    """The columns of such a table, with the keys of ``columns``."""
     return tuple(_column(heading, column) for heading, column in columns.items())
 
 

@@ -123,7 +123,7 @@ def mean(total: I64, count: I64) -> I64:
 
 
 def share(part: NDArray[Any], whole: NDArray[Any] | float) -> F64:
-    """``part`` of ``whole`` in percent; NaN where the whole is 0, for then there is no share."""
+    """``part`` of ``whole`` in percent; NaN if the whole is 0."""
     whole = np.broadcast_to(np.asarray(whole, np.float64), np.shape(part))
     percent: F64 = np.divide(
         100.0 * part, whole, out=np.full(np.shape(part), np.nan), where=whole != 0

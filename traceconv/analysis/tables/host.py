@@ -93,7 +93,7 @@ class Nest(msgspec.Struct, frozen=True):
 
 
 def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple[I64, I64]:
-    """The borders of the slices of a thread, and which is innermost from each border on.
+    """The boundaries of the slices of a thread, and the innermost slice from each boundary on.
 
     Fills ``parent``. At a border where one ends and another starts, the ending comes first.
     """
@@ -125,7 +125,7 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
 
 @once_each
 def operators(trace: Trace) -> NDArray[np.intp]:
-    """Rows of framework operators: the host layer without step marks and Python's own calls."""
+    """Rows of framework operators: the host layer without step ranges and Python calls."""
     return _host_rows(trace, "operator", _OPERATORS)
 
 

@@ -201,7 +201,7 @@ def _stage_facts(trace: Trace) -> Columns:
 
 
 def _stages(ranked: Ranked) -> Columns:
-    """Ratios are of the steps' own time; of pauses, which are no part of it, of both together."""
+    """Ratios are of the time of the steps; ratios of gaps are of steps and gaps together."""
     rows = timed(ranked, Keys(("Stage",)))
     of_step = rows["Stage"] == "Step"
     base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(ns)"][of_step].tolist(),

@@ -123,7 +123,7 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
 
 
 def _of_steps(trace: Trace) -> int:
-    """Sum of the durations of what the device did in the steps; unknown if none was recorded."""
+    """Total duration of device work in the steps; unknown if none was recorded."""
     events = trace.events
     work = trace.rows_of(Layer.DEVICE, Layer.COMM)
     if not work.any():
@@ -138,7 +138,7 @@ def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[An
 
 
 def _phases(ranked: Ranked) -> Columns:
-    """In the order of a step; ratios are of the steps; what is left has no count."""
+    """In the order of a step; ratios are of the steps; the rest has no count."""
     rows = timed(ranked, _PHASE)
     place = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
     rows = ordered(rows, -place)

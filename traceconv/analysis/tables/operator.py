@@ -47,7 +47,7 @@ from traceconv.core.model import Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
-"""What the titles of lanes of devices end in, behind the kind of device."""
+"""Ends of the titles of device tracks, after the kind of device."""
 
 _TYPE = Keys(("OP Type", "Core Type"))
 _OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
@@ -236,7 +236,7 @@ def _shapes(ranked: Ranked) -> Columns:
 
 
 MODEL = "(model)"
-"""Stands for all operators together, which a file of its own sums up."""
+"""Stands for all operators together; a separate file has their totals."""
 
 _FLOPS = {
     "FLOPs": "FLOPs",

@@ -44,7 +44,7 @@ def only_stated(trace: Trace) -> bool:
 
 
 def stated_steps(trace: Trace) -> Columns:
-    """What the profiler's table says of each step; :data:`NOTHING` if there is none.
+    """The figures of each step in the profiler's table; :data:`NOTHING` without such a table.
 
     Returns:
         ``graph`` (-1), ``step`` (ABSENT where the table names none), ``window`` (ABSENT),
@@ -52,7 +52,7 @@ def stated_steps(trace: Trace) -> Columns:
         the columns of :data:`VENDOR_NAMES` in ns (ABSENT where the table lacks them), ``source``
         (the table), and ``Rank`` if the table names ranks. Where some steps were selected, those.
     """
-    # one table of a cluster is beside the captures of its ranks, which have timelines
+    # a cluster table next to captures whose ranks have timelines
     for name in STATED[: 1 if len(trace.events) else 2]:
         table = trace.side_tables.get(name)
         if table is not None and len(table) and "Computing(ns)" in table:

@@ -120,7 +120,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
 
 
 _NEVER, _EVER = -(2**62), 2**62
-"""Ends and starts of what no row has: earlier and later than any stamp."""
+"""Ends and starts of missing rows: earlier and later than any timestamp."""
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ def _stated_lengths(stated: Columns) -> Columns:
 
 
 def _phase(trace: Trace, op: OpClass) -> I64:
-    """Length of one part of each step; ABSENT where the source marks none."""
+    """Length of one part of each step; ABSENT if the source does not record it."""
     rows, at = _parts_of_steps(trace, op)
     sums = np.zeros(len(trace.steps), np.int64)
     np.add.at(sums, at, trace.events.dur_ns[rows])
@@ -240,7 +240,7 @@ def _phase(trace: Trace, op: OpClass) -> I64:
 
 
 def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows that mark one part of a step, and the step that each is of.
+    """The rows of one part of a step, and the step of each row.
 
     Numbers may start over; a pause comes before its step, so its end says which one it is.
     """
@@ -268,7 +268,7 @@ def _data_bound(trace: Trace) -> I64:
 
 
 def _forward(trace: Trace) -> I64:
-    """The start of the forward pass of each step; ABSENT where the source marks none."""
+    """The start of the forward pass of each step; ABSENT if the source does not record it."""
     rows, at = _parts_of_steps(trace, OpClass.FP_BP)
     found = np.full(len(trace.steps), ABSENT, np.int64)
     found[at[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
@@ -416,7 +416,7 @@ def _mean_known(groups: Groups, value: I64) -> I64:
 
 
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in the order of the steps; what is no step comes last."""
+    """Numbers in the order of the steps; rows without a step are last."""
     last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
     return np.unique(last, return_inverse=True)[1]
 
@@ -466,7 +466,7 @@ def _only_communication(trace: Trace) -> bool:
 
 
 def _stated(trace: Trace) -> Columns:
-    """What the profiler's table says, where that is all that is known of the steps' work."""
+    """The profiler's table, if nothing else is known of the work of the steps."""
     return stated_steps(trace) if only_stated(trace) else NOTHING
 
 

@@ -14,7 +14,7 @@ _SPARE = 64  # texts that no row has may be kept, and those that more than half 
 
 
 class Texts:
-    """A column of text. What is asked of texts is asked once of each different one.
+    """A column of text. Functions of texts are evaluated once per distinct text.
 
     Attributes:
         values: texts; one may occur twice, and some on no row.
@@ -93,7 +93,7 @@ class Texts:
         return Texts(list(map(said, self.values)), self.code)
 
     def filled(self, other: Texts) -> Texts:
-        """The text of ``other`` where there is none."""
+        """The text of ``other`` for empty texts."""
         known = self.known
         if known.all():
             return self
