@@ -2,6 +2,8 @@
 right is in the README there.
 """
 
+import csv
+
 import pytest
 from paths import DATA
 
@@ -127,3 +129,17 @@ def test_exports_of_single_operators_are_one_capture():
     assert (trace.overlap.sums_ns.computing, trace.overlap.idle_ns) == (20 * US, 5 * US)
     detail = next(traceconv.open(str(FIELD / "old_single_op")).traces("detail"))
     assert [int(detail.rows_of(layer).sum()) for layer in ("runtime", "device")] == [1, 2]
+
+
+def test_step_times_of_receives_that_run_ahead_are_the_vendors():
+    """Every figure of its CSV: windows begin with the first launch, and the first one wins."""
+    rows = stats("multi_step_pipeline", "step_trace_time")
+    [path] = (FIELD / "multi_step_pipeline").glob("*/*/step_trace_time.csv")
+    with path.open() as text:
+        stated = list(csv.DictReader(text))
+    assert [row["Step"] for row in rows] == [10, 11, 12, 13]
+    for row, told in zip(rows, stated, strict=True):
+        names = [name for name in told if name not in ("Device_id", "Step")]
+        assert {name: row[f"{name}(ns)"] for name in names} == {
+            name: round(float(told[name]) * US) for name in names
+        }

@@ -37,6 +37,7 @@ from traceconv.core.model import (
     STEP_TABLE,
     UNKNOWN,
     Covered,
+    Kind,
     Layer,
     OpClass,
     StepSource,
@@ -81,17 +82,16 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         first computing or communication; ABSENT where nothing was recorded before that).
     """
     steps, torch = trace.steps, style == "torch"
-    ends = steps.device_spans[:, 1]
-    spans = np.stack(
-        (steps.work_start_ns, ends) if torch else (steps.start_ns, steps.end_ns + 1), 1
+    spans = (
+        _launch_windows(trace) if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
     )
-    classes = {op: _Begun.of(trace, trace.events.op == op, spans) for op in _COUNTED}
+    classes = {op: _Begun.of(trace, trace.events.op == op, spans, once=torch) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
     rows = trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
     transferring = rows_named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
-    transfers = _Begun.of(trace, rows & transferring, spans)
+    transfers = _Begun.of(trace, rows & transferring, spans, once=torch)
     exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
     bubble = transfers.sums()
     if torch:
@@ -100,7 +100,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         last = np.maximum.reduce([begun.last() for begun in every])
         exclude = np.maximum(exposed - bubble, 0)
     else:
-        comm = _Begun.of(trace, rows, spans)
+        comm = _Begun.of(trace, rows, spans, once=False)
         first, last = comm.first(), comm.end_of_latest()
         sums[OpClass.FREE] = _free_within(trace, steps)
         exclude = exposed - bubble
@@ -124,49 +124,102 @@ _NEVER, _EVER = -(2**62), 2**62
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """Some event rows by start, and for every step which of them begin in it.
+    """Some event rows, and in which steps each of them begins.
 
     Attributes:
-        start_ns, end_ns: of the rows.
-        low, high: per step, the position of the first row in it and of the first after it.
+        step, start_ns, end_ns: of every pair of a row and a step; rows by start within a step.
+        steps: how many steps there are.
     """
 
+    step: NDArray[np.intp]
     start_ns: I64
     end_ns: I64
-    low: NDArray[np.intp]
-    high: NDArray[np.intp]
+    steps: int
 
     @classmethod
-    def of(cls, trace: Trace, mask: NDArray[np.bool_], spans: I64) -> _Begun:
-        """The rows of ``mask`` that begin within ``spans`` (shape (steps, 2))."""
+    def of(cls, trace: Trace, mask: NDArray[np.bool_], spans: I64, once: bool) -> _Begun:
+        """The rows of ``mask`` that begin within ``spans`` (shape (steps, 2)).
+
+        Args:
+            once: whether a row counts in the first of several spans only.
+        """
         rows = np.flatnonzero(mask)
         rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
         start, end = trace.events.start_ns[rows], trace.events.ends(rows)
         low = np.searchsorted(start, spans[:, 0])
-        return cls(start, end, low, np.maximum(np.searchsorted(start, spans[:, 1]), low))
+        high = np.maximum(np.searchsorted(start, spans[:, 1]), low)
+        taken = np.zeros(len(rows), bool)
+        found = []
+        for first, last in zip(low.tolist(), high.tolist(), strict=True):
+            mine = np.arange(first, last)
+            if once:
+                mine = mine[~taken[first:last]]
+                taken[first:last] = True
+            found.append(mine)
+        step = np.repeat(np.arange(len(found)), [len(mine) for mine in found])
+        at = np.concatenate(found) if found else np.zeros(0, np.intp)
+        return cls(step, start[at], end[at], len(found))
 
     def sums(self) -> I64:
         """Durations per step."""
-        summed = np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
-        return summed[self.high] - summed[self.low]
+        summed = np.zeros(self.steps, np.int64)
+        np.add.at(summed, self.step, self.end_ns - self.start_ns)
+        return summed
 
     def first(self) -> I64:
         """The earliest start per step."""
-        padded = np.append(self.start_ns, _EVER)
-        return np.where(self.high > self.low, padded[self.low], _EVER)
+        found = np.full(self.steps, _EVER, np.int64)
+        np.minimum.at(found, self.step, self.start_ns)
+        return found
 
     def last(self) -> I64:
         """The latest end per step."""
-        # reduceat takes pairs of borders; every second result is between two steps
-        borders = np.stack((self.low, self.high), axis=1).ravel()
-        latest = np.maximum.reduceat(np.append(self.end_ns, _NEVER), borders)[::2]
-        return np.where(self.high > self.low, latest, _NEVER) if len(borders) else self.low
+        found = np.full(self.steps, _NEVER, np.int64)
+        np.maximum.at(found, self.step, self.end_ns)
+        return found
 
     def end_of_latest(self) -> I64:
         """The end of the row that begins last in each step; of several, that of the first."""
-        padded = np.append(self.start_ns, _EVER)
-        at = np.searchsorted(self.start_ns, padded[np.maximum(self.high - 1, 0)])
-        return np.where(self.high > self.low, np.append(self.end_ns, _NEVER)[at], _NEVER)
+        latest = np.full(self.steps, _NEVER, np.int64)
+        np.maximum.at(latest, self.step, self.start_ns)
+        rows = np.flatnonzero(self.start_ns == latest[self.step])[::-1]  # the first is written last
+        found = np.full(self.steps, _NEVER, np.int64)
+        found[self.step[rows]] = self.end_ns[rows]
+        return found
+
+
+def _launch_windows(trace: Trace) -> I64:
+    """Where the PyTorch profiler counts each step: from the first task of the first operator that
+    launches any within the step's mark, to the last one of the last such operator, or the end of
+    the mark if that is later (Ascend/pytorch ``FwkCANNRelationParser.get_step_range``).
+
+    Windows may overlap: tasks launched early may run behind those of the next step. Steps with
+    tasks whose launches are unknown have their device windows.
+    """
+    steps, events = trace.steps, trace.events
+    spans = np.stack((steps.work_start_ns, steps.device_spans[:, 1]), axis=1)
+    if trace.hints.vendor != "ascend":
+        return spans
+    flows = trace.flows
+    device = trace.rows_of(Layer.DEVICE, Layer.COMM)[flows.dst]
+    of_layer = [trace.rows_of(layer)[flows.src] & device for layer in (Layer.HOST, Layer.RUNTIME)]
+    launches = of_layer[0] if of_layer[0].any() else of_layer[1]
+    source, task = flows.src[launches], flows.dst[launches]
+    order = np.argsort(events.start_ns[source], kind="stable")
+    source, task = source[order], task[order]
+    time = events.start_ns[source]
+    work = np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM)) & (events.kind == Kind.SLICE)
+    work[task] = False
+    unknown = np.isin(steps.step, events.step[work])
+    for i in np.flatnonzero((steps.source == StepSource.HOST_MARKS) & ~unknown).tolist():
+        low = np.searchsorted(time, steps.start_ns[i])
+        high = np.searchsorted(time, steps.end_ns[i], "right")
+        if low < high:
+            first = task[low:high][source[low:high] == source[low]]
+            last = task[low:high][source[low:high] == source[high - 1]]
+            end = max(int(events.ends(last).max()), int(steps.end_ns[i]))
+            spans[i] = int(events.start_ns[first].min()), end
+    return spans
 
 
 def _marked(steps: StepTable) -> NDArray[np.bool_]:
