@@ -354,7 +354,7 @@ def test_align_prints_a_table_and_writes_what_merge_reads(tmp_path):
     (tmp_path / "in").mkdir()
     source = logs(tmp_path / "in")
     result, said = call("align", source, "--align", "collective", "-o", str(offsets), "-q")
-    assert (result.exit_code, said.split()[:2]) == (0, ["rank", "method"])
+    assert (result.exit_code, said.split()[0]) == (0, "clock:")
     told = json.loads(offsets.read_text())
     assert abs(int(told["ranks"]["1"]["offset_ns"]) - 30_000_000) < 2000
     out, report = tmp_path / "t.pftrace", tmp_path / "r.json"

@@ -18,13 +18,14 @@ def test_findings_go_to_stdout(capsys):
     """Messages to stderr."""
     assert run(["diagnose", SAMPLE]) == 0
     out, err = capsys.readouterr()
-    headline, _, verdict, finding, advice, *_ = out.splitlines()
+    said, _, advice = out.partition("    -> ")
+    headline, *verdict, finding = said.splitlines()
     assert headline.startswith(
         "Ranks 0-1: lost of 6.44 ms from step to step (a step takes 4.06 ms): "
     )
     assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
-    assert verdict.startswith("inconclusive: rank 1")
-    assert advice.startswith("    -> (at most 2.389 ms per step) ")
+    assert any("rank 1" in line for line in verdict)
+    assert advice.startswith("(at most 2.389 ms per step) ")
     assert "checks skipped (data not recorded); -v: details" in out
     assert "warning" not in err
     assert run(["diagnose", SAMPLE, "-v"]) == 0

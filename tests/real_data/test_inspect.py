@@ -143,7 +143,7 @@ def test_every_capture_has_its_counts(folder):
 
 def test_lines_for_people_name_everything(whole):
     """A line per capture, the tables, what nobody knows, and why ranks cannot be told."""
-    lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND)]).stdout.splitlines()
+    lines = CliRunner().invoke(cli, ["inspect", "-q", "-v", str(ASCEND)]).stdout.splitlines()
     assert len([line for line in lines if line.startswith(("–", *"0123456789"))]) == 33
     assert any(line.startswith("9 files no reader knows: ") for line in lines)
     assert any(line.startswith("problem: the rank of 9 of 27 captures") for line in lines)

@@ -140,9 +140,7 @@ class Inspection:
             count = len(self.unknown)
             files = "1 file" if count == 1 else f"{count} files"
             lines += _wrapped(f"{files} no reader knows: {shown}")
-        if self.problem:
-            lines.append(f"problem: {self.problem}")
-        return lines
+        return [*[f"problem: {self.problem}"] * bool(self.problem), *lines]
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
         for one in self.captures:

@@ -78,7 +78,7 @@ def read(
         every, work = within(every, work, align, kept.time)
         captures, summaries = every.summaries(work)
     refuse_missing(kept.numbers, found_numbers(summaries))
-    if kept.time is not None and not any(one.steps for one in summaries):
+    if kept.time is not None and not any(one.span_ns for one in summaries):
         raise SelectionError("no step lies in `time`; pass a longer window")
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records, stamped(captures)))

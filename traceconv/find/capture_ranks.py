@@ -56,7 +56,7 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         except RankError as e:
             problems.append(str(e))
     if any(c.rank is None for c in ranked):
-        problems.append(_nameless_message(ranked, rule))
+        problems.insert(0, _nameless_message(ranked, rule))
     if problems:
         more = [f"... and {len(problems) - _TOLD} more of these"] * (len(problems) > _TOLD)
         raise RankError("\nalso: ".join([*problems[:_TOLD], *more]))
