@@ -113,3 +113,19 @@ def test_a_merged_file_has_a_rank_for_every_part():
 def test_the_task_in_front_of_a_line_is_its_rank(name):
     """As ``mpirun --tag-output`` and ``srun --label`` write it."""
     assert _ranks(_found(f"hub/mllog_mpirun/{name}.log")) == [0, 1]
+
+
+def test_an_archive_in_a_folder_is_opened():
+    """All ranks of it, as when it is named itself."""
+    folder = FIELD / "general/packed_run_in_folder"
+    assert _ranks(traceconv.open(folder)) == list(range(8))
+    assert _ranks(traceconv.open(folder / "run7.tar.gz")) == list(range(8))
+
+
+def test_parts_of_one_output_may_be_named_one_by_one():
+    """As when their folder is named."""
+    folder = FIELD / "hub/own_parts_one_by_one"
+    named = traceconv.open(*map(str, sorted(folder.iterdir())))
+    assert _ranks(named) == _ranks(traceconv.open(folder)) == [0, 1]
+    both = [next(iter(one.traces())).counts() for one in (named, traceconv.open(folder))]
+    assert both[0] == both[1]

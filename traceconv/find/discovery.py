@@ -17,9 +17,11 @@ from traceconv.core.errors import (
     UnknownFormatError,
 )
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.find.capture_ranks import labelled, resolve
-from traceconv.find.own_outputs import is_own, own_outputs
+from traceconv.find.capture_windows import JoinedSource
+from traceconv.find.own_outputs import is_own, own_outputs, written_by_us
 from traceconv.find.registry import reader_named, readers
 from traceconv.find.unread import explained, left_aside
 from traceconv.readers import Reader
@@ -66,6 +68,7 @@ def discover(
         UnknownFormatError: no reader finds anything, anywhere.
         AmbiguousFormatError: two readers of one order claim a file.
     """
+    sources = _parts_together(sources)
     asked = [reader_named(only)] if only else list(readers().found.values())
     if mapping is not None:
         from traceconv.readers.event_log.reader import with_mapping
@@ -96,6 +99,26 @@ def discover(
     for title in {one.label for one in found.captures} - {one.label for one in others}:
         found.issues.add("own-output", title)
     return msgspec.structs.replace(found, captures=others)
+
+
+_PART = lazy_regex(r"(.+)-\d{3,}(?:\.\w+)+")
+
+
+def _parts_together(sources: Sequence[Source]) -> list[Source]:
+    """The sources; files that were named one by one and are parts of one output of ours are one, as
+    where their folder is named."""
+    found: dict[str, list[Source]] = {}
+    for source in sources:
+        match = _PART.fullmatch(source.label) if source.lone else None
+        ours = match is not None and written_by_us(source, source.names()[0])
+        key = match[1] if match is not None and ours else f"{len(found)}/{source.label}"
+        found.setdefault(key, []).append(source)
+    return [
+        group[0]
+        if len(group) == 1
+        else JoinedSource(stem, ((one, one.names()[0]) for one in group))
+        for stem, group in found.items()
+    ]
 
 
 def _asked(

@@ -57,12 +57,17 @@ class FileSource(StoredSource):
         return self.label
 
 
+TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+"""How names of archives end that are opened wherever they are: named, or in a folder."""
+
+
 class FolderSource(StoredSource):
-    """All files below a folder; links are followed once."""
+    """All files below a folder but archives; links are followed once."""
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label.rstrip("/") or "/")
         self._path = path
+        self.archives: tuple[str, ...] = ()
         self._names: tuple[str, ...] | None = None
         self._real: dict[str, str] = {}  # names on disk that are no UTF-8
 
@@ -72,6 +77,8 @@ class FolderSource(StoredSource):
     def names(self) -> tuple[str, ...]:
         if self._names is None:
             found = list(_walk(self._path, self.label))
+            self.archives = tuple(sorted(name for name in found if name.endswith(TARS)))
+            found = [name for name in found if not name.endswith(TARS)]
             self._real = {printable(name): name for name in found if name != printable(name)}
             self._names = tuple(sorted(map(printable, found)))
         return self._names
@@ -110,7 +117,7 @@ def _expand(path: str) -> Iterator[Source]:
         yield from remote_sources(path)
         return
     if path and Path(path).exists():
-        yield _source(Path(path), path)
+        yield from _with_archives(_source(Path(path), path))
         return
     matches: list[str] = []
     if glob.has_magic(path):
@@ -119,7 +126,16 @@ def _expand(path: str) -> Iterator[Source]:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise SourceError(f"{path or repr(path)}: {what}{_near(Path(path))}")
     for match in matches:
-        yield _source(Path(match), match)
+        yield from _with_archives(_source(Path(match), match))
+
+
+def _with_archives(source: Source) -> Iterator[Source]:
+    """A source, and the archives in it if it is a folder."""
+    yield source
+    if isinstance(source, FolderSource):
+        source.names()
+        for name in source.archives:
+            yield TarSource(source.path(name), source.title(name))
 
 
 def _near(path: Path) -> str:
@@ -146,7 +162,7 @@ def _source(path: Path, label: str) -> Source:
         raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e
     if magic == b"PK\x03\x04":
         return ZipSource(path, label)
-    if label.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
+    if label.endswith(TARS):
         return TarSource(path, label)
     return FileSource(path, label)
 
