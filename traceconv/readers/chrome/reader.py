@@ -53,7 +53,7 @@ class ChromeJsonReader:
         for name in sorted(names):
             if lone or name.lower().endswith(_SUFFIXES):
                 head = source.head(name)
-                if _is_trace(head):
+                if _LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)):
                     heads[name] = head
         placed = perfetto_manifest.found_in(source, names, issues) if heads else {}
         return [
@@ -82,11 +82,6 @@ class ChromeJsonReader:
             lanes.finish()
         for start, end in _windows(facts, capture.rank) if facts else ():
             build.window(start, end)
-
-
-def _is_trace(head: bytes) -> bool:
-    """Whether these are the first bytes of a trace-event file."""
-    return bool(_LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)))
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Cap
     }
     parts = survey.parts()
     if not parts:
-        return [Capture(**known, pid=_only_pid(survey.descriptors), detail=Part())]
+        pids = {one.pid for one in survey.descriptors.known.values() if one.pid}
+        pid = pids.pop() if len(pids) == 1 else -1
+        return [Capture(**known, pid=pid, detail=Part())]
     if parts[0][1].rank >= 0:
         return [
             Capture(**known, rank=r, rank_from="names of threads and processes", detail=p)
@@ -209,9 +211,3 @@ def _survey(source: Source, name: str, head: bytes) -> Survey:
     for one in some:
         survey.take(one)
     return survey
-
-
-def _only_pid(descriptors: Descriptors) -> int:
-    """The number of the process, if there is one."""
-    pids = {one.pid for one in descriptors.known.values() if one.pid}
-    return pids.pop() if len(pids) == 1 else -1

@@ -203,7 +203,11 @@ def _trimmed(kind: int, value: int | bytes) -> int | bytes:
         return _inside(value, (_PROCESSES,), lambda of: [f for f in of if f[0] != _FILES])
     if kind == TracePacket.INTERNED_DATA:
         own = [(n, w, v) for n, w, v in whole_fields(value) if n not in _OF_EVENTS]
-        return _inside(_message(own), _FOLDERS, _without_folders)
+        return _inside(
+            _message(own),
+            _FOLDERS,
+            lambda entry: [(n, w, _last_name(v) if n == STRING else v) for n, w, v in entry],
+        )
     return value
 
 
@@ -234,10 +238,6 @@ def _without_command(process: list[Field]) -> list[Field]:
         else:
             made.append((n, wire, value))
     return made
-
-
-def _without_folders(entry: list[Field]) -> list[Field]:
-    return [(n, w, _last_name(v) if n == STRING else v) for n, w, v in entry]
 
 
 def _last_name(path: int | bytes) -> bytes:

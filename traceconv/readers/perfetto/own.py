@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
-from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, OpClass, Track
+from traceconv.core.model import I32, I64, Capture, Kind, Layer, OpClass, Track
 from traceconv.protobuf.message import (
     last_values,
     message,
@@ -49,7 +49,7 @@ from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import Described
 
 _RANK_BITS = 40
-"""Ids of arrows have the rank above so many bits."""
+"""The bits of a flow id below those of the rank."""
 
 _OPS = {op.name.lower(): op for op in OpClass}
 
@@ -97,7 +97,7 @@ class Said:
                 self.columns.setdefault(n, []).append(message(value))
 
     def table(self, field_number: int, width: int) -> I64:
-        """A packed field as rows of so many numbers; what is left over at its end is damage."""
+        """A packed field as rows of ``width`` numbers; an incomplete row at its end is dropped."""
         raw = b"".join(self.columns.get(field_number, []))
         numbers = packed(raw, 0, len(raw)).view(np.int64)
         return numbers[: len(numbers) // width * width].reshape(-1, width)
@@ -143,7 +143,7 @@ def read(capture: Capture, build: TraceBuilder, own: Own) -> None:
 
 
 def _identify(build: TraceBuilder, own: Own, about: Mapping[str, Any]) -> None:
-    """What is known of the rank as a whole."""
+    """Take over the facts of the rank as a whole."""
     for start, end in windows_of(about.get("windows")):
         build.window(own.base_ns + start, own.base_ns + end)
     numbers = {
@@ -215,15 +215,16 @@ class _Content:
                 take_events(self._events, timed)
 
     def put(self) -> dict[str, Any]:
-        """Add everything; what was said of the rank."""
+        """Add all rows; returns the facts of the rank."""
         build = self._build
         marks = self._events.marks()
         categories = resolved(self._events, marks, self._sequences, build)
         made = slices(marks)
         self._book(made, marks)
-        op = _classes(marks, made, categories)
+        ops = [*(_OPS.get(category, OpClass.OTHER) for category in categories), OpClass.OTHER]
+        op = np.array(ops, np.int8)[marks.category[made.mark]]  # no category, -1, is the last one
         stated = self._tracks()
-        # what is no sample on a track of samples is on one beside it
+        # slices on the track of a counter get a track of their own
         known = [
             msgspec.structs.replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t
             for t in stated
@@ -390,20 +391,13 @@ class _Content:
 
 
 def _pairs(flows: Flows) -> tuple[I64, NDArray[np.int64], int]:
-    """Marks of both ends of arrows (n, 2), their ids, and how many ends are alone."""
+    """Marks of both ends of flows (n, 2), their ids, and the count of unmatched ends."""
     order = np.lexsort((flows.closes, flows.flow))
     flow, closes, mark = flows.flow[order], flows.closes[order], flows.mark[order]
     both = (flow[1:] == flow[:-1]) & ~closes[:-1] & closes[1:]
     at = np.flatnonzero(both)
     pairs = np.stack((mark[at], mark[at + 1]), axis=1)
     return pairs, flow[at].view(np.int64), len(flow) - 2 * len(at)
-
-
-def _classes(marks: Marks, made: Slices, categories: Sequence[str]) -> I8:
-    """Classes of rows, by their categories."""
-    table = np.array([*(_OPS.get(c, OpClass.OTHER) for c in categories), OpClass.OTHER], np.int8)
-    found: I8 = table[marks.category[made.mark]]  # -1 is the last one
-    return found
 
 
 def _track(stated: Any, known: Described) -> Track:

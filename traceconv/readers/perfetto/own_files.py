@@ -195,7 +195,8 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
         part = document(of.get("part"))
         number, parts = part.get("number"), part.get("of")
         if type(number) is int and type(parts) is int:
-            key = (folder(name), parts, of.get("base_ns"), of.get("ranks"), _stem(name))
+            unnumbered = re.sub(r"-\d+(\.[^/]*)$", r"\1", name)
+            key = (folder(name), parts, of.get("base_ns"), of.get("ranks"), unnumbered)
             groups.setdefault(key, []).append((number, name))
         else:
             groups[(name,)] = [(0, name)]
@@ -209,11 +210,6 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
             for missing in sorted(set(range(1, min(int(key[1]), 10_000) + 1)) - there)[:100]:
                 issues.add("part-missing", source.title(names[0]), f"part {missing} of {key[1]}")
     return found
-
-
-def _stem(name: str) -> str:
-    """The name of a part without its number."""
-    return re.sub(r"-\d+(\.[^/]*)$", r"\1", name)
 
 
 def document(value: object) -> dict[str, Any]:

@@ -42,7 +42,7 @@ LONGEST = 512 << 20
 """No packet is longer; what seems to be is damaged."""
 
 FIELDS = (*numbers(TracePacket).values(), OWN_FIELD)
-"""What is looked at; other fields are data of other sources."""
+"""The fields that are read; other fields hold data of other sources."""
 
 _NUMBERS = (
     *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
@@ -52,7 +52,7 @@ _NUMBERS = (
 _COMPRESSED = (TracePacket.COMPRESSED_PACKETS, TracePacket.ZSTD_COMPRESSED_PACKETS)
 
 _IN_A_ROW = 3
-"""So many packets that follow each other are no accident."""
+"""This many packets in a row are taken for a trace."""
 
 _AHEAD = 1 << 16
 """Bytes behind a place within which they have to be."""
@@ -64,8 +64,8 @@ _CANDIDATES = 20_000
 
 
 class Fault(Protocol):
-    """Told of what breaks a rule of the format: the rule (of :mod:`traceconv.validation.rules`),
-    where, and how often. Reading repairs most of it; a check of a file needs to know."""
+    """Called for each breach of the format: the rule (of :mod:`traceconv.validation.rules`), the
+    place and the count. Reading repairs most breaches; ``validate`` reports them."""
 
     def __call__(self, rule: str, where: str = "", count: int = 1) -> None: ...
 

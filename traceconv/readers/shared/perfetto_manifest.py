@@ -22,7 +22,7 @@ _MAX_OFFSET = 1 << 60
 
 
 class Placement(NamedTuple):
-    """What a manifest says of a file: nanoseconds to add to its times, and its machine."""
+    """The entry of a file: nanoseconds to add to its times, and the name of its machine."""
 
     shift_ns: int
     machine: str
@@ -40,7 +40,7 @@ def is_manifest(head: bytes) -> bool:
 
 
 def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, Placement]:
-    """What the manifest among some files says of the others, by name; empty if there is none."""
+    """The entries of the manifest among some files, by file name; empty without a manifest."""
     for name in names:
         small = name.lower().endswith(".json") and source.size(name) <= MAX_BYTES
         if small and len(names) > 1 and is_manifest(source.head(name)):
@@ -52,7 +52,7 @@ def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, 
 
 
 def placements(content: bytes) -> dict[str, Placement]:
-    """What a manifest says, by the names of files.
+    """The entries of a manifest, by file name.
 
     Raises:
         ValueError: it cannot be understood.

@@ -1,4 +1,4 @@
-"""What a trace says to our own reader: one packet of a rank that viewers pass over.
+"""The packet of a rank for our own reader, which viewers ignore.
 
 The format has no place for the identity of a track, the graph and step of a row, names and
 directions of arrows, or what was lost on the way. ``schemas/proto/traceconv_rank.proto`` describes
