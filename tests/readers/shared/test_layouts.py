@@ -167,6 +167,15 @@ def test_samples_are_counters_by_name_and_unit():
     assert trace.issues.count("counter-not-numeric") == 1
 
 
+def test_a_column_of_values_that_is_missing_has_none(tmp_path):
+    """An absent value is no number; it is not the -1 of absent ids."""
+    (tmp_path / "t.csv").write_text("start,other\n1,2\n")
+    [source] = sources([str(tmp_path / "t.csv")])
+    layout = RowLayout(columns={"value": "value"}, floats=frozenset({"value"}))
+    rows = csv_rows(csv_columns(source, "t.csv", Issues()), layout, "t")
+    assert np.isnan(rows["value"]).all()
+
+
 def test_launches_lead_from_the_first_call_of_a_number():
     """An issue counts work without a recorded call; -1 was not launched."""
     build = TraceBuilder.of_rank(0)

@@ -178,11 +178,12 @@ class Tables:
         wide = structs.replace(layout, table=self.name(table), columns=asked)
         rows = database_rows(self.database, wide)
         rows.where = f"table rocpd_{table}"
-        track = lookup(self._tracks["id"], rows["track"])
-        for key, column in PLACE.items():
-            of_track = picked(self._tracks[column], track)
-            rows.columns[key] = np.where(rows[key] >= 0, rows[key], of_track)
-        rows.columns["track name"] = picked(self._tracks["name_id"], track)
+        if "track" in rows.columns:
+            track = lookup(self._tracks["id"], rows["track"])
+            for key, column in PLACE.items():
+                of_track = picked(self._tracks[column], track)
+                rows.columns[key] = np.where(rows[key] >= 0, rows[key], of_track)
+            rows.columns["track name"] = picked(self._tracks["name_id"], track)
         for key, column in (("start", layout.start), ("end", layout.end)):
             if column and not self.has(table, column):
                 at = lookup(self._times["id"], rows[f"{column} id"])

@@ -24,13 +24,19 @@ def database_rows(
     layout: RowLayout,
     strings: Callable[[I64], Mapping[int, str]] | None = None,
 ) -> TableRows:
-    """The rows of an SQLite table. All values of a missing column are absent.
+    """The rows of an SQLite table. A field whose columns are missing is absent in every row.
 
     Args:
         strings: returns the strings of some ids, for the fields in ``layout.strings``.
     """
     table, sources = layout.table, layout.sources
-    numeric = {key: many for key, many in sources.items() if key not in layout.texts}
+    present = {*database.tables.get(table, ()), "rowid"}
+    numeric = {
+        key: many
+        for key, many in sources.items()
+        if key not in layout.texts
+        and (key in layout.floats or present & {one for ns in many for one in ns.split("|")})
+    }
     asked = {
         one: np.nan if key in layout.floats else -1 for key, many in numeric.items() for one in many
     }
@@ -64,7 +70,7 @@ def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> Ta
         if key in layout.texts:
             if stated[0] is not None:
                 rows.coded(key, [str(text) for text in stated[0].tolist()])
-        elif any(one is not None for one in stated):
+        elif key in layout.floats or any(one is not None for one in stated):
             rows.columns[key] = _vector(
                 [_numbers(one, len(rows), key in layout.floats) for one in stated]
             )
@@ -82,7 +88,7 @@ def _filled(column: Column) -> bool:
 
 def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
     if column is None:
-        return np.full(count, -1, np.int64)
+        return np.full(count, np.nan) if fractions else np.full(count, -1, np.int64)
     if column.dtype.kind == "O":
         if fractions:
             return np.full(count, np.nan)
