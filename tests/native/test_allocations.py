@@ -23,7 +23,6 @@ CASES = {
     "_encode": ("chrome_json/number_forms", "pftrace"),
     "_lanes": ("chrome_json/phases", "pftrace"),
     "_records": ("chrome_json/phases", "json"),
-    "_arrows": ("chrome_json/phases", "txt"),
     "_wire": ("perfetto", "txt"),
 }
 """What makes each part work: a golden case and the output."""

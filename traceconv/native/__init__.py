@@ -138,15 +138,6 @@ def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     return _lanes.first_fit
 
 
-def joined() -> Callable[..., tuple[bytes, int]] | None:
-    """Finds the ends of arrows that belong together (``arrows.c``)."""
-    if not _usable("_arrows"):
-        return None
-    from traceconv.native import _arrows
-
-    return _arrows.joined
-
-
 class Intervals(Protocol):
     """The part ``intervals.c``; see ``_intervals.pyi``."""
 
@@ -222,7 +213,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_arrows", "_intervals")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_intervals")
 """The parts that have a Python tier."""
 
 

@@ -1,16 +1,12 @@
-"""Which ends of arrows belong together, in both tiers and by a plain loop; and slices in order."""
+"""Which ends of arrows belong together, compared with a plain loop."""
 
-import os
 from collections import defaultdict
-from unittest import mock
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv import native
-from traceconv.readers.shared.trace_events.arrows import _ordered, joined
+from traceconv.readers.shared.trace_events.arrows import joined
 
 START, STEP, FINISH = range(3)
 
@@ -41,33 +37,10 @@ def by_hand(rows):
     return found
 
 
-@given(ends, st.sampled_from(["1", "0"]))
-def test_ends_of_one_key_belong_together(rows, tier):
+@given(ends)
+def test_ends_of_one_key_belong_together(rows):
     """Several starts, steps, finishes before their start, ends alone."""
     key, stage, time = (
         np.array([row[i] for row in rows], of) for i, of in enumerate(("i8", "i1", "i8"))
     )
-    with mock.patch.dict(os.environ, TRACECONV_NATIVE=tier):
-        assert joined(key, stage, time).tolist() == by_hand(rows)
-
-
-@pytest.mark.skipif(native.joined() is None, reason="needs the compiled part")
-def test_columns_of_different_length_are_refused():
-    """Nothing is read beyond the end of either."""
-    with pytest.raises(ValueError, match="one length"):
-        native.joined()(np.zeros(3, np.int64), np.zeros(2, np.int8))
-    with pytest.raises(ValueError, match="one length"):
-        native.joined()(b"1234567", np.zeros(1, np.int8))
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 20), st.integers(0, 3)), max_size=40),
-    st.booleans(),
-)
-def test_slices_are_in_the_order_of_lanes_and_times(slices, recorded_in_order):
-    """Those that begin at once, the longest first; else as they are given."""
-    if recorded_in_order:
-        slices.sort(key=lambda one: one[1])
-    lane, start, dur = np.array(slices, np.int64).reshape(-1, 3).T
-    found = _ordered(lane.astype(np.int32), lane * 100 + start, dur).tolist()
-    assert found == sorted(range(len(slices)), key=lambda i: (lane[i], start[i], -dur[i], i))
+    assert joined(key, stage, time).tolist() == by_hand(rows)

@@ -6,10 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import BACKWARDS, I32, I64
-from traceconv.core.ordering import in_lanes
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import LaneCodes, Lanes, Texts, Touched
 from traceconv.readers.shared.trace_events.tables import Flows, Tables
@@ -111,7 +109,7 @@ class Binder:
         self._points = Binder(points) if points is not None and len(points.lane) else None
         self._scale = _Scale(slices)
         key = self._scale.keys(slices.lane, slices.start)
-        order = _ordered(slices.lane, key, slices.dur)
+        order: Index = np.lexsort((-slices.dur, key))  # at one time, the longest first
         self._key = key.take(order)
         del key
         self._lane, self._end, self._row = slices.ordered(order)
@@ -238,21 +236,6 @@ class _Scale:
         return equal
 
 
-def _ordered(lane: LaneCodes, key: I64, dur: I64) -> Index:
-    """By key, which begins with the lane, then longest first, then as given."""
-    order = in_lanes(lane)  # most lanes are in order as they were recorded
-    ordered = key.take(order)
-    if (ordered[1:] < ordered[:-1]).any():
-        order = order.take(np.argsort(ordered, kind="stable"))
-        ordered = key.take(order)
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(tied):
-        rows = np.unique(np.append(tied, tied + 1))
-        inner = order[rows]
-        order[rows] = inner[np.lexsort((inner, -dur[inner], key[inner]))]
-    return order
-
-
 _DIGITS = "0123456789"
 _BEFORE_DIGITS = " \t\n\r_:#-"
 _START, _STEP, _FINISH = 0, 1, 2
@@ -266,53 +249,26 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     or step before it, in time; if there is none before it, from the first start (clocks of host
     and device may differ a little). One start may have many finishes.
     """
-    compiled = native.joined()
-    found, undecided = (_joined if compiled is None else compiled)(key, stage)
-    tail = np.frombuffer(found, np.int32)
-    if undecided:
-        tail = tail.copy()
-        rest = np.flatnonzero(tail < -1)
-        tail[rest] = _chained(rest, tail[rest], stage[rest], start[rest])
-    return tail
-
-
-def _joined(key: NDArray[np.int64], stage: NDArray[np.int8]) -> tuple[I32, int]:
-    """As ``joined`` of ``native/arrows.c``, but for numbers of keys that are not decided."""
-    tail = np.full(len(key), -1, np.int32)
-    known = np.unique(key)
-    group, count = np.searchsorted(known, key).astype(np.int32), len(known)
-    starts = stage == _START
-    first = np.full(count, -1, np.int32)
-    first[group[starts]] = np.flatnonzero(starts)
-    many = np.bincount(group[starts], minlength=count) > 1
-    many[group[stage == _STEP]] = True
-    simple = ~many[group] & ~starts
-    tail[simple] = first[group[simple]]
-    undecided = many[group]
-    tail[undecided] = -2 - group[undecided]
-    return tail, int(undecided.sum())
-
-
-def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
-    """The same, for groups with steps or several starts."""
-    order = np.lexsort((stage, start, group))
-    group, stage = group[order], stage[order]
+    if not len(key):
+        return np.empty(0, np.int32)
+    order = np.lexsort((stage, start, key))
+    key, stage = key[order], stage[order]
     n = len(order)
-    new = np.append(True, group[1:] != group[:-1])
-    # the last start or step before each end, by a running maximum that must not leave the group
+    new = np.append(True, key[1:] != key[:-1])
+    # the last start or step before each end, by a running maximum that must not leave the key
     begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     open_ = np.where(stage != _FINISH, np.arange(n), -1)
     before = np.append(-1, np.maximum.accumulate(open_)[:-1])
     before = np.where(before >= begin, before, -1)
-    # the first start of each group, for ends before which there is none
-    of_group = np.cumsum(new) - 1
-    first = np.full(int(of_group[-1]) + 1, n)
+    # the first start of each key, for ends before which there is none
+    of_key = np.cumsum(new) - 1
+    first = np.full(int(of_key[-1]) + 1, n)
     at = np.flatnonzero(stage == _START)
-    np.minimum.at(first, of_group[at], at)
-    first = np.where(first < n, first, -1)[of_group]
+    np.minimum.at(first, of_key[at], at)
+    first = np.where(first < n, first, -1)[of_key]
     from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first))
-    tail = np.empty(n, np.intp)
-    tail[order] = np.where(from_ >= 0, rows[order[from_]], -1)
+    tail = np.empty(n, np.int32)
+    tail[order] = np.where(from_ >= 0, order[from_], -1)
     return tail
 
 

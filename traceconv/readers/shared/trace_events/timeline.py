@@ -68,6 +68,9 @@ __all__ = [
 CHUNK_BYTES = 256 << 10
 """Bytes decoded at a time: small enough to stay in the cache."""
 
+MOST_BEHIND = 1 << 16
+"""Fewer bytes than this, all blank, may follow a list that is there twice."""
+
 PROBES = Probes()
 """What Ascend calls graphs and kinds of tasks."""
 
@@ -204,7 +207,9 @@ class Reading:
                     return
                 if not self._another(window):
                     return
-                if repeats(first, last, window.offset):  # exported twice, into one file
+                if last > first and repeats(
+                    first, last, window.offset
+                ):  # exported twice, into one file
                     place = window.place(window.pos)
                     self.tables.tally.add("repeated-content", place, self.tables.events)
                     return
@@ -270,8 +275,8 @@ def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bo
             size = min(CHUNK_BYTES, last - at)
             if _read(stream, size, kept=True) != _read(behind, size, kept=True):
                 return False
-        rest = _read(behind, CHUNK_BYTES, kept=True)
-        return len(rest) < CHUNK_BYTES and not rest.strip(b" \t\r\n]")
+        rest = _read(behind, MOST_BEHIND, kept=True)
+        return len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]")
 
 
 def _read(stream: Stream, size: int, kept: bool = False) -> bytes:
