@@ -85,13 +85,14 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
     spans = (
         _launch_windows(trace) if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
     )
-    classes = {op: _Begun.of(trace, trace.events.op == op, spans, once=torch) for op in _COUNTED}
+    once = torch and trace.hints.vendor == "ascend"  # elsewhere windows do not overlap
+    classes = {op: _Begun.of(trace, trace.events.op == op, spans, once) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
     rows = trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
     transferring = rows_named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
-    transfers = _Begun.of(trace, rows & transferring, spans, once=torch)
+    transfers = _Begun.of(trace, rows & transferring, spans, once)
     exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
     bubble = transfers.sums()
     if torch:
