@@ -75,7 +75,10 @@ class Diagnosis:
         Args:
             every: a line for each rule that could not look, with what it needs.
         """
-        return "\n".join([self.headline, *self.findings.lines(every), *self._late()]) + "\n"
+        found = [self._late(), self.findings.lines(every)]
+        named = self.verdict is not None and self.verdict.headline()
+        first, last = found if named else found[::-1]
+        return "\n".join([self.headline, *first, *last]) + "\n"
 
     def markdown(self, every: bool = False) -> str:
         """The same as Markdown."""
@@ -110,7 +113,7 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
     summaries, plan, groups = found.summaries, found.plan, found.groups
     verdict = judging.judge(summaries, plan, groups)
     path = of_job(summaries, plan, groups, found.captures)
-    findings = rules.judge(summaries, limits, asked.rule, plan)
+    findings = rules.judge(summaries, limits, asked.rule, plan, verdict.gains())
     judged = run_summary.Judged(findings, verdict, path, groups)
     document = None
     if asked.analyse:

@@ -108,9 +108,10 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
     """
     said = stamped(captures) if captures else None
     groups = tuple(matched([one.collectives for one in summaries], said))
+    verdict = judging.judge(summaries, plan, groups)
     return Judged(
-        rules.judge(summaries, clocks=plan),
-        judging.judge(summaries, plan, groups),
+        rules.judge(summaries, clocks=plan, gains=verdict.gains()),
+        verdict,
         walk.of_job(summaries, plan, groups, captures),
         groups,
     )
@@ -179,15 +180,16 @@ def overview(
 
 
 def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
-    """What the steps of a run lose, in one line."""
+    """What the steps of a run lose, in one line: first what costs most, and what to do."""
     groups = [group.size for one in summaries for group in one.collectives.groups]
-    return headline.headline(
+    lost = headline.headline(
         of_all(one.losses for one in summaries),
         verdict.late,
         max((one.world_size for one in summaries), default=-1),
         max(groups, default=-1),
         stated_shape(summaries),
     )
+    return " ".join(filter(None, (verdict.headline(), lost)))
 
 
 def _coverage(summaries: Sequence[RankSummary]) -> list[str]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.losses import COMPUTING, EXPOSED, IDLE
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.engine import step_times
 from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
@@ -242,6 +243,19 @@ class Replay:
             rows = (of == number) & (self.graph.kind < 0)
             scale[rows] = factors[self.graph.step[rows]]
         return self.steps(self.lengths * scale)
+
+    def without(self) -> dict[str, float]:
+        """What the mean step gains if a class of lost time (:mod:`traceconv.analysis.losses`) is
+        gone on all ranks; the largest of all that mending it can bring."""
+        graph = self.graph
+        idle = np.isin(graph.sorts[graph.name], (HOST, INPUT, COLLECTOR))
+        inside = np.bincount(graph.part[idle], graph.part_ns[idle], len(graph))
+        scenarios = {
+            EXPOSED: self.steps(np.where(graph.kind >= 0, 0.0, self.lengths)),
+            IDLE: self.steps(self.lengths - inside, np.zeros(len(graph))),
+            COMPUTING: self.mended(range(len(graph.ranks)))[0],
+        }
+        return {name: max(float((self.base - s).mean()), 0.0) for name, s in scenarios.items()}
 
     # -- for people -------------------------------------------------------------------------------
 

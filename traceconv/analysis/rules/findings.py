@@ -476,6 +476,7 @@ def judge(
     values: Mapping[str, float] | None = None,
     rules: Iterable[str] | None = None,
     clocks: Clocks | None = None,
+    gains: Mapping[str, float] | None = None,
 ) -> Findings:
     """What the rules say of all ranks.
 
@@ -485,6 +486,8 @@ def judge(
         rules: ids; None for all.
         clocks: how the ranks were aligned, for times since the start of the trace; None if they
             are on one clock already.
+        gains: what the job gains per step, ns, if a class of lost time is gone everywhere, by
+            replay; a finding of that class cannot save more. {} where nothing can be replayed.
 
     Raises:
         OptionError: there is no such rule or threshold.
@@ -514,7 +517,7 @@ def judge(
                 case,
                 completed(limits[rule.id], known.get(case.rank, {})),
                 since.of(case),
-                _saving(case, lost.get(case.rank, Losses())),
+                _saving(case, lost.get(case.rank, Losses()), gains or {}),
                 case.rank not in whole,
                 whole.get(case.rank, 0),
                 shape.label(case.rank),
@@ -550,7 +553,7 @@ def _minor(findings: Sequence[Finding], lost: Mapping[int, Losses]) -> set[tuple
     return {of for of, ms in saved.items() if 1e6 * ms < MATERIAL * steps.get(of[1], 0.0)}
 
 
-def _saving(case: Case, known: Losses) -> float | None:
+def _saving(case: Case, known: Losses, gains: Mapping[str, float]) -> float | None:
     """What a step of the rank would save at most, ms; None if that is unknown."""
     if case.saves_ns is None:
         return None
@@ -562,4 +565,6 @@ def _saving(case: Case, known: Losses) -> float | None:
     if classes:  # one of several devices may have lost all of it, and none more than its step
         most = known.devices * sum(known.per(name) for name in classes)
         most = min(most, known.step_ns + known.per(PAUSE)) if known.devices > 1 else most
+    if classes and all(name in gains for name in classes):
+        most = min(most, sum(gains[name] for name in classes))
     return max(min(case.saves_ns, most), 0.0) / 1e6

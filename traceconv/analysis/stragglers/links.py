@@ -169,6 +169,8 @@ class SlowGroup(msgspec.Struct, frozen=True):
     others: int
     gain_ns: float
 
+    advice = "Check this connection: cabling, switch configuration, and other traffic on it."
+
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {

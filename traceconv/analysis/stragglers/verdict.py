@@ -261,6 +261,28 @@ class Verdict(msgspec.Struct, frozen=True):
         """What a step would be shorter by if all that are late were like their peers."""
         return self.saves_ns
 
+    def headline(self) -> str:
+        """What costs most, how much of a step that is, and what to do; "" if nothing is named."""
+        share = f" per step ({{:.2g}} % of {time_text(self.step_ns)})"
+        first = self.culprits[0] if self.culprits else None
+        gains = [(one.gain_ns, one) for one in (first, self.stage, *self.slow_groups[:1]) if one]
+        if not gains:
+            return ""
+        gain, one = max(gains, key=lambda pair: pair[0])
+        costs = f"costs {time_text(gain)}" + share.format(100 * gain / max(self.step_ns, 1.0))
+        if isinstance(one, Finding):
+            why = f", mostly {one.why}" if one.why else ""
+            return f"R{one.called[1:]} {costs}{why}. {one.advice}"
+        if isinstance(one, SlowStage):
+            ranks = ranks_text(one.ranks)
+            return f"Stage {one.stage} ({ranks}) {costs}: more work than others. {one.advice}"
+        return f"The slow link of {ranks_text(one.ranks)} {costs}. {one.advice}"
+
+    def gains(self) -> dict[str, float]:
+        """What a step gains if a class of lost time is gone; {} where nothing can be replayed."""
+        usable = self.replay and self.replay.usable and len(self.replay.graph.ranks) > 1
+        return self.replay.without() if usable else {}
+
     @property
     def late(self) -> tuple[Late, ...]:
         """The ranks that others wait for, and how long; of those that are late in the same steps,
