@@ -141,7 +141,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     end = np.concatenate([clocks.corrected(o.rank, o.replay.end_ns) for o in ranks])
     call = np.concatenate([one.replay.call for one in ranks])
     before = np.concatenate(
-        [np.where(o.replay.before >= 0, o.replay.before + f, n)
+        [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
          for o, f in zip(ranks, first[:-1], strict=True)]
     )  # fmt: skip
     delay = np.concatenate([one.replay.delay_ns for one in ranks]).astype(np.float64)
@@ -167,7 +167,9 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     part_ns, part_count = part_ns[worked], part_count[worked]
     origins = _Origins.of(start, end, step, steps)
     before = origins.begun(before, delay, start, step)
-    order, levels, meets = _ordered(np.column_stack((before, source)), meet, start, n)
+    waits = before if (source == n).all() else np.column_stack((before, source.astype(np.int32)))
+    order, levels, meets = _ordered(waits, meet, start, n)
+    del waits
     place = np.empty(n + 1, np.int64)
     place[order], place[n] = np.arange(n), n
     return Graph(
@@ -387,14 +389,13 @@ def _ordered(before: I64, meet: I64, start: I64, n: int) -> tuple[NDArray[np.int
 def _levels(before: I64, meet: I64, n: int) -> tuple[I64, NDArray[np.intp]]:
     """The level of each operation, and the rows that are in a circle or behind one."""
     level = np.full(n, -1, np.int64)
-    target = np.repeat(np.arange(n), before.shape[1])
-    source = before.ravel()
-    known = source < n
-    target, source = meet[target[known]], source[known]
+    known = before.ravel() < n
+    target = np.repeat(meet.astype(np.int32), before.shape[1])[known]
+    source = before.ravel()[known]
     waiting = np.bincount(target, minlength=n)
-    order = np.argsort(source, kind="stable")
-    target, source = target[order], source[order]
-    begin = np.searchsorted(source, np.arange(n + 1))
+    target = target[np.argsort(source, kind="stable")]
+    begin = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=n))))
+    del known, source
     by_set = np.argsort(meet, kind="stable")
     members = np.searchsorted(meet[by_set], np.arange(n + 1))
     heads = np.flatnonzero(np.diff(members) > 0)

@@ -38,6 +38,11 @@ _LONG_DELAY = 0.05  # of a step
 _SHORTER = 0.02  # of a step: by less a step is as long as before
 _RANKS_TRIED = 64
 
+_CELLS = 1 << 22  # operations times scenarios whose lengths are in memory at a time
+
+MOST_RANKS = 64
+"""Ranks that a loss is attributed to: those that take most longer than their peers."""
+
 MOST_KINDS = 40
 """Kinds of operations that a loss is attributed to: those that take most of the time."""
 
@@ -158,18 +163,24 @@ class Replay:
         Args:
             codes: per operation, from 0; -1 of none.
         """
-        lengths = np.where(
-            codes[:, None] == np.arange(count), self.lengths[:, None], self.ideal_lengths[:, None]
-        )
-        found = self.steps(lengths, np.zeros(len(self.graph)))
-        return np.asarray(found.mean(axis=1) / max(float(self.ideal.mean()), 1))
+        size = max(_CELLS // max(len(self.graph), 1), 1)
+        means = []
+        for first in range(0, count, size):
+            some = codes[:, None] == np.arange(first, min(first + size, count))
+            lengths = np.where(some, self.lengths[:, None], self.ideal_lengths[:, None])
+            means.append(self.steps(lengths, np.zeros(len(self.graph))).mean(axis=1))
+        return np.asarray(np.concatenate(means) / max(float(self.ideal.mean()), 1))
 
     def attribution(self) -> dict[str, dict[str, float]]:
         """By axis of the job ("rank", "pp", "dp", "node" …) and operation kind: the slowdown if
         only these are not ideal."""
-        found = {"rank": self._by(self.graph.ranks)}
-        for axis, places in zip(self.shape.axes, self.shape.places, strict=True):
-            of = dict(zip(self.shape.captured, places, strict=True))
+        slowest = np.argsort(-np.nan_to_num(self.own.excess).sum(axis=0), kind="stable")
+        kept = set(slowest[:MOST_RANKS].tolist())
+        places = [rank if i in kept else -1 for i, rank in enumerate(self.graph.ranks)]
+        found = {"rank": self._by(places)}
+        found["rank"].pop("-1", None)
+        for axis, of_axis in zip(self.shape.axes, self.shape.places, strict=True):
+            of = dict(zip(self.shape.captured, of_axis, strict=True))
             column = [of.get(rank, -1) for rank in self.graph.ranks]
             if len(set(column)) > 1 and min(column) >= 0:
                 found[axis.name] = self._by(column)
