@@ -27,6 +27,7 @@ _HOMES = {
     "stats": "api.stats",
     "align": "api.align",
     "stragglers": "api.stragglers",
+    "what_if": "api.what_if",
     "critical_path": "api.critical_path",
     "diagnose": "api.diagnose",
     "diff": "api.diff",
@@ -37,6 +38,7 @@ _HOMES = {
     "Inspection": "api.inspect",
     "Alignment": "api.align",
     "StragglerReport": "api.stragglers",
+    "WhatIfReport": "api.what_if",
     "CriticalPath": "api.critical_path",
     "Diagnosis": "api.diagnose",
     "DiffReport": "api.diff",
@@ -121,6 +123,7 @@ __all__ = [
     "TraceconvError",
     "UnknownFormatError",
     "ValidationReport",
+    "WhatIfReport",
     "__version__",
     "align",
     "convert",
@@ -135,6 +138,7 @@ __all__ = [
     "stats",
     "stragglers",
     "validate",
+    "what_if",
     "write",
 ]
 
@@ -151,6 +155,7 @@ if TYPE_CHECKING:
     from traceconv.api.query import query
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import StragglerReport, stragglers
+    from traceconv.api.what_if import WhatIfReport, what_if
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder
     from traceconv.core.codes import Severity

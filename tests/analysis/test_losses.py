@@ -142,7 +142,7 @@ def test_a_long_wait_is_named_with_its_steps(tmp_path):
     assert (found.rule.id, found.amount(), found.case.steps) == (
         "input-wait",
         "18 ms",
-        [1, 2, 3, 4],
+        [1, 2, 3, 4, 5, 6],
     )
     assert found.text().endswith("; above 10 ms)")
 

@@ -12,7 +12,7 @@ from traceconv.options.groups import Selection
 
 VERBS = (
     *("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose"),
-    *("diff", "critical_path"),
+    *("diff", "critical_path", "what_if"),
 )
 PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathLike", "Unpack"}
 
@@ -53,6 +53,7 @@ KEYWORDS = {
     "align": (verbs.AlignOptions, verbs.AlignArguments),
     "stats": (verbs.StatsOptions, verbs.StatsArguments),
     "stragglers": (verbs.StragglerOptions, verbs.StragglerArguments),
+    "what_if": (verbs.WhatIfOptions, verbs.WhatIfArguments),
     "critical_path": (verbs.CriticalPathOptions, verbs.CriticalPathArguments),
     "diagnose": (verbs.DiagnoseOptions, verbs.DiagnoseArguments),
     "diff": (verbs.DiffOptions, verbs.DiffArguments),

@@ -97,3 +97,31 @@ def test_a_slow_link_is_not_blamed_on_its_ranks() -> None:
     verdict = judged(INSIGHT / "tp_link_blamed_on_ranks").verdict
     assert verdict.culprits == ()
     assert [one.ranks for one in verdict.slow_groups] == [(4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "change", "gain_ms"),
+    [
+        (INSIGHT / "straggler_called_exposed", "rank:2=peers", 5.94),
+        (INSIGHT / "straggler_called_exposed", "input:0", 5.55),
+        (INSIGHT / "tp_link_blamed_on_ranks", "comm:* x1", 0.0),
+        (JOBS / "slow_worker", "rank:0=peers", 22_600),
+        (JOBS / "stage_imbalance", "stage:balanced", 285),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else None,
+)
+def test_what_a_change_gains(folder: Path, change: str, gain_ms: float) -> None:
+    """The same replay as behind the verdict."""
+    result = traceconv.what_if(str(folder), change=change).result
+    assert result.gain_ns / 1e6 == pytest.approx(gain_ms, rel=0.03, abs=0.01)
+
+
+def test_changes_add_up() -> None:
+    """Nothing that may take time is left."""
+    folder = str(INSIGHT / "straggler_called_exposed")
+    changes = ["op:* x0", "comm:* overlap", "host:0", "input:0", "gc:0", "copy:0"]
+    result = traceconv.what_if(folder, change=changes).result
+    assert max(result.after_ns) < 1000  # stamps of end and start overlap
+    half = traceconv.what_if(folder, change=["op:* x0.5", "op:* x0.5"]).result
+    quarter = traceconv.what_if(folder, change="op:* x0.25").result
+    assert half.after_ns == pytest.approx(quarter.after_ns, abs=2)

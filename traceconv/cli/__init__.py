@@ -43,6 +43,7 @@ COMMANDS = {
     "convert": "convert.convert",
     "align": "align.align",
     "stragglers": "stragglers.stragglers",
+    "what-if": "what_if.what_if",
     "critical-path": "critical_path.critical_path",
     "diagnose": "diagnose.diagnose",
     "diff": "diff.diff",

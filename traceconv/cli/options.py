@@ -26,7 +26,17 @@ BINARY = ("parquet", "xlsx")
 """Forms of tables that a terminal cannot show."""
 
 SECTIONS = (
-    *("Output", "Selection", "Comparison", "Tables", "Verdict", "Rules", "View", "Viewer"),
+    *(
+        "Output",
+        "Selection",
+        "Comparison",
+        "Tables",
+        "Verdict",
+        "Changes",
+        "Rules",
+        "View",
+        "Viewer",
+    ),
     *("Size limit", "Clocks", "Input", "Resources", "Messages"),
 )
 """Headings of options, in order."""

@@ -289,6 +289,26 @@ class StragglerArguments(AnalysisArguments, ClockArguments, total=False):
 
 
 @dataclass(eq=False, repr=False)
+class WhatIfOptions(Analysis):
+    """Of :func:`traceconv.what_if`."""
+
+    title = "Changes"
+
+    change: tuple[str, ...] = option(
+        (), values.texts, "--change", metavar="CHANGE", repeated=True, usual=True,
+        help="What is different: rank:3=peers, stage:balanced, op:*gemm* x0.5, comm:dp x0.7, "
+        "comm:* overlap, input:0, host:0, gc:0, copy:0.",
+    )  # fmt: skip
+    clocks: Clocks = group(Clocks)
+
+
+class WhatIfArguments(AnalysisArguments, ClockArguments, total=False):
+    """Keywords of :class:`WhatIfOptions`."""
+
+    change: Names
+
+
+@dataclass(eq=False, repr=False)
 class CriticalPathOptions(Analysis):
     """Of :func:`traceconv.critical_path`."""
 
@@ -396,6 +416,7 @@ VERBS: dict[str, type[Group]] = {
     "align": AlignOptions,
     "stats": StatsOptions,
     "stragglers": StragglerOptions,
+    "what-if": WhatIfOptions,
     "critical-path": CriticalPathOptions,
     "diagnose": DiagnoseOptions,
     "diff": DiffOptions,

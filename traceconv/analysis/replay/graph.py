@@ -167,7 +167,9 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     part_ns, part_count = part_ns[worked], part_count[worked]
     origins = _Origins.of(start, end, step, steps)
     before = origins.begun(before, delay, start, step)
-    waits = before if (source == n).all() else np.column_stack((before, source.astype(np.int32)))
+    waits: I64 = before
+    if (source < n).any():
+        waits = np.asarray(np.column_stack((before, source.astype(np.int32))))
     order, levels, meets = _ordered(waits, meet, start, n)
     del waits
     place = np.empty(n + 1, np.int64)

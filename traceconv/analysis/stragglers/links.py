@@ -205,7 +205,7 @@ def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
         least_ns: what it costs per step at least.
     """
     graph = replay.graph
-    key_of, names, members = _groups_of(replay)
+    key_of, names, members = groups_of(replay)
     found = []
     for (kind, size), table, columns in _alike(replay, key_of, len(names)):
         chance = by_chance(over_others(np.log(np.maximum(table, 1))))
@@ -238,7 +238,7 @@ def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
     return sorted(best.values(), key=lambda one: (-one.gain_ns, one.key))
 
 
-def _groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
+def groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
     """Per operation of the graph, the number of its group (-1 of work), their keys, and which
     ranks are in each."""
     graph = replay.graph

@@ -1,0 +1,75 @@
+"""Changes as users write them, and what is said of those that cannot be."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import traceconv
+from traceconv.cli import cli
+from traceconv.core.errors import OptionError
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Six steps of two ranks, of which the second computes 300 us longer."""
+    start = 0
+    lines = {rank: [{"rawlog": 1, "unit": "ns", "clock": "unix", "rank": rank}] for rank in (0, 1)}
+    for _ in range(6):
+        ready = start + 1_300_000
+        for rank, own in ((0, 1_000_000), (1, 1_300_000)):
+            lines[rank].append({"name": "MatMul", "ts": start, "dur": own, "stream": 1})
+            inside = ready + 100_000 - start - own
+            lines[rank].append({"name": "allreduce", "ts": start + own, "dur": inside,
+                                "kind": "comm", "plane": "world"})  # fmt: skip
+        start = ready + 100_000
+    for rank, rows in lines.items():
+        (tmp_path / f"rank{rank}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "gain_ns"),
+    [
+        ("rank:1=peers", 300_000),
+        ("rank:0=peers", 0),
+        ("op:Mat* x0.5", 650_000),
+        ("comm:allreduce x0.5", 50_000),
+        ("comm:* overlap", 100_000),
+        (["op:MatMul x0.5", "comm:* x0"], 750_000),
+    ],
+)
+def test_gains_that_can_be_worked_out(job, change, gain_ns):
+    """A step takes as long as the slower rank, and the transfer."""
+    found = traceconv.what_if(job, change=change)
+    assert found.result.gain_ns == pytest.approx(gain_ns, abs=2)
+    assert found.as_dict()["step_ns"] == pytest.approx(1_400_000, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((), "no change is given"),
+        ("speed:2", "'speed:2' is no change; changes are like 'rank:3=peers'"),
+        ("rank:7=peers", "no such rank; there are 0, 1"),
+        ("rank:1", "write 'rank:1=peers'"),
+        ("op:Conv* x0.5", "no such kernel; there are MatMul"),
+        ("op:MatMul", "a factor is missing; write '... x0.5'"),
+        ("comm:ep x0.5", "no such communication; there is "),
+        ("stage:balanced", "pipeline stages of this job are unknown"),
+        ("input:x", "'x' is no factor; write 0 or x0.5"),
+    ],
+)
+def test_changes_that_cannot_be(job, change, said):
+    """The message says what can be written instead."""
+    with pytest.raises(OptionError, match=said.replace("*", r"\*").replace("...", r"\.\.\.")):
+        traceconv.what_if(job, change=change)
+
+
+def test_changes_stand_among_paths(job):
+    """As text and as one JSON document."""
+    result = CliRunner().invoke(cli, ["what-if", "rank:1=peers", job, "-q"])
+    assert (result.exit_code, result.output.count("\n")) == (0, 1)
+    assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms; that ")
+    result = CliRunner().invoke(cli, ["what-if", job, "--change", "comm:* x0", "--json", "-q"])
+    assert json.loads(result.output)["gain_ns"] == pytest.approx(100_000, abs=2)

@@ -1,0 +1,276 @@
+"""What a job would take if something in it were different: changes as users write them, replayed.
+
+===================== ==============================================================
+``rank:3=peers``      these ranks (``3``, ``0-3,7``, ``*``) take as long as their peers
+``stage:balanced``    all pipeline stages have equally much work
+``op:*gemm* x0.5``    kernels and copies with such names take half as long
+``comm:dp x0.7``      transfers along an axis of the job, of a kind (``allreduce``) or
+                      in a group take so long; ``comm:*`` is all communication
+``comm:dp overlap``   they are hidden: nobody waits for their transfers
+``input:0``           waiting for input takes no time; ``host:0``, ``gc:0``, ``copy:0``
+                      and factors (``host:x0.5``) likewise
+===================== ==============================================================
+
+Changes apply one after the other, to all steps. What they cannot tell is what the job would do that
+it did not do in the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
+from traceconv.analysis.statistics import interval
+from traceconv.core.clock import time_text
+from traceconv.core.columns import F64
+from traceconv.core.errors import OptionError
+from traceconv.core.job_shape import NODE
+from traceconv.core.patterns import lazy_regex
+
+CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy):(.+)")
+"""How a change begins."""
+
+_FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
+_SORTS = {"input": INPUT, "host": HOST, "gc": COLLECTOR, "copy": COPY}
+_RANGES = lazy_regex(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
+_EXAMPLES = "'rank:3=peers', 'stage:balanced', 'op:*gemm* x0.5', 'comm:dp overlap', 'input:0'"
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """Steps of a job before and after changes.
+
+    Attributes:
+        changes:  as written.
+        steps:    recording window and number of each.
+        before_ns, after_ns: how long each takes, replayed.
+        error:    the replay error, a share.
+    """
+
+    changes: tuple[str, ...]
+    steps: tuple[tuple[int, int], ...]
+    before_ns: tuple[int, ...]
+    after_ns: tuple[int, ...]
+    error: float
+
+    @property
+    def gain_ns(self) -> float:
+        """What the mean step gains; negative if it becomes longer."""
+        return float(np.mean(self.before_ns) - np.mean(self.after_ns))
+
+    @property
+    def interval_ns(self) -> tuple[float, float]:
+        """95 % interval of that."""
+        return interval(np.array(self.before_ns, np.float64) - np.array(self.after_ns))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        low, high = self.interval_ns
+        before, after = float(np.mean(self.before_ns)), float(np.mean(self.after_ns))
+        return {
+            "changes": list(self.changes),
+            "step_ns": round(before),
+            "step_if_ns": round(after),
+            "gain_ns": round(self.gain_ns),
+            "gain_interval_ns": [round(low), round(high)],
+            "gain_share": self.gain_ns / max(before, 1.0),
+            "replay_error": self.error,
+            "steps": [
+                {"window": window, "step": number, "ns": ns, "if_ns": other}
+                for (window, number), ns, other in zip(
+                    self.steps, self.before_ns, self.after_ns, strict=True
+                )
+            ],
+            "text": self.line(),
+        }
+
+    def line(self) -> str:
+        """The result in a line."""
+        before, after = float(np.mean(self.before_ns)), float(np.mean(self.after_ns))
+        low, high = self.interval_ns
+        verb = "saves" if self.gain_ns >= 0 else "costs"
+        size = time_text(abs(self.gain_ns))
+        between = f"{time_text(min(abs(low), abs(high)))} to {time_text(max(abs(low), abs(high)))}"
+        return (
+            f"{', '.join(self.changes)}: a step takes {time_text(after)} instead of "
+            f"{time_text(before)}; that {verb} {size} per step "
+            f"({100 * abs(self.gain_ns) / max(before, 1.0):.2g} %, 95 % interval {between}); "
+            f"replay error {100 * self.error:.1f} %"
+        )
+
+
+def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
+    """The steps of a job with some changes.
+
+    Raises:
+        OptionError: a change is not understood, or concerns nothing in the job.
+    """
+    job = _Changed(replay)
+    for change in changes:
+        job.apply(change)
+    after = replay.steps(job.lengths, job.delays.sum(axis=1))
+    return WhatIf(
+        tuple(changes),
+        tuple((int(w), int(k)) for w, k in replay.graph.steps.tolist()),
+        tuple(round(ns) for ns in replay.base.tolist()),
+        tuple(round(ns) for ns in after.tolist()),
+        replay.error,
+    )
+
+
+def refuse_unknown(changes: Sequence[str]) -> None:
+    """Raise OptionError for changes that cannot be understood, before anything is read."""
+    if not changes:
+        raise OptionError(f"no change is given; pass one, as {_EXAMPLES}", "change")
+    for change in changes:
+        if not CHANGE.fullmatch(change):
+            raise OptionError(f"{change!r} is no change; changes are like {_EXAMPLES}", "change")
+
+
+class _Changed:
+    """Lengths and delays of a graph, changed."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay, self.graph = replay, replay.graph
+        self.lengths: F64 = replay.lengths.copy()
+        self.delays: F64 = replay.graph.delay_ns.copy()
+
+    def apply(self, change: str) -> None:
+        refuse_unknown([change])
+        match = CHANGE.fullmatch(change)
+        assert match is not None
+        what, how = match[1], match[2].strip()
+        if what == "rank":
+            self._ranks(change, how)
+        elif what == "stage":
+            self._stages(change, how)
+        elif what == "op":
+            target, factor = self._target(change, how)
+            self._parts(change, self._named(target), factor)
+        elif what == "comm":
+            self._communication(change, how)
+        else:
+            sort, factor = _SORTS[what], self._factor(change, how)
+            of_name = self.graph.sorts == sort
+            self.delays[:, sort] *= factor
+            if of_name.any():
+                self._scale_parts(of_name, factor)
+
+    def _ranks(self, change: str, how: str) -> None:
+        target, _, state = how.partition("=")
+        if state.strip() != "peers":
+            raise OptionError(f"{change!r}: write 'rank:{target}=peers'", "change")
+        graph = self.graph
+        wanted = _numbers(target.strip()) if target.strip() != "*" else set(graph.ranks)
+        if wanted is None or wanted - set(graph.ranks):
+            ranks = ", ".join(map(str, graph.ranks[:20]))
+            raise OptionError(f"{change!r}: no such rank; there are {ranks}", "change")
+        chosen = np.isin(np.array(graph.ranks)[graph.rank], list(wanted))
+        factor = np.where(chosen, self.replay.own.factor, 1.0)
+        self.lengths *= np.where(graph.kind < 0, factor, 1.0)
+        self.delays *= factor[:, None]
+
+    def _stages(self, change: str, how: str) -> None:
+        replay, graph = self.replay, self.graph
+        of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
+        if how != "balanced":
+            raise OptionError(f"{change!r}: write 'stage:balanced'", "change")
+        if of.min() < 0 or len(np.unique(of)) < 2:
+            raise OptionError(f"{change!r}: pipeline stages of this job are unknown", "change")
+        work = replay.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
+        stages = np.unique(of)
+        table = np.stack([np.median(work[:, of == stage], axis=1) for stage in stages], axis=1)
+        factor = table.mean(axis=1, keepdims=True) / np.maximum(table, 1.0)
+        column = np.searchsorted(stages, of)[graph.rank]
+        self.lengths *= np.where(graph.kind < 0, factor[graph.step, column], 1.0)
+
+    def _communication(self, change: str, how: str) -> None:
+        if how.endswith(" overlap"):
+            target, factor = how.removesuffix(" overlap").strip(), 0.0
+        else:
+            target, factor = self._target(change, how)
+        rows = self._calls(target)
+        if not rows.any():
+            kinds = sorted({kind for kind, _, _ in self.graph.kinds})
+            axes = [axis.name for axis in self.replay.shape.axes]
+            known = ", ".join(["*", *axes, *kinds])
+            raise OptionError(f"{change!r}: no such communication; there is {known}", "change")
+        self.lengths[rows] *= factor
+
+    def _calls(self, target: str) -> NDArray[np.bool_]:
+        """Communication of a kind, along an axis of the job, or of a group."""
+        from traceconv.analysis.stragglers.links import groups_of
+
+        graph, shape = self.graph, self.replay.shape
+        comm: NDArray[np.bool_] = graph.kind >= 0
+        if target == "*":
+            return comm
+        kinds = [i for i, one in enumerate(graph.kinds) if fnmatchcase(one[0], target)]
+        if kinds:
+            found: NDArray[np.bool_] = np.isin(graph.kind, kinds)
+            return found
+        key_of, names, members = groups_of(self.replay)
+        wanted = [i for i, name in enumerate(names) if name == target]
+        axes = [axis.name for axis in shape.axes if axis.name != NODE]
+        if target in axes:
+            place = {axis: shape.column(axis) for axis in axes}
+            at = {rank: i for i, rank in enumerate(shape.captured)}
+            for number, ranks in enumerate(members):
+                rows = [at[rank] for rank in ranks if rank in at]
+                varying = [axis for axis in axes if len(np.unique(place[axis][rows])) > 1]
+                if varying == [target]:
+                    wanted.append(number)
+        return comm & np.isin(key_of, wanted)
+
+    def _target(self, change: str, how: str) -> tuple[str, float]:
+        target, _, factor = how.rpartition(" ")
+        if not target or not factor.startswith("x"):
+            raise OptionError(f"{change!r}: a factor is missing; write '... x0.5'", "change")
+        return target.strip(), self._factor(change, factor)
+
+    @staticmethod
+    def _factor(change: str, text: str) -> float:
+        match = _FACTOR.fullmatch(text)
+        if match is None:
+            raise OptionError(f"{change!r}: {text!r} is no factor; write 0 or x0.5", "change")
+        return float(match[1])
+
+    def _named(self, target: str) -> NDArray[np.bool_]:
+        graph = self.graph
+        found = np.array([fnmatchcase(name, target) for name in graph.names], bool)
+        found &= np.isin(graph.sorts, (COMPUTE, COPY))
+        return found
+
+    def _parts(self, change: str, of_name: NDArray[np.bool_], factor: float) -> None:
+        if not of_name.any():
+            some = ", ".join(self.graph.names[:5])
+            raise OptionError(f"{change!r}: no such kernel; there are {some}", "change")
+        self._scale_parts(of_name, factor)
+
+    def _scale_parts(self, of_name: NDArray[np.bool_], factor: float) -> None:
+        """Scale parts of work; what was changed before scales them as well."""
+        graph = self.graph
+        rows = of_name[graph.name]
+        more = np.bincount(graph.part[rows], (factor - 1) * graph.part_ns[rows], len(graph))
+        scale = np.divide(
+            self.lengths, graph.length_ns, out=np.ones(len(graph)), where=graph.length_ns > 0
+        )
+        self.lengths += more * scale
+
+
+def _numbers(text: str) -> set[int] | None:
+    if not _RANGES.fullmatch(text):
+        return None
+    found: set[int] = set()
+    for piece in text.split(","):
+        low, _, high = piece.partition("-")
+        if int(high or low) - int(low) > 1 << 20:
+            return None
+        found.update(range(int(low), int(high or low) + 1))
+    return found

@@ -1,0 +1,79 @@
+"""What the steps of a job would take if something in it were different."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+from traceconv.alignment import plan as clocks
+from traceconv.analysis.replay import what_if as replayed
+from traceconv.analysis.replay.graph import Unusable
+from traceconv.analysis.replay.job import replay_of
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.api.reading import read
+from traceconv.core.errors import EmptyResultError, Issues
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import WhatIfArguments, WhatIfOptions
+
+
+@dataclass(frozen=True)
+class WhatIfReport:
+    """Steps before and after changes.
+
+    Attributes:
+        result: the steps, what they gain, and the replay error.
+        plan:   the clocks that it is based on.
+        issues: what finding and reading the ranks noted.
+    """
+
+    result: replayed.WhatIf
+    plan: clocks.Plan
+    issues: Issues = field(default_factory=Issues)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            **self.result.as_dict(),
+            "clocks": self.plan.as_dict(),
+            "issues": [issue.as_dict() for issue in self.issues],
+        }
+
+    def lines(self) -> list[str]:
+        """What people read."""
+        return [self.result.line()]
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("what-if", self.lines())
+
+
+@takes(WhatIfOptions, WhatIfArguments)
+def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfReport:
+    """How long the steps of the job below ``paths`` would take with some changes.
+
+    Changes are written as ``rank:3=peers``, ``stage:balanced``, ``op:*gemm* x0.5``,
+    ``comm:dp x0.7``, ``comm:* overlap``, ``input:0``; several apply one after the other. Each
+    worker has one rank in memory.
+
+    Raises:
+        OptionError: an argument or a change is not understood.
+        EmptyResultError: nothing can be replayed, or replayed steps are not the recorded ones.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    asked = WhatIfOptions.of(given)
+    replayed.refuse_unknown(asked.change)
+    requested = SummaryRequest(lateness=True)
+    found = read(paths, asked, requested, asked.clocks.align, asked.clocks.align_max_error_ns)
+    try:
+        replay = replay_of(found.summaries, found.plan, found.groups)
+    except Unusable as e:
+        raise EmptyResultError(f"the job cannot be replayed: {e}") from e
+    if not replay.usable:
+        raise EmptyResultError(
+            f"{replay.error_text}: the recorded steps do not follow from what was recorded, so "
+            "nothing can be said of other ones"
+        )
+    return WhatIfReport(replayed.what_if(replay, asked.change), found.plan, found.issues)

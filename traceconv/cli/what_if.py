@@ -1,0 +1,46 @@
+"""``traceconv what-if``: how long steps would take if something were different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+
+
+@click.command(cls=options.Command, short_help="Replay the job with something changed.")
+@options.paths
+@options.of("what-if")
+@options.as_json
+@options.chatter
+def what_if(
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+) -> None:
+    """Replay the job in PATH... (default: here) with something changed, and compare its steps.
+
+    Changes may stand among the paths. Several apply one after the other.
+
+    \b
+    traceconv what-if 'rank:3=peers' ./prof        rank 3 is like its peers
+    traceconv what-if 'op:*gemm* x0.5' ./prof      such kernels take half as long
+    traceconv what-if 'comm:dp overlap' ./prof     gradients are hidden
+    traceconv what-if 'comm:* x0.7' ./prof         transfers take 70 % of their time
+    traceconv what-if 'stage:balanced' ./prof      stages have equal work
+    traceconv what-if 'input:0' 'host:0' ./prof    nobody waits for input or the host
+    """
+    from traceconv import what_if
+    from traceconv.analysis.replay.what_if import CHANGE
+
+    changes = [one for one in paths if CHANGE.fullmatch(one)]
+    folders = [one for one in paths if one not in changes] or ["."]
+    asked = options.given(given)
+    asked["change"] = (*changes, *asked.get("change", ()))
+    with say.bar(quiet=quiet) as progress:
+        found = what_if(*folders, **asked, progress=progress)
+    if as_json:
+        say.document(found.as_dict())
+    else:
+        for line in found.lines():
+            say.data(line)
+    say.show_issues(found.issues, quiet, verbose)
