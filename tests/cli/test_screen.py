@@ -77,6 +77,16 @@ def test_the_answer_fits_a_screen(sample, verb, lines):
     assert len(lines(VERBS[verb], path)) <= 24
 
 
+@pytest.mark.parametrize(
+    "sample", ["golden/trace_view/demo/input", "../shared/data/jobs/slow_worker"]
+)
+def test_a_comparison_fits_a_screen(sample, lines):
+    """With as many items as there is room for."""
+    if not (ROOT / sample).exists():
+        pytest.skip("real captures are not here")
+    assert len(lines(["diff", "--ranks", "0:1", "-q"], ROOT / sample)) <= 24
+
+
 @pytest.mark.parametrize("verb", ["inspect", "stats", "diagnose", "merge"])
 def test_many_steps_fit_a_screen(job, verb, lines):
     """Steps are summarised; the worst one is named."""

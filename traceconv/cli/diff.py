@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from traceconv.cli import completion, files, options, say
+from traceconv.cli import completion, files, options, say, screen
 from traceconv.core.errors import ComparisonError, OutputPathError
 from traceconv.options import values
 
@@ -45,7 +46,7 @@ _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
     default="10",
     callback=options.parsed(values.rows),
     section="Output",
-    help="Items shown in text and md; json, csv and html have all.  [default: 10]",
+    help="Items shown in text and md; json, csv and html have all.  [default: 10, or what fits]",
 )
 @options.force
 @options.as_json
@@ -97,6 +98,8 @@ def diff(
         say.message(f"no verdict: {say.with_flags(str(e))}", fg="yellow")
         return
     passed = found.outcome == "passed"
+    if form in (None, "text") and not page and not verbose:
+        top = _fitting(found, top)
     _print(found, form, page, top, passed)
     if as_json and page:
         say.data(found.json_text().rstrip("\n"))
@@ -133,6 +136,14 @@ def _print(
         say.data(f"passed: {'; '.join(found.gate_lines())}")
     elif not page:
         say.data(_rendered(found, form or "text", top).rstrip("\n"))
+
+
+def _fitting(found: DiffReport, top: int | None) -> int | None:
+    """The default number of items, or fewer if the page would not fit a screen."""
+    if click.get_current_context().get_parameter_source("top") is not ParameterSource.DEFAULT:
+        return top
+    pages = ((n, _rendered(found, "text", n)) for n in range(top or 0, 3, -1))
+    return next((n for n, page in pages if page.count("\n") <= screen.LINES), 3)
 
 
 def _rendered(found: DiffReport, form: str, top: int | None) -> str:
