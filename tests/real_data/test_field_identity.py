@@ -129,3 +129,13 @@ def test_parts_of_one_output_may_be_named_one_by_one():
     assert _ranks(named) == _ranks(traceconv.open(folder)) == [0, 1]
     both = [next(iter(one.traces())).counts() for one in (named, traceconv.open(folder))]
     assert both[0] == both[1]
+
+
+def test_processes_of_unitrace_name_their_rank():
+    """Devices have lanes of their own, by name; calls lead to what they launched."""
+    traces = list(_found("hub/unitrace_two_ranks").traces("detail"))
+    assert [trace.rank for trace in traces] == [0, 1]
+    for trace in traces:
+        lanes = {t.title for t in trace.tracks if t.layer is Layer.DEVICE}
+        assert all(title.startswith(f"RANK {trace.rank} DEVICE<") for title in lanes)
+        assert _busy_ns(trace) > 0

@@ -5,7 +5,8 @@ Files: any whose first bytes hold trace events, plain or gzip; each is a capture
 of ours that holds several ranks is one capture per rank.
 Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
 metadata, which is added back.
-Rank from: the metadata of our own files; else unknown (a file name may hold it).
+Rank from: the metadata of our own files; names of processes (``RANK 1 HOST<node>``, as Intel's
+unitrace has them); else unknown (a file name may hold it).
 Quirks: not closed, cut, with doubled commas, with unknown phases - see
 :mod:`traceconv.readers.shared.trace_events.timeline`.
 Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else only one viewer knows.
@@ -35,6 +36,8 @@ _PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = lazy_regex(rb'"(?:ts|name)"\s*:')
 _LIST = lazy_regex(rb'"traceEvents"\s*:\s*\[')
 _STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,19})')
+_INTEL = lazy_regex(rb'"name"\s*:\s*"RANK (\d{1,7}) (?:HOST|DEVICE)<([^"<>]{0,255})>')
+"""Processes as unitrace of Intel's PTI names them under MPI."""
 _SPAN = 2**60
 
 
@@ -115,6 +118,10 @@ def _captures(
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
+        stated = _INTEL.search(head)
+        if stated is not None:
+            known |= {"rank": int(stated[1]), "rank_from": "names of processes"}
+            known["traits"] = {"host": stated[2].decode("utf-8", "replace")}
         if placed is None:
             return [Capture(**known, clock=clock, detail=Detail())]
         shift = Detail(shift_ns=placed.shift_ns)

@@ -73,7 +73,7 @@ def note_devices(hints: HintsBuilder, devices: Any) -> None:
 
 _STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
-_KERNELS = ("kernel", "gpu_kernel")
+_KERNELS = ("kernel", "gpu_kernel", "gpu_op")
 _WAITS = ("cuda_sync", "cuda_event")
 
 

@@ -41,8 +41,9 @@ _CATEGORIES = lazy_regex(
 )
 _OTHERS = lazy_regex(
     rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
+    rb'|"RANK \d+ (?:HOST|DEVICE)<'
 )
-"""Paddle, torch_npu and our own output have keys or categories in common with it."""
+"""Paddle, torch_npu, unitrace and our own output have keys or categories in common with it."""
 
 _QUOTED_LIST = lazy_regex(rb'(?:\xef\xbb\xbf)?\s*\[.*?"ts"\s*:\s*"', re.DOTALL)
 """torch_npu: a bare list, its stamps in quotes."""
