@@ -178,14 +178,17 @@ def _place_runs(trace: Trace) -> I64:
 
 # -- what it takes --------------------------------------------------------------------------------
 
-_MOST_LENGTHS = 64
-"""Bytes of the tags and lengths of a packet and its fields, at most."""
+_HEADER = 5
+"""Bytes of the tag and the length of a packed field, at most."""
 
 
 def fixed_cost(sequence: bytes, trace: Trace, document: Document, numbered: Numbered) -> int:
     """Bytes of the packet of a rank whatever rows and arrows are kept."""
     identity = _packet(sequence, *_identity(trace, document, numbered))
-    return len(identity) + sum(map(len, _arrow_names(trace))) + _MOST_LENGTHS
+    longer = 4  # the lengths of the packet itself, with all that is in it
+    rows = len(number(OwnRank.ROWS, len(trace.events)))
+    headers = _HEADER * (_placed(trace) + 2 * bool(len(trace.flows)))
+    return len(identity) + sum(map(len, _arrow_names(trace))) + longer + rows + headers
 
 
 def place_costs(trace: Trace) -> tuple[I64, int]:
