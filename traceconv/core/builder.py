@@ -311,7 +311,7 @@ class TraceBuilder:
     def times(self, first_row: int) -> tuple[I64, I64]:
         """Start and duration, ns, of all rows from ``first_row`` on, which began an ``extend``.
 
-        What was added by then is kept in one piece from now on, so that these are no copies.
+        Rows added so far are merged into one block, so that the arrays are views, not copies.
         """
         at = before = 0
         while before < first_row:
@@ -345,8 +345,8 @@ class TraceBuilder:
     def side_table(
         self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
     ) -> SideTable:
-        """Add a table beside the timeline; ``load`` runs when the table is first read, and may
-        book what it finds under ``issues`` (see :class:`~traceconv.core.side_tables.SideTable`).
+        """Add a side table. ``load`` runs when the table is first read and may count what it
+        finds under ``issues`` (see :class:`~traceconv.core.side_tables.SideTable`).
         """
         return self._side_tables.setdefault(name, SideTable(name, file, load, issues))
 

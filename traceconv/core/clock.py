@@ -167,7 +167,7 @@ def stamp_text(ns: int) -> str:
 
 
 class Domain(StrEnum):
-    """What the zero of a capture's clock is."""
+    """What the zero of a capture's clock means."""
 
     UNIX = "unix"  # nanoseconds since 1970; comparable between hosts as far as these are in step
     MONOTONIC = "monotonic"  # since the host's boot; comparable within one host only
@@ -210,8 +210,10 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 def stated_error(stated: Mapping[str, Any]) -> int | None:
-    """The error that an offset of ours states, as its JSON values have it, ns; None if unknown: of
-    collectives what was measured, of anchors their spread, and of one clock of a host none.
+    """The error stated by an offset that traceconv wrote, from its JSON values, ns; None if absent.
+
+    Offsets from collectives state the measured error, offsets from anchors the spread of the
+    anchors. Ranks that share the clock of one host have no error.
     """
     error = stated.get("error_ns")
     if error is None and stated.get("method") == "meta":
@@ -222,7 +224,7 @@ def stated_error(stated: Mapping[str, Any]) -> int | None:
 
 
 def stated_check(stated: Mapping[str, Any]) -> tuple[int, int] | None:
-    """``checked_ns`` of an offset of ours, as its JSON values have it; None if there is none."""
+    """``checked_ns`` of an offset that traceconv wrote, from its JSON values; None if absent."""
     match stated.get("checked_ns"):
         case [str(first), str(last)]:
             try:
@@ -238,11 +240,11 @@ HOST_CLOCK = "clock of host "
 
 
 def merged_clock(stated: object, rank: int, origin: str) -> Anchor:
-    """The Unix time that events of a rank in an output of ours were put on.
+    """The Unix time that the events of a rank have in an output of traceconv.
 
     Args:
-        stated: what the output says of the clocks of its ranks.
-        origin: which output it is.
+        stated: the clocks of the ranks as the output states them.
+        origin: the output, for messages.
     """
     ranks = stated.get("ranks") if isinstance(stated, dict) else None
     of = ranks.get(str(rank)) if isinstance(ranks, dict) else None
@@ -280,7 +282,7 @@ class Correction(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if abs(self.drift_ppt) > MOST_DRIFT_PPT:
-            raise ClockError(f"a clock that drifts by {self.drift_ppt / 1e6:.0f} ppm is none")
+            raise ClockError(f"a clock drift of {self.drift_ppt / 1e6:.0f} ppm is not plausible")
 
     def __bool__(self) -> bool:
         return bool(self.offset_ns or self.drift_ppt)

@@ -156,7 +156,7 @@ CODES: dict[str, Code] = {
         _D,
         "The files were merged by copying bytes, and viewers drop or misplace some of their "
         "events: see `traceconv validate`. `traceconv convert` or a .pftrace output repairs "
-        "what can be repaired.",
+        "most of this.",
     ),
     "copy-unchecked": Code(
         _I,
@@ -434,7 +434,7 @@ CODES: dict[str, Code] = {
     "unclassified-tasks": Code(
         _D,
         "Device tasks of unknown type, or without the name of an operator: the device is busy, but "
-        "whether it computes or communicates is unknown. They are a share of their own; the places "
+        "whether it computes or communicates is unknown. They have a separate share; the places "
         "give the types and the time.",
     ),
     "no-device-events": Code(
@@ -449,7 +449,7 @@ CODES: dict[str, Code] = {
     "collection-paused": Code(
         _I,
         "The profiler switched itself off while a stream waited for a value (MEM_WAIT_VALUE, "
-        "CAPTURE_WAIT): what the device did meanwhile is unknown, so it is not idle time.",
+        "CAPTURE_WAIT). The device's work in this time is unknown, so it does not count as idle.",
     ),
     "work-outside-steps": Code(
         _D,

@@ -1,4 +1,4 @@
-"""Columns: what one trace is made of. :mod:`traceconv.core.model` says what they mean together."""
+"""The columns of a trace. :mod:`traceconv.core.model` describes what they mean together."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ R = TypeVar("R")
 
 
 def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
-    """``function`` of a trace, called once for each: tables and rules ask the same of it in turn.
+    """Cache the last result of ``function(trace, ...)``: tables and rules call it in turn.
 
-    The last result is kept, as long as its trace lives and further arguments are the same objects;
-    nobody may change it.
+    The result is kept while its trace lives and the further arguments are the same objects.
+    Callers must not modify it.
     """
     kept: list[tuple[ref[T], tuple[Any, ...], R]] = []
 
@@ -86,7 +86,7 @@ def looked_up(table: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def edges(track: I32, tracks: int) -> I64:
-    """Where the rows of each of so many tracks begin, and where the last end: they are by track."""
+    """The first row of each track, then the end of the last track. Rows must be sorted by track."""
     found: I64 = np.searchsorted(track, np.arange(tracks + 1, dtype=track.dtype))
     return found
 
@@ -126,7 +126,7 @@ class Strings:
         return ids
 
     def find(self, value: str) -> int:
-        """The id of ``value``, -1 if it is none of them."""
+        """The id of ``value``; -1 if the table does not have it."""
         return self._ids.get(value, -1)
 
     def of(self, ids: NDArray[Any]) -> list[str]:
@@ -145,7 +145,7 @@ class Strings:
 
 BLOB_BITS = 48
 OFFSET_MASK = (1 << BLOB_BITS) - 1
-"""An address of arguments is the number of a blob, shifted by so many bits, and an offset."""
+"""An argument address is a blob number shifted left by ``BLOB_BITS``, plus an offset."""
 
 
 class Args(msgspec.Struct, frozen=True):
@@ -271,7 +271,7 @@ class Table:
         return taken
 
     def reorder(self, rows: Any) -> None:
-        """As :meth:`take`, in place, one column after the other: for a table nobody else holds."""
+        """As :meth:`take`, in place, column by column. Nothing else may refer to the table."""
         pick = _taker(rows)
         for name in self.COLUMNS:
             setattr(self, name, pick(getattr(self, name)))
@@ -302,29 +302,29 @@ class Table:
         return frames.to_pandas(self.worded(args), complete=("start_ns", "dur_ns"))
 
     def to_arrow(self, args: Literal["json", "none"] = "json") -> Any:
-        """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`; what is missing is null.
+        """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`; missing values are null.
 
         Raises:
             PluginError: pyarrow is not installed.
-            ValueError: as there.
+            ValueError: as for :meth:`to_pandas`.
         """
         return frames.to_arrow(self.worded(args))
 
     def to_polars(self, args: Literal["json", "none"] = "json") -> Any:
-        """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`; what is missing is null.
+        """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`; missing values are null.
 
         Raises:
             PluginError: polars is not installed.
-            ValueError: as there.
+            ValueError: as for :meth:`to_pandas`.
         """
         return frames.to_polars(self.worded(args))
 
     def worded(self, args: str = "json") -> dict[str, NDArray[Any] | Words]:
-        """The columns with words in place of the numbers that stand for them.
+        """The columns with text in place of ids and codes.
 
-        ``track`` becomes ``layer``, ``group`` and ``track`` (of counters also ``unit``), ``name``
-        the text, ``kind`` "slice" or "instant", ``op`` the class of operation ("compute", "comm",
-        ...), -1 of ``graph`` and ``step`` is absent.
+        ``track`` becomes ``layer``, ``group`` and ``track`` (and ``unit`` for counters); ``name``
+        becomes text, ``kind`` "slice" or "instant", and ``op`` the class of operation ("compute",
+        "comm", ...). -1 in ``graph`` and ``step`` becomes a missing value.
 
         Args:
             args: arguments as "json" (text), "dict" (one per row) or "none" (no column).
@@ -428,7 +428,7 @@ class EventTable(Table):
 
 
 UNKNOWN = -1
-"""A length in :class:`StepTable` that nobody measured: never to be read as "no time at all"."""
+"""A length in :class:`StepTable` that was not measured. It does not mean zero."""
 
 
 class StepTable(Table):
@@ -438,30 +438,30 @@ class StepTable(Table):
 
     * ``graph`` (-1 = the framework's own steps), ``step`` (its number, which may occur again in a
       later window), ``window`` (number of the recording window it is in, from 1), ``source`` (where
-      the borders come from: ``StepSource`` of :mod:`traceconv.core.model`);
-    * ``start_ns``, ``dur_ns``: the step as marked;
-    * ``covered``: what is known of its device work (``Covered`` of :mod:`traceconv.core.model`);
-    * ``device_start_ns``, ``device_dur_ns``: its device window, which the figures are measured in.
-      An iteration of a graph is its own. Windows of steps that the host marked tile time: each
-      begins with the step, or where the window before it ends if that is later, and ends with the
-      step or its last device row, whichever is later. Where nothing marks steps, it is the time
-      from the first to the last device row;
-    * ``work_start_ns``: where its device work begins; the start of the window if it has none;
+      the boundaries come from: ``StepSource`` of :mod:`traceconv.core.model`);
+    * ``start_ns``, ``dur_ns``: the step as its source marks it;
+    * ``covered``: how its device work is known (``Covered`` of :mod:`traceconv.core.model`);
+    * ``device_start_ns``, ``device_dur_ns``: its device window, within which the figures are
+      measured. The window of a graph's iteration is the iteration. The windows of steps that the
+      host marks do not overlap: each begins with the step, or at the end of the previous window if
+      that is later, and ends with the step or its last device row, whichever is later. Where
+      nothing marks steps, the window runs from the first to the last device row;
+    * ``work_start_ns``: where its device work begins; the start of the window without any;
     * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``copying_ns``,
-      ``copy_not_overlapped_ns``, ``unclassified_ns``: the lanes of the overlap analysis, clipped to
-      the window, summed over devices;
-    * ``known_ns``: how much of the window was recorded, summed over devices;
-    * ``free_ns``: idle, which is what of ``known_ns`` is neither computing nor communication nor
+      ``copy_not_overlapped_ns``, ``unclassified_ns``: the tracks of the overlap analysis, clipped
+      to the window, total over devices;
+    * ``known_ns``: how much of the window was recorded, total over devices;
+    * ``free_ns``: idle time, the part of ``known_ns`` that is not computing, communication or
       unclassified. On GPUs copies are not idle either; on NPUs they are, as the vendor counts;
     * ``input_wait_ns``: the part of ``free_ns`` in which the rank waits for input, filled by
-      :func:`traceconv.passes.input_wait.input_wait`; :data:`UNKNOWN` where no source says so;
-    * ``pause_ns``: idle time between the device window of the step before, of the same graph, and
-      this one, filled there, too; :data:`UNKNOWN` of a first step, and unless both are covered.
+      :func:`traceconv.passes.input_wait.input_wait`; :data:`UNKNOWN` where no source records it;
+    * ``pause_ns``: idle time between the device window of the previous step of the same graph and
+      this one, also filled there; :data:`UNKNOWN` for a first step, and unless both are covered.
 
-    Those of :data:`FIGURES` are :data:`UNKNOWN` where a step is not covered, and until
-    :func:`traceconv.passes.overlap.overlap` fills them. The vendor's own table of steps says
-    nothing of copies: where the others are from there, those of copies are unknown. 142 bytes a
-    row.
+    Columns in :data:`FIGURES` are :data:`UNKNOWN` where a step is not covered, and until
+    :func:`traceconv.passes.overlap.overlap` fills them. The vendor's own table of steps does not
+    have copies: where the other figures come from it, those of copies are unknown. A row takes 142
+    bytes.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {

@@ -1,11 +1,11 @@
-"""What can go wrong, by name.
+"""Errors and issues.
 
-Two kinds, never mixed:
+There are two kinds, which are never mixed:
 
-* *Cannot go on* is an exception below :class:`TraceconvError`::
+* An *error* ends the run. It is an exception below :class:`TraceconvError`::
 
     TraceconvError
-    ├── InputError                what was given cannot be used
+    ├── InputError                the input cannot be used
     │   ├── SourceError           a path is missing, unreadable, or an archive is unsafe
     │   ├── UnknownFormatError    no reader recognises it
     │   ├── AmbiguousFormatError  two readers claim it
@@ -18,15 +18,15 @@ Two kinds, never mixed:
     ├── ClockError                times beyond int64 nanoseconds, or alignment refused
     ├── SizeLimitError            the chosen policy cannot keep the limit
     ├── OutputError               the result cannot be written
-    │   └── OutputPathError       what was named for it exists, or is no place for a file
+    │   └── OutputPathError       the output path exists, or a file cannot be created there
     ├── MissingExtraError         a package that is needed is not installed
     ├── EngineError               workers cannot be started, or died
-    ├── StrictError               losses or doubts where ``strict=True``
+    ├── StrictError               losses or warnings with ``strict=True``
     ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
 
-* *Can go on, but something is lost or doubtful* is an :class:`Issue`: a code of the closed table
-  :data:`CODES`, counted per file, with the first few places.
+* An *issue* does not end the run, but something is lost or doubtful. :class:`Issue` has a code of
+  the closed table :data:`CODES`, a count per file, and the first few places.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TraceconvError(Exception):
 
 
 class InputError(TraceconvError):
-    """What was given cannot be used."""
+    """The input cannot be used."""
 
     exit_code = 3
 
@@ -145,7 +145,7 @@ class OutputError(TraceconvError):
 
 
 class OutputPathError(OutputError):
-    """What was named for the result exists already, or is no place for a file."""
+    """The output path exists already, or a file cannot be created there."""
 
     exit_code = 2
 

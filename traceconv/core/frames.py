@@ -155,7 +155,7 @@ def _extra(module: str, extra: str = "") -> Any:
 
 
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
-    """The first rows as an HTML table, safe whatever the texts are; what is absent is a dash."""
+    """The first rows as an HTML table. Texts are escaped; a missing value is a dash."""
     length = next((len(column) for column in columns.values()), 0)
     shown = [[_cell(v) for v in column[:rows].tolist()] for column in columns.values()]
     more = f", the first {rows}" if length > rows else ""

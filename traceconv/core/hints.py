@@ -1,4 +1,4 @@
-"""What a reader knows of its source that passes and analyses decide by.
+"""Facts that a reader knows about its source and that passes and analyses depend on.
 
 Facts that are only displayed are in ``Trace.notes``, which no code reads.
 """
@@ -16,33 +16,33 @@ class Hints(msgspec.Struct, frozen=True):
     Attributes:
         vendor: "ascend" where device rows are tasks that carry out operators; "" for kernels that
             operators launch. Set by the Ascend readers; read by the overlap analysis (records of
-            waiting are work of an NPU and none of a GPU) and by tables of operators and kernels.
-        free_rule: what bounds the span that idle time is measured in, "busy" or "device" (see
-            :data:`traceconv.passes.overlap.RULES`), where the source has no lane of its own to
-            compare with. Set by the readers of GPU profilers; read by the overlap analysis, and by
-            the tables of modules (lanes of scopes are ranges of the host there).
-        range_names: names of host slices that are ranges of the user. Set by kineto; read by the
+            waiting are work on an NPU but not on a GPU) and by tables of operators and kernels.
+        free_rule: what bounds the interval in which idle time is measured, "busy" or "device" (see
+            :data:`traceconv.passes.overlap.RULES`), where the source has no idle track to compare
+            with. Set by the readers of GPU profilers; read by the overlap analysis, and by the
+            tables of modules (with these readers, tracks of scopes are host ranges).
+        range_names: names of host slices that are user ranges. Set by kineto; read by the
             projection pass.
         phase_names: names of host slices that are "forward" or "backward" (the value). Set by
             paddle; read by the passes of steps and of projection.
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
-        device_names: what each GPU is called, by its number. Set by the same; read by the rules of
-            what operators reach of what the device can do.
-        tables_only: whether event rows were made of a table of operators, so that launches, waits
+        device_names: the name of each GPU by its number. Set by the same readers; read by the rules
+            that compare operators with the peak of the device.
+        tables_only: whether event rows were made from a table of operators, so that launches, waits
             and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
-            and the tables of steps, which then use those of the profiler.
-        partial_device: whether rows of the device are known to be some only of those that ran, or
-            some are not known to be of any step: what they do not fill is unknown, not idle. Set by
-            the readers of Ascend tables and of XSpaces; read by the pass of attribution, by tables
-            of what the device did, and by rules.
-        steps_told: whether every row of the device that is of a step says so, or an arrow to it
-            does: no other row is of one. Set by the readers of XSpaces and of their JSON; read by
-            the pass of attribution.
-        made_steps: of what the rows of steps were made, where the source has none: "host" (marks of
-            the framework) or "whole" (nothing marks steps: one over all). Set by the pass of steps,
-            and by the Perfetto reader for what we wrote; read by the passes of steps and of
-            attribution.
+            and the tables of steps, which then use the figures of the profiler.
+        partial_device: whether the device rows are known to be incomplete, or some of them may
+            belong to no step: time that they leave is unknown, not idle. Set by the readers of
+            Ascend tables and of XSpaces; read by the attribution pass, by tables of device work,
+            and by rules.
+        steps_told: whether every device row of a step names its step, or has a flow that does: no
+            other row belongs to a step. Set by the readers of XSpaces and of their JSON; read by
+            the attribution pass.
+        made_steps: what the rows of steps were made from, where the source has none: "host" (the
+            framework's annotations) or "whole" (one step for the whole capture). Set by the steps
+            pass, and by the Perfetto reader for files that traceconv wrote; read by the steps and
+            attribution passes.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
             collection window that has one. Set by paddle; read by the table of CPUs.
     """

@@ -52,17 +52,17 @@ def union(start: I64, end: I64) -> I64:
 
 
 def intersection(a: I64, b: I64) -> I64:
-    """What is in both sets."""
+    """The intersection of both sets."""
     return _of_two(a, b, 0b11)
 
 
 def subtraction(a: I64, b: I64) -> I64:
-    """What is in ``a`` but not in ``b``."""
+    """The part of ``a`` that is not in ``b``."""
     return _of_two(a, b, 0b01)
 
 
 def difference(a: I64, b: I64) -> I64:
-    """What is in exactly one of the two sets."""
+    """The symmetric difference of both sets."""
     return _of_two(a, b, 0b01, 0b10)
 
 
@@ -77,13 +77,13 @@ def _of_two(a: I64, b: I64, *masks: int) -> I64:
 
 
 def _shortened(out: I64, rows: int) -> I64:
-    """The first rows of what was filled; apart from the rest, if that is much."""
+    """The first rows of ``out``; a copy if the unused rest is large."""
     filled = out[: 2 * rows].reshape(rows, 2)
     return filled if 4 * rows > len(out) else filled.copy()
 
 
 def merged(*sets: I64) -> I64:
-    """What is in any of the sets."""
+    """The union of the sets."""
     rows = np.concatenate(sets) if sets else none()
     return union(rows[:, 0], rows[:, 1])
 
@@ -132,13 +132,13 @@ def length_within(a: I64, spans: I64) -> I64:
 
 
 Breakdown: TypeAlias = "tuple[I64, NDArray[np.uint8]]"
-"""Time cut at every border of some sets: the m borders, ascending, and for each of the m - 1
-pieces between them a bit mask of the sets it belongs to (bit k = k-th set)."""
+"""Time cut at every boundary of some sets: the m boundaries, ascending, and for each of the m - 1
+intervals between them a bit mask of the sets that cover it (bit k = k-th set)."""
 
 
 def breakdown(*sets: I64) -> Breakdown:
-    """Which of up to eight sets cover which pieces of time. One sort answers every question."""
-    # every border toggles the bit of its set: the running XOR says which sets are open after it
+    """Cut time at every boundary of up to eight sets. One sort is enough for every question."""
+    # every boundary toggles the bit of its set: the running XOR says which sets are open after it
     edges = np.concatenate([s.ravel() for s in sets])
     owner = np.repeat(np.arange(len(sets), dtype=np.uint8), [s.size for s in sets])
     edges, owner = _sorted_with(edges, owner)

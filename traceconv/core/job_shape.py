@@ -1,15 +1,16 @@
-"""Where each rank stands in the grid of parallel processes: its coordinates.
+"""The coordinates of each rank in the grid of parallel processes.
 
-An axis is a way a job is split: tensor (``tp``), context (``cp``), expert (``ep``; tensors of
+An axis is a way to split a job: tensor (``tp``), context (``cp``), expert (``ep``; tensors of
 experts ``etp``), data (``dp``; replicas ``dp_replicate`` of what ``dp_shard`` ranks share) and
 pipeline parallel (``pp``), or the host a rank runs on (``node``). The coordinate of a rank on
 an axis is its position in its group of that axis, from 0, as its framework counts: the rank within
-the group. A coordinate is *recorded* (files of the capture state it), *inferred* (it follows from
-what the ranks communicate) or *unknown*; it is never guessed from how jobs are usually laid out.
+the group. A coordinate is *recorded* (files of the capture state it), *inferred* (from the
+communication of the ranks) or *unknown*; it is never guessed from how jobs are usually laid out.
 
-:func:`recorded_shape` makes the table of a job from what captures state (:class:`Placement`);
-:func:`traceconv.analysis.inferred_shape.job_shape` makes it from summaries and adds what can be
-inferred. Whatever compares, selects, groups or names ranks by coordinates reads :class:`JobShape`.
+:func:`recorded_shape` makes the table of a job from the statements of captures
+(:class:`Placement`); :func:`traceconv.analysis.inferred_shape.job_shape` makes it from summaries
+and adds inferred coordinates. Code that compares, selects, groups or names ranks by coordinates
+reads :class:`JobShape`.
 """
 
 from __future__ import annotations
@@ -87,13 +88,13 @@ class ParallelGroup(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """What a capture states of the place of its rank in the job.
+    """The place of a rank in the job, as its capture states it.
 
     Attributes:
-        groups: its groups whose names tell an axis.
-        sizes:  stated ranks per group of an axis.
-        coordinates: stated by themselves, by axis: in the name of a file, in our own outputs.
-        place:  what states these.
+        groups: its groups whose names determine an axis.
+        sizes:  stated number of ranks per group of an axis.
+        coordinates: by axis, where stated directly: in a file name or an output of traceconv.
+        place:  where these are stated.
     """
 
     groups: tuple[ParallelGroup, ...] = ()
@@ -195,8 +196,8 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         return self.value(rank, STAGE)
 
     def ranks_by(self, name: str) -> dict[int, list[int]]:
-        """The ranks by their coordinate on an axis, ascending; those of which it is unknown, under
-        -1, are the last.
+        """The ranks by their coordinate on an axis, ascending. Ranks with an unknown coordinate
+        come last, under -1.
         """
         by_value: dict[int, list[int]] = {}
         for rank, value in zip(self.captured, self._places(name), strict=True):
@@ -213,10 +214,10 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         return Coordinate(axis.name, value, axis.size, axis.origin, axis.evidence)
 
     def label(self, rank: int) -> str:
-        """The coordinates of a rank as names show them: ``dp1 pp3``.
+        """The coordinates of a rank for display: ``dp1 pp3``.
 
-        Known ones on the axes that tell ranks apart; "" if there are none. The host is none of
-        them, nor are the two parts of data parallelism where the whole is known.
+        It has the known coordinates on axes along which ranks differ; "" without any. It leaves
+        out the host, and the two parts of data parallelism where ``dp`` itself is known.
         """
         left_out = (NODE, REPLICATE, SHARD) if self.value(rank, DATA) >= 0 else (NODE,)
         known = (one for one in self.coordinates(rank) if one.value >= 0 and one.size != 1)
@@ -266,7 +267,7 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
 
 
 NO_SHAPE = JobShape()
-"""Of a job of which nothing is known."""
+"""The shape of a job about which nothing is known."""
 
 
 def called(rank: int, label: str) -> str:
@@ -279,13 +280,13 @@ def called(rank: int, label: str) -> str:
 
 
 def axes_of(name: str) -> tuple[str, ...]:
-    """The axes that a group of this name is of; empty where nobody can tell.
+    """The axes that a group name denotes; empty if the name does not determine them.
 
-    ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` are of "tp",
-    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp", ``mesh_dp_shard_cp`` of
-    "dp_shard" and "cp". Those of other axes together are left out: what is the data parallel group
-    of experts depends on more than its name. So does what is ``fsdp``: parts of a model are
-    sharded over data and context, and with experts over less.
+    ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` denote "tp",
+    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` denote "dp" and "cp", ``mesh_dp_shard_cp``
+    denotes "dp_shard" and "cp". Other combinations of axes are left out: the data parallel group of
+    experts depends on more than its name. So does ``fsdp``: parts of a model are sharded over data
+    and context, and with experts over less.
     """
     if not name.isascii():
         return ()
@@ -301,16 +302,16 @@ def axes_of(name: str) -> tuple[str, ...]:
 def parallel_groups(
     listed: Iterable[tuple[str, int, Any]], world_size: int, place: str
 ) -> tuple[ParallelGroup, ...]:
-    """The groups whose names tell an axis, as PyTorch lists its process groups, with their members.
+    """The groups whose names determine an axis, with their members, from PyTorch's process groups.
 
-    A group of all ranks may be listed without them. One whose members are not all there (long lists
-    are cut when they are written as text) is left out, as is a list that is none of ranks.
+    A group of all ranks may be listed without members. A group with an incomplete list of members
+    (long lists are truncated when written as text), or with a list of something else, is left out.
 
     Args:
         listed: name, size (-1 if it is not stated) and ranks: a list of whole numbers, or any other
             value.
         world_size: ranks of the job, -1 if unknown.
-        place: what lists them.
+        place: where they are listed.
     """
     found = []
     for name, size, ranks in listed:
@@ -424,9 +425,10 @@ def _of_parts(
     shard: tuple[Axis, list[int]],
     placements: Mapping[int, Placement],
 ) -> tuple[Axis, list[int]]:
-    """Data parallelism as replicas of what is sharded: a mesh counts it through the shards of one
-    replica, then through the next one, if its ranks are numbered that way. Unknown where they are
-    not: then something else is meant by these words.
+    """The coordinate of ``dp`` from those of replicas and shards.
+
+    A mesh numbers the shards of one replica, then those of the next. Where the ranks are not
+    numbered that way, the names mean something else and the coordinate is unknown.
     """
     (outer, replicas), (inner, shards) = replicate, shard
     column = [UNKNOWN] * len(ranks)
@@ -482,7 +484,7 @@ def _position(
     groups: Mapping[int, Mapping[tuple[int, ...], str]],
     size: int,
 ) -> tuple[int, int, str, str]:
-    """Coordinate, size of its group, what states it; and if there is none (-1), why."""
+    """Coordinate, size of its group, where it is stated; and why, if it is unknown (-1)."""
     said = placement.coordinates.get(name, UNKNOWN)
     within = groups.get(rank, {})
     if any(len(groups[member]) > 1 for members in within for member in members):
@@ -517,8 +519,8 @@ class ByCoordinates(msgspec.Struct, frozen=True):
 
 
 def where(shape: JobShape, wanted: Mapping[str, Iterable[int]]) -> tuple[Mask, Mask]:
-    """Which ranks have one of the wanted coordinates on every axis, and which may have: no known
-    coordinate rules them out, but one that is asked for is unknown.
+    """Which ranks have one of the wanted coordinates on every axis, and which ranks may have them:
+    no known coordinate excludes the rank, but at least one requested coordinate is unknown.
     """
     sure = np.ones(len(shape.ranks), bool)
     possible = sure.copy()

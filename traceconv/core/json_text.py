@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 NOT_JSON = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What decoding raises where the text is no JSON: not UTF-8, half of a surrogate pair, a number
-beyond any double, nested too deeply, or another text altogether."""
+"""Exceptions of the decoder for text that is not JSON: not UTF-8, half a surrogate pair, a number
+out of the range of doubles, nested too deeply, or not JSON at all."""
 
 R = TypeVar("R")
 

@@ -1,4 +1,4 @@
-"""What the numbers in columns stand for: kinds of rows, classes of work, where steps come from."""
+"""Codes in columns: kinds of rows, classes of work, sources of steps."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class OpClass(IntEnum):
 
 
 class StepSource(IntEnum):
-    """Where the borders of a step come from."""
+    """Where the boundaries of a step come from."""
 
-    RECORDED = 0  # the source has a lane of steps
-    HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
-    WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
+    RECORDED = 0  # the source has a track of steps
+    HOST_MARKS = 1  # the framework's annotations on the host ("ProfilerStep#12")
+    WHOLE_RANGE = 2  # no steps recorded: one step from the first event to the last
 
 
 WHOLE_RANGE = "Whole range"
@@ -52,7 +52,7 @@ WHOLE_RANGE = "Whole range"
 
 
 class Covered(IntEnum):
-    """What is known of the device work of a step."""
+    """How the device work of a step is known."""
 
     NOT = 0  # nothing: its device work was not recorded
     TIMELINE = 1  # recorded: figures are computed from device rows

@@ -1,7 +1,7 @@
-"""Markup that cannot be broken from outside: text becomes markup in one place, escaped.
+"""HTML markup with all text escaped, in one place.
 
-Names in traces can be anything: quotes, tags, control characters, halves of surrogate pairs, marks
-that reverse the direction of writing. All of them are shown, none has an effect.
+Names in traces can be anything: quotes, tags, control characters, halves of surrogate pairs,
+characters that reverse the direction of writing. All of them are shown; none takes effect.
 """
 
 from __future__ import annotations

@@ -107,36 +107,37 @@ draw arrows forward in time only, and the clocks of host and device may disagree
 
 @dataclass(frozen=True)
 class Capture:
-    """What can be known of a rank without reading its events.
+    """What is known about a rank before its events are read.
 
     Attributes:
-        reader:   name of the reader that found it; of several parts, theirs joined by " + ".
-        source:   where its files are.
-        files:    those that are read for events, relative to the source, in reading order.
+        reader:   name of the reader that found it; several parts: their names joined by " + ".
+        source:   the file, folder or archive with its files.
+        files:    files that are read for events, relative to the source, in reading order.
         rank:     global rank, or None while it is not known.
-        rank_from: what named the rank ("profiler_info_3.json", "file name").
-        known:    files recognised and not read for events (identity, tables, ``.done``).
+        rank_from: where the rank is stated ("profiler_info_3.json", "file name").
+        known:    recognised files that are not read for events (identity, tables, ``.done``).
         host:     host name, "" if unknown.
         device:   local card, -1 if unknown.
         pid:      the training process, -1 if unknown.
-        traits:   further facts that tell its process from others ("pid", "device", "container"),
-            as far as finding has seen them; compared, and shown nowhere.
-        graphs:   graph ids named by files or metadata, sorted; () if they must be read.
-        clock:    what its stamps are measured against; None if nothing is known.
+        traits:   further facts that distinguish its process ("pid", "device", "container"), as
+            far as they are known after finding; only compared, never shown.
+        graphs:   graph ids named by files or metadata, sorted; () if only the events have them.
+        clock:    the clock of its timestamps; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
         label, name: in messages, usually the folder or file; in viewers, "" for "Rank N".
-        detail:   whatever its reader needs to remember from finding to reading; it travels to
-            workers, so it has to be plain values: no open files, no local functions.
-        tables:   tables beside the timeline by name, and the files each is read from.
-        uses:     files of ``known``: in a few words, why they are not read for events.
+        detail:   state that its reader keeps between finding and reading. It is sent to workers,
+            so it must be plain values: no open files, no local functions.
+        tables:   side tables by name, and the files each is read from.
+        uses:     for files of ``known``: in a few words, why they are not read for events.
         border_operators: the operators that forward begins and backward ends with, as the user
-            gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
-        beside:   files an archive can hold beside the ranks, and what their stamps lack, ns.
-        optional: whether a run goes on without it, where its rank is unknown.
-        placement: what its files state of the place of the rank in the job.
-        parts:    the captures of a rank that has several, its collection windows: each is read
-            by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
-            ``graphs`` are those of all parts; ``clock`` is the one their events come out on.
+            gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not given.
+        beside:   files that an archive can hold next to the ranks, and the offset to add to their
+            timestamps, ns.
+        optional: whether a run continues without it if its rank is unknown.
+        placement: the place of the rank in the job, as its files state it.
+        parts:    the captures of a rank that has several collection windows. Each is read by its
+            own reader; together they are the rank. ``files``, ``known``, ``tables`` and ``graphs``
+            are those of all parts; ``clock`` is the common clock of their events.
     """
 
     reader: str
@@ -195,19 +196,19 @@ class Present(msgspec.Struct, frozen=True, eq=False):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
-    unknown, which is not zero.
+    """Which part of a rank a capture recorded. Figures are computed within it; outside of it values
+    are unknown, not zero.
 
-    Which steps are covered is in :attr:`StepTable.covered`; here is the whole capture.
+    This covers the whole capture; :attr:`StepTable.covered` covers single steps.
 
     Attributes:
         steps:   rows of its step table.
-        recorded: those of them whose device work was recorded.
-        vendor:  those of the others whose figures are from the vendor's own table of steps.
-        layers:  per layer with events, the recorded spans: from the first start to the last end
-            in every collection window, int64 ns.
-        devices: of the rank, that were looked at for what they computed: figures that are summed
-            over devices are of so many.
+        recorded: steps whose device work was recorded.
+        vendor:  further steps whose figures come from the vendor's own table of steps.
+        layers:  per layer with events, the recorded intervals: from the first start to the last
+            end in every collection window, int64 ns.
+        devices: number of devices of the rank whose work was analysed: figures that are totals
+            over devices cover this many.
     """
 
     steps: int = 0
@@ -228,7 +229,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 STEP_TABLE = "step_trace_time"
-"""The vendor's own table of what the time of steps went to, beside the timeline."""
+"""The vendor's own side table with the breakdown of step times."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ class Trace:
         return [(track.layer, first, after) for track, first, after in every if first < after]
 
     def span(self) -> tuple[int, int] | None:
-        """Earliest start and latest end of all events and samples, or None if there are none."""
+        """Earliest start and latest end of all events and samples; None without any."""
         lows = [int(table.start_ns.min()) for table in (self.events, self.counters) if len(table)]
         ends = self.events.end_ns, self.counters.start_ns
         return (min(lows), max(int(ns.max()) for ns in ends if len(ns))) if lows else None

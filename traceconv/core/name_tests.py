@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class NameTest:
-    """A test of names. What it says of a name is kept: ranks of a job have most of them in common.
+    """A cached test of names. Ranks of a job have most names in common.
 
     Args:
-        test: whose truth counts. It must always say the same of a name.
+        test: its result is used as a bool. It must depend on the name only.
     """
 
     def __init__(self, test: Callable[[str], object]) -> None:
         self._said = _Said(test)
 
     def each(self, names: Iterable[str]) -> list[bool]:
-        """What it says of each."""
+        """The result for each name."""
         return list(map(self._said.__getitem__, names))
 
 
@@ -38,7 +38,7 @@ def rows_named(trace: Trace, test: NameTest) -> Mask:
 
 
 class _Said(dict[str, bool]):
-    """What a test says, asked where it is not known; that of many short names is remembered."""
+    """The results of a test by name; those of up to ``MOST`` short names are kept."""
 
     MOST, LONGEST = 4096, 200
 

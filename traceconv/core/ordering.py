@@ -88,8 +88,8 @@ def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
 def order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
     """The permutation that sorts by (start, -dur), ties in input order.
 
-    Start and position in one number are sorted as values, see :func:`ascending`: a fifth of what a
-    stable sort of positions takes.
+    Start and position are packed into one number and sorted as values, see :func:`ascending`. This
+    takes a fifth of the time of a stable sort of positions.
     """
     n, low = len(start), int(start.min())
     place = n.bit_length()

@@ -1,4 +1,4 @@
-"""Plugins: what installed packages announce under entry-point groups of ours."""
+"""Plugins: readers and writers of installed packages, from traceconv's entry-point groups."""
 
 from __future__ import annotations
 

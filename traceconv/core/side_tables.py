@@ -1,11 +1,11 @@
-"""Tables whose columns carry a unit, and those that profilers leave beside the timeline.
+"""Tables whose columns have a unit, and the side tables that profilers write.
 
-A column's name says the unit of the values it holds, as ``Total Time(ns)`` does, and ``units`` has
-the same as data. Headings in other units, such as the profilers' own ``Duration(us)``, are made
-where a table is printed, together with the values.
+A column's name states the unit of its values, as in ``Total Time(ns)``; ``units`` has the same as
+data. Headings in other units, such as the profilers' own ``Duration(us)``, are made together with
+the values when a table is printed.
 
-A merge needs few of the profiler's tables and an analysis only some, so a reader says which there
-are and how to read each; the file is opened when a column is first looked at.
+A merge needs few of the profiler's tables and an analysis only some, so a reader declares which
+tables there are and how to read each. The file is opened when a column is first used.
 """
 
 from __future__ import annotations
@@ -113,15 +113,15 @@ class DataTable:
 
 
 class SideTable(DataTable):
-    """A profiler's own table beside the timeline, read when it is first looked at.
+    """A profiler's own side table, read when it is first used.
 
-    Columns have the profiler's headings, but for times: whatever unit the file has them in
-    (``Duration(us)``, ``start_time(ms)``), they are int64 ns, exact from the text, under a name
-    that says so (``Duration(ns)``). :attr:`headings` has the profiler's own.
+    Columns have the profiler's headings, except for times: whatever their unit in the file
+    (``Duration(us)``, ``start_time(ms)``), they are int64 ns, exact from the text, and the name
+    states that (``Duration(ns)``). :attr:`headings` has the profiler's own.
 
     Attributes:
-        file: where it is stored, as shown in messages.
-        issues: what reading it noticed (rows lost, times that are none); empty until it is read.
+        file: its path, as shown in messages.
+        issues: issues found while reading (lost rows, invalid times); empty until it is read.
     """
 
     def __init__(

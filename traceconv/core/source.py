@@ -24,7 +24,7 @@ Progress = Callable[[int], None]
 
 
 class Readable(Protocol):
-    """What can be read in pieces."""
+    """Anything with a ``read`` method that returns bytes."""
 
     def read(self, n: int, /) -> bytes:
         """Up to ``n`` bytes; ``b""`` at the end."""

@@ -1,4 +1,4 @@
-"""Tracks: what the rows of a viewer are, and what they are called."""
+"""Tracks: their layers, kinds, identity and names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from traceconv.core.columns import natural_order
 
 
 class Layer(StrEnum):
-    """What a viewer groups by. The order here is the order on screen."""
+    """The top level by which viewers group tracks, in the order on screen."""
 
     STEP = "step"
     OVERLAP = "overlap"
@@ -42,11 +42,11 @@ TITLES: dict[Layer, str] = {
     Layer.COUNTER: "Counters",
     Layer.OTHER: "Other",
 }
-"""Heading of a layer on screen where its source has no name of its own for it."""
+"""Heading of a layer on screen where its source does not name it."""
 
 
 class TrackKind(StrEnum):
-    """What a track is, where passes and analyses treat it in a way of its own."""
+    """The kind of a track, for tracks that passes and analyses treat specially."""
 
     OTHER = ""
     RANGES = "ranges"  # of a host thread; every slice is a range of the user (NVTX, rocTX)
@@ -60,7 +60,7 @@ class TrackKind(StrEnum):
 
 
 Number = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
-"""An id as a column of tracks; -1 if there is none. What files of ours hold is checked."""
+"""An id in a column of tracks; -1 if absent. Values in traceconv's own files are checked."""
 
 
 class Track(msgspec.Struct, frozen=True, omit_defaults=True):

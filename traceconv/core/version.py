@@ -1,4 +1,4 @@
-"""The version, for the package and for the metadata of its outputs; versions of what it writes."""
+"""The version of the package and of the formats that it writes."""
 
 __version__ = "0.1.0"
 
