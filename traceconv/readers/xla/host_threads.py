@@ -146,7 +146,7 @@ class HostThreads:
             else:
                 layer = Layer.RUNTIME if runtime[i] else Layer.HOST
                 title = _title(plane.name)
-                tracks.append(build.track(layer, name, "", title, thread=line.id))
+                tracks.append(build.track(layer, name, "", title, thread=max(line.id, -1)))
         return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
 
     def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:
