@@ -60,6 +60,7 @@ class _Arguments(msgspec.Struct, rename={
     "instruction": "hlo_op",
     "target": "Dst Rank",
     "source": "Src Rank",
+    "sequence": "Seq",
 }):  # fmt: skip
     """The arguments of an operation that are used; all others are skipped."""
 
@@ -75,6 +76,7 @@ class _Arguments(msgspec.Struct, rename={
     instruction: Any = None
     target: Any = None
     source: Any = None
+    sequence: Any = None
 
 
 _NOTHING = _Arguments()
@@ -117,8 +119,9 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
         size:   int64 per operation: bytes or elements, -1 if unknown or uneven.
         step:   int32 per operation, -1 if it belongs to none.
         start_ns, end_ns: int64, on the rank's own clock.
-        identity: int64 per operation: equal on all its ranks, and nowhere else but in the same run
-            of a program; -1 where the source does not say it, and empty where it never does.
+        identity: int64 per operation: equal on all its ranks, and to no other of its group but in
+            the same run of a program; -1 where the source does not say it, and empty where it never
+            does.
         direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other side as
             its arguments state it, by its place in the group or its global rank, -1 if they do
             not; empty of a rank without messages.
@@ -225,7 +228,11 @@ class _Named(msgspec.Struct):
                 kept[at] = False
                 continue
             numbers.append(found)
-            identity.append(UNKNOWN if f.run is None else _identity(f, trace.strings[n]))
+            if f.run is not None:
+                identity.append(_identity(f, trace.strings[n]))
+            else:  # PyTorch counts the operations of a process group; messages of each pair apart
+                collective = found[1] != self.kinds.get(P2P)
+                identity.append(_count(f.sequence) if collective else UNKNOWN)
         group, kind, size, direction, peer = np.array(numbers, np.int64).reshape(-1, 5).T
         codes = group.astype(np.int32), kind.astype(np.int32)
         return *codes, size, direction, peer, np.array(identity, np.int64), kept
