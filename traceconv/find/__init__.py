@@ -1,6 +1,6 @@
-"""Finding: which files are captures, of which reader, and of which rank.
+"""Finding: which files are captures, which reader reads them, and of which rank they are.
 
-:mod:`.registry` asks the readers what they find, :mod:`.capture_ranks` tells the rank of each
-capture, :mod:`.capture_windows` joins the captures of one rank, and :mod:`.unread` explains files
-that no reader takes.
+:mod:`.registry` lists the readers, :mod:`.capture_ranks` determines the rank of each capture,
+:mod:`.capture_windows` joins the captures of one rank, and :mod:`.unread` explains files that no
+reader takes.
 """

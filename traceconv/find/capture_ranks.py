@@ -18,7 +18,7 @@ from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, ran
 
 _PATTERN = "the pattern of ranks in paths"
 _TOLD = 4
-"""Problems of a folder that are told."""
+"""Most problems of a folder that a message lists."""
 
 LARGEST_IN_NAME = 99_999
 """A larger number in a name is a time, not a rank."""
@@ -76,7 +76,7 @@ def _believed(capture: Capture, issues: Issues) -> Capture:
     """The capture, without a rank that none can have."""
     if capture.rank is None or capture.rank >= 0:
         return capture
-    issues.add("rank-conflict", capture.title, f"{capture.rank} is no rank")
+    issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
     return replace(capture, rank=None, rank_from="")
 
 

@@ -158,7 +158,7 @@ def _of_all(capture: Capture) -> Capture:
 
 
 def _placement(stated: Sequence[Placement]) -> Placement:
-    """What windows state together; of what they contradict each other in, both."""
+    """The statements of all windows together; where they contradict each other, both."""
     groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
     first = next((one for one in stated if one.sizes or one.coordinates), Placement())
     return Placement(groups, first.sizes, first.coordinates, first.place)

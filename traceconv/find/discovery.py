@@ -1,4 +1,4 @@
-"""Captures below some paths: every reader is asked, in its order."""
+"""Find the captures below some paths, with all readers in order."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ and backward ends with. Workers elsewhere get them with the capture."""
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """What is below some paths.
+    """The captures and other files below some paths.
 
     Attributes:
         captures: as their readers found them; ranks may still be None.
-        unknown:  files no reader knows: (source, name).
-        issues:   what was noticed on the way.
+        unknown:  files that no reader knows: (source, name).
+        issues:   issues found on the way.
     """
 
     captures: tuple[Capture, ...]
@@ -51,22 +51,22 @@ def discover(
     mapping: str | None = None,
     nsys: str | None = None,
 ) -> Discovery:
-    """Ask readers, in their order, for the captures in ``sources``.
+    """Find the captures in ``sources`` with the readers in order.
 
-    What one reader claims, later ones do not see. Outputs of ours that are in a folder among
-    captures are left out, each with an issue. The variables :data:`BORDERS` of the environment
-    become :attr:`~traceconv.core.model.Capture.border_operators`. Files that no reader takes and
-    that may hold a profile are issues (:mod:`traceconv.find.unread`), if all readers are asked.
+    Later readers do not see files that an earlier one claims. Outputs of traceconv in a folder
+    among captures are left out, each with an issue. The environment variables :data:`BORDERS`
+    become :attr:`~traceconv.core.model.Capture.border_operators`. With all readers, files that no
+    reader takes and that may hold a profile become issues (:mod:`traceconv.find.unread`).
 
     Args:
-        only: the one reader to ask, by name.
-        mapping: how event logs with columns of their own are to be read (see
+        only: use this reader only, by name.
+        mapping: how to read event logs with custom columns (see
             :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
         nsys: the program that exports reports of Nsight Systems; None for the one on the path.
 
     Raises:
-        UnknownFormatError: no reader finds anything, anywhere.
-        AmbiguousFormatError: two readers of one order claim a file.
+        UnknownFormatError: no reader finds anything.
+        AmbiguousFormatError: two readers with the same order claim a file.
     """
     sources = _parts_together(sources)
     asked = [reader_named(only)] if only else list(readers().found.values())
@@ -126,10 +126,10 @@ def _asked(
     asked: Sequence[Reader],
     own: Sequence[Mapping[str, Sequence[str]]],
 ) -> Discovery:
-    """What the readers claim of the sources.
+    """The captures that the readers find in the sources.
 
     Args:
-        own: per source, files by output that readers do not see.
+        own: per source, the files of each output of traceconv, which readers do not see.
     """
     issues = Issues()
     captures: list[Capture] = []
@@ -154,16 +154,16 @@ def _asked(
 def ranked(
     found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
 ) -> tuple[Capture, ...]:
-    """What was found in ``sources`` as one capture per rank, ascending, called by its coordinates
-    where they are known.
+    """One capture per rank, ascending, labelled by its coordinates where they are known.
 
     Args:
         rule: see :func:`traceconv.find.capture_ranks.resolve`.
-        only: the one reader that was asked.
+        only: the only reader that was used, if there was one.
 
     Raises:
-        RankError, OptionError: as there. Where readers of several formats have found something,
-            the message names those that give every capture a rank if they alone are asked.
+        RankError, OptionError: as :func:`traceconv.find.capture_ranks.resolve`. If readers of
+            several formats found something, the message names those that give every capture a rank
+            when used alone.
     """
     try:
         return labelled(resolve(found.captures, rule, found.issues))

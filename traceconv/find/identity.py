@@ -1,32 +1,32 @@
-"""Which process each capture is of, and which rank that process is: the one place that decides.
+"""Decides which process each capture belongs to, and which rank that process is.
 
-Readers only say what a capture states. Evidence is weighed here, for all of them alike, in this
-order:
+Readers only report what a capture states. This module weighs the evidence for all readers in the
+same order:
 
 1. **The user's pattern** (``rank_from``) is taken as it is.
-2. **Time.** A process records itself once at a time. Captures that one reader read, that claim one
-   rank and whose recordings overlap by more than :data:`OVERLAP` of the shorter one are of
-   different processes, whatever they claim. Their events are read to tell, as long as their files
-   are small (:data:`MOST_BYTES`); of larger ones the run refuses them when it reads them.
-3. **Traits of the process**: host, process id, device. Two captures whose recordings cannot be
-   compared, for they have no clock in common, are of different processes if they differ in a trait
-   that both state. In recordings that follow each other a process id may differ: a job that was
-   started again goes on with its ranks.
+2. **Time.** A process records itself once at a time. Captures of one reader that claim the same
+   rank belong to different processes if their recordings overlap by more than :data:`OVERLAP` of
+   the shorter one. To decide this, the events of small files (:data:`MOST_BYTES`) are read. Larger
+   files are refused by the run when it reads them.
+3. **Traits of the process**: host, process id, device. Two captures without a common clock, whose
+   recordings cannot be compared, belong to different processes if they differ in a trait that both
+   state. The process id may differ between recordings that follow each other, because a restarted
+   job keeps its ranks.
 4. **A global rank that the content states** (``distributedInfo``, ``profiler_info_3.json``, MPI,
-   NCCL, the environment) names the rank, unless two processes state the same one. Then the number
-   counts within something: a replica, a container, a host.
-5. **Names** of files and folders, where they leave no doubt
-   (:func:`traceconv.readers.shared.rank_names.agreed`), name ranks that nothing states, and tell
-   replicas apart that state the same ones.
-6. **The place**: processes are counted by host and, within a host, by the rank or device that they
-   state. Hosts that differ in how many processes they have leave a doubt, so that this is refused.
-7. One capture that nothing names is rank 0. Several are refused.
+   NCCL, the environment) is the rank, unless two processes state the same one. Then the number
+   counts within a replica, a container or a host.
+5. **Names** of files and folders, if they are unambiguous
+   (:func:`traceconv.readers.shared.rank_names.agreed`), give ranks to captures that do not state
+   one, and distinguish replicas that state the same ranks.
+6. **The place**: processes are numbered by host and, within a host, by the rank or device that they
+   state. This is refused as ambiguous if hosts have different numbers of processes.
+7. A single capture without any of this is rank 0. Several are refused.
 
 Captures of a process without a device (the scheduler of a server, a launcher) are optional: they
-are left out, with an issue, where others have ranks.
+are left out, with an issue, if others have ranks.
 
-Whatever follows from 5 (against a statement) to 7 is an assumption and an issue, one line each.
-World sizes that contradict each other are a warning: captures of two jobs are in one run.
+Ranks from 5 (against a statement), 6 and 7 are assumptions: each is an issue of one line. World
+sizes that contradict each other are a warning, because captures of two jobs are in one run.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
 
 
 def traits(capture: Capture) -> dict[str, object]:
-    """What a capture states of its process."""
+    """The traits of its process that a capture states."""
     known = {"host": capture.host, "pid": capture.pid, "device": capture.device}
     return {k: v for k, v in {**known, **capture.traits}.items() if v not in ("", -1)}
 
 
 def differ(one: Capture, other: Capture) -> str:
-    """A trait that both state and in which they differ; "" if there is none."""
+    """A trait that both state and in which they differ; "" without any."""
     mine, theirs = traits(one), traits(other)
     return next((key for key in mine if theirs.get(key, mine[key]) != mine[key]), "")
 
@@ -131,7 +131,7 @@ def _contested(captures: Sequence[Capture]) -> dict[int, list[Capture]]:
 def _processes(
     captures: Sequence[Capture], contested: dict[int, list[Capture]]
 ) -> list[list[Capture]]:
-    """The captures of each process; of ranks that nobody contests, all."""
+    """The captures of each process. A rank without a conflict is one process."""
     found: list[list[Capture]] = []
     for one in captures:
         group = contested.get(one.rank or 0, [])

@@ -66,7 +66,7 @@ def _is_bundle(source: Source) -> bool:
 
 
 def is_own(capture: Capture) -> bool:
-    """Whether a capture is an output of ours, further down in folders."""
+    """Whether a capture is an output of traceconv in a subfolder."""
     source = capture.source
     named = capture.rank_from == "its metadata" and not source.lone and not _is_bundle(source)
     return named and written_by_us(capture.source, capture.files[0])

@@ -4,8 +4,8 @@ Each family of readers names the modules that hold one in its ``READERS``, the w
 ``WRITERS``; other packages announce theirs under the entry-point groups ``traceconv.readers`` and
 ``traceconv.writers``.
 
-All of them are imported to be asked, so ours import what ``find`` and the names of formats need;
-what reads and what encodes is imported when it is used.
+All of them are imported to find captures, so our modules import only what ``find`` and the names of
+formats need. Decoders and encoders are imported when they are used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _reader_modules() -> Mapping[str, str]:
 
 @cache
 def readers() -> Plugins[Reader]:
-    """All readers, in the order they are asked."""
+    """All readers, in the order in which they look for captures."""
     own = [
         (module, importlib.import_module(module).READER) for module in _reader_modules().values()
     ]
@@ -83,7 +83,7 @@ def _named(writer: type[Writer]) -> type[Writer]:
 
 
 class ForeignWriters:
-    """Makes writers of another package; has the members of their class. Travels by its name."""
+    """Makes writers of another package; has the members of their class. Pickled by its name."""
 
     def __init__(self, writer: type[Writer]) -> None:
         self._writer = writer

@@ -1,6 +1,7 @@
-"""Files that no reader takes, and that are known all the same: what they are, and what to do.
+"""Known kinds of files that no reader takes: what they are, and what the user can do.
 
-They are told by their first bytes; reports of Nsight Systems, whose layout is not public, by name.
+They are recognised by their first bytes. Reports of Nsight Systems, whose layout is not public, are
+recognised by name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _TABLES = 6
 _COLUMNS = 40
 _TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
 _LOOKED_INTO = 50
-"""So many files without a sign are looked into for columns of events."""
+"""Most files without a known signature that are searched for columns of events."""
 
 
 class Unread(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ _PAGE = Unread(
     "a web page", "look at it in a browser: it may say why this is not the file that was asked for"
 )
 _SUMMARIES = Unread(
-    "scalars of TensorBoard", "profiles are beside it, in plugins/profile/*/*.xplane.pb"
+    "scalars of TensorBoard", "the profiles are in plugins/profile/*/*.xplane.pb next to it"
 )
 _TENSORS = Unread("a file of torch.save, which has tensors and no profile", "name other files")
 _PICKLE = Unread(
@@ -96,7 +97,7 @@ _SIGNS: Mapping[bytes, Unread] = {
 
 
 def recognised(source: Source, name: str) -> Unread | None:
-    """What a file that no reader takes is; None if that is not known.
+    """The kind of a file that no reader takes; None if unknown.
 
     It reads the first bytes, and never raises.
     """
@@ -191,7 +192,7 @@ def _by_content(source: Source, name: str) -> Unread | None:
 
 
 def _by_columns(source: Source, name: str) -> Unread | None:
-    """A log of events whose columns nobody knows; what they are, and a mapping that reads it."""
+    """A log of events with unknown columns: the columns, and a mapping that reads it."""
     from traceconv.readers.event_log.proposal import proposed
 
     found = proposed(source.head(name))
@@ -201,7 +202,7 @@ def _by_columns(source: Source, name: str) -> Unread | None:
     columns = ", ".join(found.columns[:_COLUMNS]) + (
         " ..." if len(found.columns) > _COLUMNS else ""
     )
-    what = f"a table with columns of its own: {columns}" if columns else "lines of text with times"
+    what = f"a table with unknown columns: {columns}" if columns else "lines of text with times"
     if not found.mapping:
         how = 'say where names and times are: `mapping="name=COLUMN,ts=COLUMN:us"`'
         return Unread(what, f"if it is a log of events, {how}")

@@ -1,7 +1,7 @@
-"""What inputs hold that is no event of a rank: in an archive it goes beside the ranks, as bytes.
+"""Copies input data that is not an event of a rank into an archive, as separate members.
 
-That is done for a merge into an archive which keeps all events (nothing is selected but ranks, no
-limit is set, and the mode is not "summary"): bytes cannot be narrowed as events are.
+This is done for a merge into an archive that keeps all events (nothing is selected except ranks,
+without a limit, and not in the mode "summary"), because raw bytes cannot be filtered as events can.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OtherSources:
 
     def into(self, document: Document) -> Document:
         """The head of the archive with the members."""
-        # viewers read members by name, and release 52 fails on one that stands behind later names
+        # viewers read members in order of name, and release 52 fails if they are stored otherwise
         digits = len(str(max(len(self._files) - 1, 0)))
         members = [
             Beside(f"system-{i:0{digits}}.pftrace", shift - self._base_ns)

@@ -1,9 +1,9 @@
-"""Ranks of trace-event JSON into one such file by their bytes, where nothing else is asked for.
+"""Merges ranks of trace-event JSON into one such file by copying their bytes.
 
-What :mod:`.patch` does to one file, as a merge: the same files, names, progress and report as any
-other, at the speed of the disk and in the memory of a block. It is done for ``mode="source"`` into
-JSON, if every rank is one file of trace events, nothing is selected, limited or moved in time, and
-no file is unusual; else the ranks go through the model.
+It patches each file with :mod:`.patch`, and has the same file names, progress and report as any
+other merge, at the speed of the disk and in the memory of a block. It is used for
+``mode="source"`` into JSON, if every rank is one file of trace events, nothing is selected, limited
+or moved in time, and no file is unusual. Otherwise the ranks are merged through the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CHECKED_BYTES = 4 << 20
 """Larger copies are not checked: that takes ten times as long as the copy."""
 
 BASE = "baseTimeNanoseconds"
-"""A member beside the events that moves all of them."""
+"""A member of the JSON object that shifts all events in time."""
 
 
 def copyable(
@@ -108,7 +108,7 @@ def kept(
     capture: Capture, target: Target, issues: Issues, options: MergeOptions, run: RunOptions,
     clock: Plan,
 ) -> Report:  # fmt: skip
-    """Write a file of trace events as it is: every member of every event, and those beside them.
+    """Write a file of trace events unchanged: every member of every event and of the JSON object.
 
     Raises:
         Unusual: the file is damaged, or viewers would not show all of it; nothing is written.
@@ -192,15 +192,15 @@ def _advance(progress: Progress, total: int, n: int) -> None:
 
 @dataclass
 class _Members:
-    """What is beside the events, by rank."""
+    """The members of the JSON object besides the events, by rank."""
 
     of: dict[int, dict[str, bytes]] = field(default_factory=dict)
 
     def base(self) -> bytes | None:
-        """What the stamps of all ranks count from.
+        """The base time of all ranks.
 
         Raises:
-            Unusual: they count from different instants.
+            Unusual: the ranks have different base times.
         """
         bases = {members.get(BASE) for members in self.of.values()}
         if len(bases) > 1:
@@ -255,7 +255,7 @@ class _Kept(_Rank):
 
 
 class _Keeping(ChromeJsonWriter):
-    """The frame around events that are kept, with the members beside them."""
+    """The frame around unchanged events, with the other members of the JSON object."""
 
     between: ClassVar[bytes] = b",\n"
 
@@ -278,7 +278,7 @@ class _Keeping(ChromeJsonWriter):
 
 
 class _Writer(ChromeJsonWriter):
-    """The frame around copied events; members beside them come last, when they are known."""
+    """The frame around copied events; other members follow at the end, when they are known."""
 
     between: ClassVar[bytes] = b",\n"
 

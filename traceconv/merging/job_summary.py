@@ -1,4 +1,4 @@
-"""What the analyses say of the ranks of a merge: for its report, and as marks in its trace."""
+"""The results of analyses of a merge's ranks: for its report, and as slices in its trace."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from traceconv.run.spill import SpilledRank
 from traceconv.run.stages import summary_path
 
 LATE = "Stragglers"
-"""The lane of marks on ranks that delay others."""
+"""The track with slices on ranks that delay others."""
 
 PATH = "Critical path"
-"""The lane of what of the critical path is on a rank."""
+"""The track with the part of the critical path on a rank."""
 
 
 class JobSummary(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class JobSummary(msgspec.Struct, frozen=True):
         return found.line()
 
     def headline(self) -> str:
-        """What the steps lose, in a line."""
+        """The time that steps lose, in one line."""
         return run_summary.headline_of(self.summaries, self.judged.verdict)
 
     def overview(
@@ -89,7 +89,7 @@ class JobSummary(msgspec.Struct, frozen=True):
         return stored({one.rank: one.items for one in self.summaries}, world_size)
 
     def marks(self) -> dict[int, list[Mark]]:
-        """The marks of every rank that has any."""
+        """The slices and instants to add, by rank."""
         found: dict[int, list[Mark]] = {}
         for finding in self.judged.findings.findings:
             found.setdefault(finding.rank, []).append(_mark(finding))
@@ -168,7 +168,7 @@ def _path_mark(one: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mar
 
 
 def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:
-    """What a rank does as a stage of a pipeline, as far as that is known."""
+    """Slices for the work of a rank as a pipeline stage, as far as it is known."""
     lane = f"Pipeline stage {stage}"
     why = {"what": "no range of the host says which pass this is of; messages do not tell"}
     for kind, start, end in summary.path.phases.tolist():

@@ -1,7 +1,7 @@
-"""What a merge does: read all ranks, settle what depends on all of them, write.
+"""The steps of a merge: read all ranks, decide what depends on all of them, write.
 
-Ranks are read and encoded one by one, here or by workers. In between, clocks, the base of time and
-the size limit are settled from what is known of all ranks, without any event.
+Ranks are read and encoded one by one, in this process or by workers. In between, clocks, the base
+time and the size limit are determined from the accounts of all ranks, without their events.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ def _base_ns(spilled: Sequence[SpilledRank]) -> int:
 
 
 def _across(spilled: Sequence[SpilledRank]) -> Across:
-    """The lanes of all ranks side by side, the rank that loses most of its time first; those of
-    which nothing is known come last."""
+    """The tracks of all ranks side by side, ranks with the largest lost time first; ranks without
+    known times last."""
     from traceconv.analysis.losses import losses
     from traceconv.writers.perfetto.tracks import thread_of
 
@@ -257,7 +257,7 @@ def _within(
 def _annotated(
     spilled: Sequence[SpilledRank], marks: Mapping[int, Sequence[Mark]], executor: Executor
 ) -> list[SpilledRank]:
-    """The ranks, on their own clocks, with the marks of an analysis of all of them."""
+    """The ranks, on their own clocks, with slices for the results of the analyses."""
     jobs = [
         Annotating(p, marks.get(p.rank, ()), _file(executor, f"annotated-{p.rank}", len(spilled)))
         for p in spilled

@@ -155,7 +155,7 @@ class Copier:
         raise Unusual("no list of trace events near its beginning")
 
     def _opened(self, head: bytes, at: int) -> int:
-        """``at``, if what stands before the events is sound."""
+        """``at``, if the JSON before the events is valid."""
         _value(head, "before the events")
         return at
 
@@ -182,7 +182,7 @@ class Copier:
 
     def _add(self, name: str, value: bytes) -> None:
         if name in self.members or name == "traceEvents":
-            raise Unusual(f"the key {name[:40]!r} stands twice beside the events")
+            raise Unusual(f"the key {name[:40]!r} occurs twice next to the events")
         self.members[name] = value
 
     def _count(self, phases: bytes) -> None:
@@ -315,10 +315,10 @@ class Keeper(Copier):
 
 
 def _rest(window: Window) -> bytes:
-    """What has not been consumed, to the end of the file.
+    """The rest of the file that has not been consumed.
 
     Raises:
-        Unusual: it is longer than anything that belongs there.
+        Unusual: it is longer than any valid end of a file.
     """
     while window.more():
         if window.end - window.pos > MAX_RECORD_BYTES:
@@ -369,7 +369,7 @@ def _plain(found: dict[str, bytes], phase: str, any_thread: bool) -> None:
     for key in ("ts", "dur") if "dur" in found or phase == "X" else ("ts",):
         ns, state, _ = exact_ns(found.get(key, b""))
         if state != GOOD or (key == "dur" and ns < 0):
-            raise Unusual(f"an event whose {key} is no time: {found.get(key, b'')[:40]!r}")
+            raise Unusual(f"an event whose {key} is not a time: {found.get(key, b'')[:40]!r}")
     tid = _value(found.get("tid", b'""'), "a thread")
     if any_thread:
         return
@@ -409,7 +409,7 @@ def _id_value(token: bytes) -> int:
     if re.fullmatch(rb"\d{1,19}", raw):
         return int(raw)
     if not isinstance(value, str):
-        raise Unusual(f"an id that is no whole number: {token[:40]!r}")
+        raise Unusual(f"an id that is not a whole number: {token[:40]!r}")
     if re.fullmatch(rb"0[xX][0-9a-fA-F]{1,16}", raw):
         return int(raw, 16)
     hashed = 0xCBF29CE484222325

@@ -1,4 +1,4 @@
-"""What a run says of itself: to people as lines, to programs as one document."""
+"""The report of a run: lines for people, one document for programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FEWEST = 3
 """Steps of a rank whose scatter is known."""
 
 _CERTAIN = 4.0
-"""Standard errors that are no chance, among as many ranks as jobs have."""
+"""Standard errors that a difference needs to be significant, given the many ranks of a job."""
 
 WINDOWS_KEPT = 200
 """Most collection windows per rank that are listed in trace metadata."""
@@ -120,7 +120,7 @@ class Report:
         }
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed report, as HTML for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html(
@@ -151,7 +151,7 @@ class Report:
         return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"
 
     def _headline(self) -> str:
-        """What the steps lose, without a look at who comes late; "" where no device was seen."""
+        """The time that steps lose, without stragglers; "" without device data."""
         from traceconv.analysis.losses import losses
         from traceconv.report.headline import headline
 
@@ -186,7 +186,7 @@ class Report:
 def known_issues(
     issues: Iterable[Issue], clock: ClockPlan, found: Mapping[int, RankAccount]
 ) -> Issues:
-    """What was lost or is in doubt before anything is written: in finding and reading captures, in
+    """The issues known before anything is written: from finding and reading captures, from
     aligning their clocks, and of each rank.
     """
     every = Issues()
@@ -248,7 +248,7 @@ def _coordinates(shape: JobShape) -> dict[str, Any]:
 
 
 def _computing(steps: StepTable) -> tuple[float, float]:
-    """Mean of what the measured steps compute, ns, and the variance of that mean; NaN for few."""
+    """Mean computing time of the measured steps, ns, and the variance of that mean; NaN for few."""
     from traceconv.analysis.utilisation import measured
 
     computing = measured(steps).computing_ns.astype(np.float64)
@@ -258,7 +258,7 @@ def _computing(steps: StepTable) -> tuple[float, float]:
 
 
 def _noted(known: RankAccount) -> dict[str, Any]:
-    """What the document shows of a rank, as JSON values."""
+    """The part of the document about a rank, as JSON values."""
     found = {
         "graphs_found": known.present.graphs.tolist(),
         "steps_found": known.present.steps.tolist(),
@@ -284,8 +284,8 @@ def _hinted(hints: Hints) -> dict[str, Any]:
 
 
 def _steps(steps: StepTable) -> list[dict[str, int | None]]:
-    """A step each; what is unknown is null, figures are left out where no step has them. Steps of
-    no graph have none."""
+    """One object per step. Unknown values are null; figures that no step has are left out, and so
+    is the graph of steps without one."""
     known = [name for name in steps.shown_lengths() if (getattr(steps, name) != UNKNOWN).any()]
     places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     names = (*places, *known)
@@ -333,7 +333,7 @@ def _relative(windows: I64, base_ns: int) -> list[list[int]]:
 
 
 def described(capture: Capture) -> dict[str, Any]:
-    """A capture as JSON values; None of what is not known."""
+    """A capture as JSON values; None for unknown values."""
     read = capture.files or [name for files in capture.tables.values() for name in files]
     return {
         "rank": capture.rank,

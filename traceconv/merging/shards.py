@@ -85,7 +85,7 @@ def check(path: str, force: bool, index: int, of: int) -> None:
         raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
     refuse_existing(path, target.exists(), force)
     if target.exists() and not (target / _ABOUT).is_file():
-        raise OutputPathError(f"{path}: exists and is no shard; name another")
+        raise OutputPathError(f"{path}: exists and is not a shard; choose another path")
 
 
 def describe(folder: Path, shard: Shard) -> None:
@@ -125,9 +125,9 @@ def _check(shard: Shard) -> None:
     if any(Path(name).name != name for name in shard.spilled):
         raise ValueError("files outside the shard")
     if any(not isinstance(rank, int) for rank in shard.ranks):
-        raise ValueError("ranks that are no numbers")
+        raise ValueError("ranks that are not numbers")
     if any([type(value) for value in failure] != [int, str, str] for failure in shard.failed):
-        raise ValueError("failures that are none")
+        raise ValueError("malformed failures")
 
 
 def together(paths: Sequence[str], allow_missing: bool) -> list[tuple[Path, Shard]]:

@@ -37,10 +37,10 @@ from traceconv.run.spill import SpilledRank, rank_path, spill
 from traceconv.run.stages import events, passed
 
 TITLE, LANE = "Difference", "Changed"
-"""Heading and name of the lane of what changed."""
+"""Group and name of the track with the changes."""
 
 ARGUMENT = "difference"
-"""Key of the argument that says so of a slice."""
+"""Key of the argument that marks a changed slice."""
 
 WORDS = ("before", "after")
 
@@ -86,9 +86,9 @@ class Side:
 
 
 def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
-    """``trace`` with what changed: as an argument of slices, and on a lane of its own.
+    """``trace`` with the changes as arguments of slices and on a separate track.
 
-    Rows are booked under "difference".
+    Added rows are counted under "difference".
     """
     where = placed(trace, collective_records(trace))
     texts = [marks.get(key, "") for key in where.keys]

@@ -24,12 +24,12 @@ Sizes = dict[str, dict[str, int]]
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """What the output of one rank takes, and what else it takes to say that of several.
+    """The predicted size of the output of one rank, and the data to predict that of several.
 
     Attributes:
         accounts: by mode.
-        rows:  bytes of everything but the head of the file.
-        alone: bytes in a file of its own.
+        rows:  bytes of everything except the head of the file.
+        alone: bytes in a separate file.
     """
 
     accounts: dict[str, RankAccount]
@@ -51,7 +51,7 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 def together(every: Mapping[int, Prediction]) -> Sizes:
-    """What all ranks take in one file; {} if there are none."""
+    """The size of all ranks in one file; {} without ranks."""
     return {
         name: {
             mode: sum(one.rows[name][mode] for one in every.values())

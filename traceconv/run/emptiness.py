@@ -79,7 +79,7 @@ def nothing_read(
 
 
 def unread(issues: Iterable[Issue]) -> list[Issue]:
-    """Those that tell of events that are there and were not read."""
+    """The issues about events that exist and were not read."""
     return [i for i in issues if i.severity is Severity.LOSS or i.code in _UNREAD]
 
 

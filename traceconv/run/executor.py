@@ -21,13 +21,13 @@ from traceconv.scratch.temporary import ADVICE, sweep, temporary_directory, temp
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """A new private folder below the temporary one, for what the workers of a run share.
+    """A new private folder in the temporary folder, for the files that the workers of a run share.
 
-    It is removed when the run ends, and locked while the run lasts: what a killed run has left is
-    recognised by its free lock, and removed by the next run.
+    It is locked during the run and removed at its end. The next run recognises the folder of a
+    killed run by its free lock, and removes it.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be created.
     """
     try:
         folder = temporary_directory()
@@ -112,18 +112,18 @@ def _plainly(work: Callable[[Any], Any], job: Any, advance: engines.Advance) -> 
 
 @contextmanager
 def started(run: RunOptions, sizes: Sequence[int], shared: bool = True) -> Iterator[Executor]:
-    """Workers that suit ranks whose files have ``sizes`` bytes; they end with the context.
+    """Start workers for ranks whose files have ``sizes`` bytes; they end with the context.
 
-    The limit on memory is for this process and its workers together; workers of other engines
-    have limits of their own.
+    The memory limit applies to this process and its workers together; other engines limit the
+    memory of their workers themselves.
 
     Args:
         shared: whether workers can open the input, too; otherwise this process does all the work.
 
     Raises:
-        EngineError: the workers cannot be had.
-        OutputError: the folder cannot be made.
-        ResourceError: the limit on memory cannot be kept.
+        EngineError: the workers cannot be started.
+        OutputError: the folder cannot be created.
+        ResourceError: the memory limit cannot be kept.
     """
     engine, address = (run.engine, run.engine_address) if shared else ("local", None)
     workers = worker_count(run.jobs if shared else 1, sizes, run.mem_limit)

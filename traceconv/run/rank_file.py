@@ -71,7 +71,7 @@ _OTHERS = {
     "present.steps": "i4",
 }
 _COLLECTIVES = "collectives."
-"""Prefix of the names of columns beside the trace."""
+"""Prefix of the names of columns with collectives, which are not part of the trace."""
 
 _TYPES = {
     **{f"{t}.{name}": dtype for t, cls in TABLES.items() for name, dtype in cls.COLUMNS.items()},
@@ -303,7 +303,7 @@ def _present(opened: _Opened) -> Present:
 
 
 def _table(opened: _Opened, name: str) -> Any:
-    """A small table, in memory: it stays at hand when the file is no longer mapped."""
+    """A small table, in memory: it stays available when the file is no longer mapped."""
     cls = TABLES[name]
     return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
 

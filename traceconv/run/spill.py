@@ -1,7 +1,7 @@
 """Ranks spilled to disk between reading and writing.
 
 The base of time, the clocks and the size limit depend on all ranks, but only one rank's columns
-should be in memory. So every rank is read, worked on, and *spilled*: written to a file of its own
+should be in memory. So every rank is read, processed, and *spilled*: written to a separate file
 (:mod:`.rank_file`), which is mapped where it is needed, in this process or another.
 The :class:`RankAccount` of every rank stays in memory.
 """
@@ -46,13 +46,13 @@ Change = Callable[[Trace], Trace]
 
 
 class RankAccount(msgspec.Struct, frozen=True):
-    """What a merge knows of a spilled rank without loading it; all of it small.
+    """The facts about a spilled rank that a merge keeps in memory; all of them are small.
 
     Attributes:
         capture: of the trace.
         counts:  rows by kind.
         span:    earliest start, latest end; None if it is empty.
-        tracks:  those with rows.
+        tracks:  tracks with rows.
         tables:  names of its side tables.
         hints, present, steps, coverage, overlap, notes, windows, issues, ledger: of the trace.
     """
@@ -116,9 +116,9 @@ class RankAccount(msgspec.Struct, frozen=True):
 
 
 class SpilledRank:
-    """One rank, out of memory. ``load()`` gives it back; ``release_pages()`` frees its memory.
+    """One rank on disk. ``load()`` returns its trace; ``release_pages()`` frees the memory.
 
-    It travels to other processes as its path and what changes it.
+    It is sent to other processes as its path and its pending changes.
     """
 
     def __init__(self, path: Path | str, changes: tuple[Change, ...] = ()) -> None:
@@ -130,7 +130,7 @@ class SpilledRank:
 
     @cached_property
     def account(self) -> RankAccount:
-        """What is known of the rank, as its changes make it."""
+        """The account of the rank, with its changes applied."""
         found = RankAccount(**rank_file.account(self.path))
         for change in self._changes:
             found = found.changed(change)
@@ -164,7 +164,7 @@ class SpilledRank:
         return rank_file.collective_records(self.path)
 
     def release_pages(self) -> None:
-        """Give back the memory of the traces of :meth:`load`; what is still used is read again."""
+        """Free the memory of traces from :meth:`load`; pages in use are read again when needed."""
         for buffer in self._mapped:
             buffer.madvise(mmap.MADV_DONTNEED)
 

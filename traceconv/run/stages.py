@@ -1,4 +1,4 @@
-"""What is done with one rank at a time, by whoever works: here or in a worker."""
+"""The stages of work on one rank, done in this process or in a worker."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
 
 
 class Annotating(msgspec.Struct, frozen=True):
-    """Draw ``marks`` into a rank."""
+    """Add the slices and instants of ``marks`` to a rank."""
 
     spilled: SpilledRank
     marks: Sequence[Mark]

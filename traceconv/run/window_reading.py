@@ -30,8 +30,8 @@ from traceconv.find.capture_windows import twice
 from traceconv.find.identity import overlap
 
 SAME_EVENTS = 0.5
-"""Of the fewer events that two captures have in a time that both cover: if more than so many have
-the same start and length in both, they are recordings of the same work."""
+"""Two captures record the same work if, in the time that both cover, more than this share of the
+events of the one with fewer events has the same start and duration in both."""
 
 
 def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
@@ -152,8 +152,8 @@ def _identity(events: EventTable) -> I64:
 def joined(traces: Sequence[Trace]) -> Trace:
     """The rows, tables and windows of several traces of one rank, as one trace.
 
-    Accounts are added up. A trace without windows of its own is one window, from its first to its
-    last event.
+    Counts are added up. A trace without windows becomes one window from its first to its last
+    event.
     """
     if len(traces) == 1:
         return replace(traces[0], windows=_windows(traces))

@@ -18,13 +18,13 @@ from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError, TraceconvError
 
 ATTEMPTS = 2
-"""How often a job is begun: a worker that dies is no proof that its job killed it."""
+"""How often a job is started: if a worker dies, its job is not necessarily the cause."""
 
 Advance = Callable[[int], None]
 """Called by a job as it proceeds, with what is done since the last call."""
 
 Work = Callable[[Any, Advance], Any]
-"""What is done with a job. It is sent to workers by its name, the job and the result by value."""
+"""The function that does a job. It is sent to workers by name; job and result are sent by value."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ def attempt(work: Work, index: int, job: Any, advance: Advance) -> Done:
     try:
         return _done(work, index, job, advance)
     finally:
-        gc.collect(0)  # what a rank leaves in cycles is large, and too few objects to be due
+        gc.collect(0)  # cycles of a rank hold much memory in too few objects to start a collection
 
 
 def _done(work: Work, index: int, job: Any, advance: Advance) -> Done:

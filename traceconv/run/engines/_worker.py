@@ -1,4 +1,4 @@
-"""What a worker process of the local engine runs: jobs in, results out, until the line closes."""
+"""The worker process of the local engine: it does jobs until the connection closes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _watch(driver: int) -> None:
 def _report_fault(
     line: Connection, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """A fault of ours: the driver shows it to the user."""
+    """Send a bug in traceconv to the driver, which shows it to the user."""
     line.send("".join(traceback.format_exception(kind, error, trace)))
 
 

@@ -62,7 +62,7 @@ class _Worker:
 
     def begin(self, work: Work, index: int, job: Any) -> None:
         self.job = index
-        with suppress(OSError):  # it is dead: what is received from it will say so
+        with suppress(OSError):  # the worker is dead, which receiving from it will report
             self.line.send((work, index, job))
 
     def why(self) -> str:
