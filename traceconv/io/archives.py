@@ -75,7 +75,7 @@ class ZipSource(StoredSource):
 
 
 class MappedSlice(io.RawIOBase):
-    """Part of a mapped file, as a file of its own: a member of an archive."""
+    """Part of a mapped file as a separate file: a member of an archive."""
 
     def __init__(self, content: memoryview) -> None:
         super().__init__()

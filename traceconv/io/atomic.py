@@ -5,11 +5,11 @@ complete; a failure removes it. Three forms: :func:`replacing` for a file writte
 :func:`replacing_folder` for a folder, and :func:`opened` for outputs that are complete long before
 they may get their name (all parts of a trace, or none), on this machine or at a URL.
 
-What is promised of an output on this machine: its content is on the disk (``fsync``) before it
-gets its name, and its name (``fsync`` of the folder) before anyone is told that it is written. A
-crash, of this process or of the machine, leaves under a final name what was there before or what is
-new, whole. An incomplete file is locked while it grows. What a killed run has left is recognised by
-its free lock, removed by the next run that writes the same output, and no input of any
+Guarantees for outputs on this machine: the content is on the disk (``fsync``) before the file gets
+its name, and the name (``fsync`` of the folder) before the output is reported as written. After a
+crash of this process or of the machine, a final name has either the old or the new content,
+complete. An incomplete file is locked while it grows. Files of a killed run are recognised by their
+free lock. The next run that writes the same output removes them, and no run reads them as input
 (:func:`is_incomplete`).
 """
 
@@ -38,7 +38,7 @@ SUFFIX = ".part"
 """What names of incomplete files and folders end in."""
 
 MOST_LOCKED = 8
-"""Of the parts of an output, so many are kept open until all get their names."""
+"""Most parts of an output that are kept open until all of them get their names."""
 
 _MEANWHILE = "has appeared meanwhile"
 
@@ -249,17 +249,17 @@ def opened(path: str) -> Iterator[Destination]:
 
 
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
-    """Raise OutputPathError if a file is there that may not be overwritten."""
+    """Raise OutputPathError if a file exists and must not be overwritten."""
     if exists and not force:
         raise OutputPathError(f"{path}: {what}; pass `force=True` to overwrite it")
 
 
 def check_url(path: str, force: bool) -> None:
-    """Refuse early what could not be written later.
+    """Check early whether an output can be written to a URL.
 
     Raises:
-        OutputError: the storage cannot be reached, the path is a folder there, or a file that
-            may not be overwritten.
+        OutputError: the storage cannot be reached, or the path is a folder, or a file that must
+            not be overwritten.
     """
     storage = Storage(original_url(path), OutputError)
     with storage.guarded(f"{path}: cannot be written", OutputError):
@@ -363,8 +363,8 @@ class LocalFile(Destination):
 class Upload(Destination):
     """A file at a URL.
 
-    S3 hides an upload until it is completed. Elsewhere the file grows under a temporary name
-    beside the final one, and is renamed when it is complete.
+    S3 hides an upload until it is completed. Elsewhere the file grows under a temporary name in the
+    same folder, and is renamed when it is complete.
     """
 
     def __init__(self, path: str) -> None:
@@ -410,7 +410,7 @@ class Upload(Destination):
     def discard(self) -> None:
         if self._settled:
             return
-        # what the storage says now is not why the run failed
+        # an error of the storage here would hide the reason why the run failed
         if self._hidden:
             with suppress(OutputError), self._guarded():
                 self._file.discard()

@@ -208,7 +208,7 @@ class _Answer(BaseHTTPRequestHandler):
         return secrets.compare_digest(self.path.encode(), self.server.path.encode())
 
     def _is_entry(self) -> bool:
-        """The report's script reads what follows a question mark."""
+        """Whether the path is the page. The report's script reads the query after "?"."""
         path = self.path.partition("?")[0] if self.server.report else self.path
         known = bool(self.server.report or self.server.target)
         return known and secrets.compare_digest(path.encode(), self.server.entry.encode())

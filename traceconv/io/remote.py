@@ -29,10 +29,10 @@ MAX_DEPTH = 64
 
 
 def remote_sources(url: str) -> Iterator[Source]:
-    """What a URL names: a file, an archive, a folder, or several of them by a pattern.
+    """The sources at a URL: a file, an archive, a folder, or several of them by a pattern.
 
     Raises:
-        SourceError: nothing is there, or it cannot be reached.
+        SourceError: nothing matches, or the storage cannot be reached.
     """
     storage = Storage(url)
     with storage.guarded(storage.label):

@@ -69,7 +69,7 @@ class FolderSource(StoredSource):
         self._path = path
         self.archives: tuple[str, ...] = ()
         self._names: tuple[str, ...] | None = None
-        self._real: dict[str, str] = {}  # names on disk that are no UTF-8
+        self._real: dict[str, str] = {}  # names on disk that are not UTF-8
 
     def __reduce__(self) -> Any:
         return FolderSource, (self._path.absolute(), self.label)
@@ -112,7 +112,7 @@ def _expand(path: str) -> Iterator[Source]:
         yield _standard_input()
         return
     if is_url(path):
-        from traceconv.io.remote import remote_sources  # fsspec, where it is asked for
+        from traceconv.io.remote import remote_sources  # imports fsspec only for URLs
 
         yield from remote_sources(path)
         return

@@ -49,7 +49,7 @@ _FOREIGN = {
     "paramiko": ("SSHException",),
     "requests": ("RequestException",),
 }
-"""What the packages behind fsspec raise, besides errors of the system."""
+"""Exceptions of the packages behind fsspec, besides OSError."""
 
 
 def is_url(path: str) -> bool:

@@ -1,6 +1,6 @@
 """Sources of stored files: opened as they are stored, and decompressed (gzip and zstd).
 
-Compression is told by the first bytes of a file, not by its name. Decompression is bounded.
+Compression is detected from the first bytes of a file, not from its name. Decompression is bounded.
 """
 
 from __future__ import annotations

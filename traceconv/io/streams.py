@@ -31,12 +31,12 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How compressed data begins."""
 
 BATCH = 8
-"""So many pieces of a stream are handed from thread to thread at once."""
+"""Blocks of a stream that one thread passes to another at once."""
 
 
 def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """``others``, and what is raised of a damaged archive: what does so is imported here, when an
-    error has to be told from others, and not by everything that reads a file."""
+    """``others``, and the exceptions for a damaged archive. Their packages are imported only here,
+    where an error is handled, not whenever a file is read."""
     import tarfile
     import zipfile
 
@@ -278,7 +278,7 @@ def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
 
 
 def _broken_gzip() -> type[Exception]:
-    """What the decompressor raises for broken data; asked for only when something is raised."""
+    """The exception of the decompressor for broken data; imported only when one is handled."""
     from isal.igzip_lib import IsalError
 
     return cast(type[Exception], IsalError)

@@ -21,7 +21,7 @@ MOST = 16
 """No more are used: taking results in order is what is waited for then."""
 
 BYTES = 64 << 20
-"""Memory under a limit that allows one more thread: what a few blocks of input take as columns."""
+"""Memory that each further thread needs under a limit: a few blocks of input as columns."""
 
 _count = 1
 
@@ -49,11 +49,10 @@ def using(threads: int, memory: int | None = None) -> Iterator[None]:
 
 
 def ahead(items: Iterable[T]) -> Generator[T]:
-    """``items`` in order, made on another thread, at most two of them before they are asked
-    for; made when they are asked for if there is but one thread.
+    """``items`` in order, made on another thread, at most two ahead of the consumer.
 
-    The thread has ended when the iterator is exhausted or closed. An error is raised where the
-    item would have been.
+    With a single thread, items are made on demand. The thread has ended when the iterator is
+    exhausted or closed. An error is raised in place of the item.
     """
     return _ahead(items) if _count > 1 else (item for item in items)
 
@@ -123,18 +122,19 @@ class Task(Generic[T]):
             self._future = type(self._future)()
             try:
                 self._future.set_result(self._call(*self._given))
-            except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            except Exception as error:  # noqa: BLE001 - raised again by result()
                 self._future.set_exception(error)
 
     def result(self) -> T:
-        """What the call returns."""
+        """The return value of the call."""
         return self._future.result()
 
 
 def first(tasks: Sequence[Task[T]]) -> T:
-    """The result of the first one. What has not begun is done on this thread until it is there:
-    with one thread more, threads that wait for the interpreter's lock would lose their processor
-    to those that do not need it, in the middle of what others wait for.
+    """The result of the first task.
+
+    Until it is ready, this thread runs tasks that have not started. An additional thread would take
+    the processor from threads that wait for the interpreter's lock while others depend on them.
     """
     for task in tasks:
         task.here()

@@ -19,7 +19,7 @@ PIECE_BYTES = 32 << 10
 """Streams are read in pieces of this size: where a compressed one breaks, one piece is lost."""
 
 AHEAD_BYTES = 1 << 20
-"""From here on, streams are read on a thread of their own, if there is one."""
+"""Size from which a stream is read on a separate thread, if there is one."""
 
 DROP_BYTES = 16 << 20
 """Mapped pages are released in pieces of this size."""

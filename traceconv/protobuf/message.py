@@ -20,7 +20,7 @@ Field = tuple[int, int, Value]
 
 
 class BrokenMessage(ValueError):
-    """Bytes that are no protobuf message. ``fields``: what is before the damage."""
+    """Bytes that are not a protobuf message. ``fields``: the fields before the damage."""
 
     def __init__(self, why: str, fields: list[Field] | None = None) -> None:
         self.fields = fields or []

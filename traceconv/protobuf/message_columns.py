@@ -1,10 +1,10 @@
 """Protobuf messages as columns: the fields of many messages at once.
 
-Formats of protobuf that can be large hold millions of small messages of one kind. What is wanted
-of them are columns: the last value of each field (:func:`columns`), or all of a repeated one
-(:func:`repeated`). Both are done in C, or, a field of every message at a time, by numpy.
+Large protobuf files have millions of small messages of one type. This module reads them as columns:
+the last value of each field (:func:`columns`), or all values of a repeated field
+(:func:`repeated`). Both run in C, or in numpy, which decodes one field of every message at a time.
 
-A message whose bytes are no protobuf gives the fields before the damage and says so.
+A damaged message gives the fields before the damage and is reported as damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from traceconv.core.columns import F64, I32, I64, Mask
 U64 = NDArray[np.uint64]
 
 ABSENT, VARINT, FIXED64, FIXED32 = -1, -2, -3, -4
-"""Instead of a length, for fields that are no bytes."""
+"""Codes in place of a length, for fields that are not bytes."""
 
 OTHERS, DAMAGED, REPEATED = 1, 2, 4
 """Bits of :attr:`Columns.rest`."""
@@ -83,12 +83,12 @@ class Columns(msgspec.Struct, frozen=True):
         return found
 
     def integer(self, number: int) -> I64:
-        """The field as int64, two's complement; 0 where there is none or it is no varint."""
+        """The field as int64, two's complement; 0 where it is absent or not a varint."""
         at = self.wanted.index(number)
         return np.where(self.lengths[at] == VARINT, self.values[at], np.uint64(0)).view(np.int64)
 
     def double(self, number: int) -> F64:
-        """The field as a double; 0 where there is none or it is none."""
+        """The field as a double; 0 where it is absent or not a double."""
         at = self.wanted.index(number)
         bits = np.where(self.lengths[at] == FIXED64, self.values[at], np.uint64(0))
         return bits.view(np.float64)
@@ -222,9 +222,9 @@ def repeated(data: Any, start: I64, size: I64, number: int) -> Repeated:
 def _walk(
     data: Any, start: I64, size: I64, rest: NDArray[np.uint8]
 ) -> Iterator[tuple[I64, I64, U64, I32]]:
-    """The first field of every message, then the second of those that have one, and so on.
+    """The first field of every message, then the second of messages with two or more, and so on.
 
-    Yields messages, numbers of their fields, values and lengths; marks damage in ``rest``.
+    Yields messages, their field numbers, values and lengths; sets damage in ``rest``.
     """
     n = len(start)
     if n != len(size) or not _within(start, size, len(data)):
@@ -310,7 +310,7 @@ class Codes(Protocol):
     def __len__(self) -> int: ...
 
     def texts(self, data: Any, start: I64, size: I64, /) -> bytes:
-        """The code (int32) of each stretch of ``data``."""
+        """The code (int32) of each range of ``data``."""
         ...
 
     def numbers(self, values: NDArray[Any], /) -> bytes:
@@ -318,7 +318,7 @@ class Codes(Protocol):
         ...
 
     def entries(self, first: int, /) -> list[bytes]:
-        """What has the codes from ``first`` on."""
+        """The texts with the codes from ``first`` on."""
         ...
 
 

@@ -45,7 +45,7 @@ SYSTEM_DATA = frozenset(
      135)
 )  # fmt: skip
 """Fields with data of other sources that viewers show: ftrace, samples of CPUs, memory, power ...
-Those that may tell of the user are not among them: logs, packages, properties, configurations."""
+Fields that may identify the user are left out: logs, packages, properties, configurations."""
 
 
 class ClockSnapshot:
@@ -140,7 +140,7 @@ class Attribute:
 
 
 class TrackEvent:
-    """One mark on a track."""
+    """One event on a track."""
 
     TIMESTAMP_DELTA_US = 1
     THREAD_TIME_DELTA_US = 2
@@ -224,7 +224,7 @@ class DebugAnnotation:
 
 
 class GpuRenderStageEvent:
-    """What a GPU did."""
+    """One interval of work of a GPU."""
 
     EVENT_ID = 1
     DURATION = 2
@@ -253,7 +253,7 @@ class GpuCounterEvent:
 
 
 GPU_KERNELS, GPU_KERNEL_ARGUMENTS = 1000, 1001
-"""Extensions of :class:`InternedData`: kernels, and names of what they were launched with."""
+"""Extensions of :class:`InternedData`: kernels, and names of their launch arguments."""
 
 
 PACKET = 1

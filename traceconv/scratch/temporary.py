@@ -1,7 +1,7 @@
 """Temporary files: where they are made (``TRACECONV_TMPDIR``) and what they are called.
 
-What has a name is locked as long as it is used. What a killed run has left is recognised by its
-free lock, and removed by the next run (:func:`sweep`).
+Named files and folders are locked while they are used. Those of a killed run are recognised by
+their free lock, and removed by the next run (:func:`sweep`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from traceconv.core.errors import OutputError
 from traceconv.core.patterns import lazy_regex
 
 PREFIX = "traceconv-tmp-"
-"""What the names of temporary files and folders begin with."""
+"""Prefix of the names of temporary files and folders."""
 
 _OURS = lazy_regex(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 """Such a name, as ``tempfile`` completes it: nothing else is ever swept."""
@@ -65,7 +65,7 @@ def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
         with _made():
             file = tempfile.NamedTemporaryFile(prefix=PREFIX, dir=temporary_folder())  # noqa: SIM115
         with suppress(FileNotFoundError):
-            # beside the file: that is closed before it is removed, and a sweep may come between
+            # locked separately: the file is closed before it is removed, and a sweep may run then
             file.lock = _Lock(Path(file.name))  # type: ignore[attr-defined]
             return file
         with suppress(FileNotFoundError):  # or it would be missed when the object goes

@@ -25,7 +25,7 @@ REQUIRED = (
     *("name", "title", "suffixes", "between", "member_capacity"),
     *("begin", "trace", "end", "costs"),
 )
-"""What the class of a writer must have; see :class:`Writer`."""
+"""Attributes that the class of a writer must have; see :class:`Writer`."""
 
 
 def check_times(trace: Trace, base_ns: int, earliest: int = 0) -> None:
@@ -57,11 +57,11 @@ class Across(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Beside:
-    """A trace in an archive that is no rank: what a reader passes on as bytes.
+    """A trace in an archive that is not a rank: bytes that a reader passes on.
 
     Attributes:
         name:      of the member.
-        offset_ns: what is added to its stamps for those of the ranks, which count from the base.
+        offset_ns: added to its timestamps to align them with the ranks, which count from the base.
     """
 
     name: str
@@ -70,16 +70,16 @@ class Beside:
 
 @dataclass(frozen=True)
 class Document:
-    """What is known of the whole output before its first byte.
+    """Facts about the whole output that are known before its first byte is written.
 
     Attributes:
-        base_ns: Unix (or local) nanosecond that becomes time 0: every stamp is written minus this.
+        base_ns: Unix (or local) time in ns that becomes time 0: subtracted from every timestamp.
         ranks:   all ranks in the output, ascending.
         facts:   metadata of the run for the head of the file (version, mode, clock, issues,
             dropped); JSON values. ``base_ns`` is in it as a decimal string.
         args:    keys of the arguments that are written; None for all, empty for none.
         pids:    per rank, the process id in its capture: two ranks may have the same.
-        across:  how lanes are grouped across ranks; None for the lanes of each rank together.
+        across:  how tracks are grouped across ranks; None to group them by rank.
         beside:  further members of an archive.
     """
 
@@ -110,11 +110,11 @@ class Costs:
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What a viewer opens without trouble.
+    """The largest trace that a viewer opens reliably.
 
     Attributes:
-        max_bytes:  before compression; None = any.
-        max_events: rows of all kinds; None = any.
+        max_bytes:  before compression; None = no limit.
+        max_events: rows of all kinds; None = no limit.
     """
 
     max_bytes: int | None = None
@@ -122,20 +122,20 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Writer(Protocol):
-    """What an output format brings.
+    """An output format.
 
-    Every rank is encoded by an instance of its own, after :meth:`begin` with a document without
-    facts, possibly in another process; an instance that encodes one rank sees no other. The bytes
-    of a file are those of ``begin``, of all ranks, ascending, and of ``end``.
+    Every rank is encoded by a separate instance, after :meth:`begin` with a document without facts,
+    possibly in another process. An instance that encodes one rank does not see the others. A file
+    consists of the bytes of ``begin``, of all ranks, ascending, and of ``end``.
 
     Attributes:
         name:     one word, by which users choose the format.
-        title:    one line for people.
+        title:    one line of description.
         suffixes: file name endings, longest first.
         between:  bytes between two ranks that are not empty.
         member_capacity: the most one member of an archive may hold: larger ranks are reduced,
             each alone; None for formats that are one file.
-        issues:   what the format could not represent as it was; grows while traces are written.
+        issues:   data that the format cannot represent exactly; grows while traces are written.
     """
 
     name: ClassVar[str]
@@ -162,7 +162,7 @@ class Writer(Protocol):
         ...
 
     def costs(self, trace: Trace, document: Document) -> Costs:
-        """What the rows of ``trace`` take; never less than :meth:`trace` will write."""
+        """The size of the rows of ``trace``; never less than :meth:`trace` will write."""
         ...
 
 
@@ -192,7 +192,7 @@ class SpilledRank(Protocol):
         ...
 
     def release_pages(self) -> None:
-        """Give back the memory that loading took; what is still used is read again."""
+        """Free the memory that loading took; pages in use are read again when needed."""
         ...
 
 

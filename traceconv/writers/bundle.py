@@ -74,7 +74,7 @@ class BundleWriter:
         self.issues.extend(writer.issues)
 
     def beside(self, member: Beside, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """A trace that is no rank, as it is."""
+        """A trace that is not a rank, unchanged."""
         yield from _spooled(member.name, blocks)
 
     def end(self) -> bytes:
@@ -116,7 +116,7 @@ def _name(rank: int, ranks: tuple[int, ...]) -> str:
 
 
 def _spooled(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """A member of unknown size, which has to stand before it."""
+    """A member whose size is only known at its end, but is written before it."""
     with spooled_temporary_file(IN_MEMORY) as file:
         for block in blocks:
             file.write(block)

@@ -1,12 +1,12 @@
-"""The one loop that writes files: traces in, complete files out, or nothing.
+"""Writes the output files of a run: all of them complete, or none.
 
 A file grows under a temporary name in its own folder and is renamed when it is complete; no part
 gets its name before all parts are complete. A failed run leaves nothing behind.
 
-Ranks are encoded here, one after the other, or by workers, each into a file of its own; the bytes
-are the same. For that, ranks follow each other in the output with ``Writer.between`` between them
-and know nothing of each other, and in a compressed file every rank is a section of the one deflate
-stream that refers to no other.
+Ranks are encoded in this process, one after the other, or by workers, each into a separate file;
+the bytes are the same. This works because the bytes of a rank do not depend on other ranks. They
+follow each other with ``Writer.between`` between them, and in a compressed file every rank is a
+section of the deflate stream that does not refer to other sections.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ EncodeRanks = Callable[[Sequence[Encoding]], Iterator[Encoded]]
 
 
 def encode(job: Encoding, advance: Advance) -> Encoded:
-    """Encode a rank into the file of its own that the job names; for workers.
+    """Encode a rank into the separate file that the job names; for workers.
 
     Raises:
         OutputError: the file cannot be written.
@@ -212,11 +212,11 @@ class Sink:
             file.write(_GZIP_HEAD)
 
     def write(self, block: bytes) -> None:
-        """Add ``block``, as a section of its own.
+        """Add ``block`` as a separate section.
 
         Raises:
             OutputError: it cannot be written.
-            TraceconvError: it does not fit.
+            TraceconvError: it exceeds the size limit.
         """
         if block:
             section = self.section()
@@ -230,11 +230,11 @@ class Sink:
         return Section(self._file.write, self._packed)
 
     def take(self, done: Encoded) -> None:
-        """Count a rank; one in a file of its own is copied, and that file removed.
+        """Count a rank. If a worker wrote it to a separate file, copy and remove that file.
 
         Raises:
             OutputError: it cannot be written.
-            TraceconvError: it does not fit.
+            TraceconvError: it exceeds the size limit.
         """
         self._count(done.content, done.crc)
         if done.path is not None:
@@ -268,7 +268,7 @@ class Sink:
 
 
 def is_packed(path: str) -> bool:
-    """Whether the file is compressed: its name says so."""
+    """Whether the file is compressed, by its name."""
     return path.endswith(".gz")
 
 

@@ -126,7 +126,7 @@ def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
 
 
 def joined(parts: list[I64]) -> I64:
-    """All ``parts`` one after the other; empty if there are none."""
+    """All ``parts`` concatenated; empty without any."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

@@ -4,16 +4,16 @@ Shape: one object, its ``metadata`` first, so that a file cut short keeps its ba
 are microseconds with exactly three decimals, made from integers, relative to the base: small
 enough to be exact as doubles.
 
-Arrows that run backwards in time (the clocks of host and device may disagree) would be dropped by
-viewers: they are written from the earlier end to the later, and their name says so.
+Viewers drop flows that run backwards in time, which occur where the clocks of host and device
+disagree. Such flows are written from the earlier end to the later, and their name states it.
 
 The format knows two levels. A process is one layer of one rank (``Rank 0 Overlap Analysis``), a
 thread is one track, with its group in front (``Group 0 Plane 1``). Numbers follow the rank: rank 3
 has the pids 3001, 3002 ... and, after them, its tids; none is used twice in a file, none is 0.
 
-What the format has no place for is stored where viewers do not look, for our own reader: the exact
-track in the arguments of ``thread_name`` (counters have one too), the class of an event in
-``cat``, ``graph`` and ``step`` as keys of the event.
+For our own reader, further data is stored where viewers ignore it: the exact track in the arguments
+of ``thread_name`` (for counters, too), the class of an event in ``cat``, ``graph`` and ``step`` as
+keys of the event.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Perfetto: one protobuf file of TrackEvents, for ui.perfetto.dev and its trace processor.
 
 *Layout*: see :mod:`~traceconv.writers.perfetto.tracks`. *Time*: nanoseconds since the base,
-which is the trace attribute ``traceconv.base_ns``, beside all other facts.
-*Ranks*: each has a packet sequence, a range of track ids and a range of flow ids of its own, all
-made from the rank, so that ranks encoded apart may be joined end to end.
-*Slices*: a begin and an end each. *Arguments*: typed, strings by number
+which is the trace attribute ``traceconv.base_ns``, among the other facts.
+*Ranks*: each has its own packet sequence, range of track ids and range of flow ids, all derived
+from the rank, so that ranks encoded separately can be concatenated.
+*Slices*: a begin and an end each. *Arguments*: typed, strings interned
 (:mod:`~traceconv.writers.perfetto.arguments`). *Class* of an event: its category.
-*Arrows*: viewers draw them from the earlier event to the later, whichever is the source.
-*Not written*: the names of arrows, for which the format has no field; the collection windows.
+*Flows*: viewers draw them from the earlier event to the later, whichever is the source.
+*Not written*: the names of flows, for which the format has no field; the collection windows.
 """
 
 from __future__ import annotations

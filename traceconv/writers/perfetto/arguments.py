@@ -1,6 +1,6 @@
-"""Arguments: the JSON of an event as typed DebugAnnotations, strings by number.
+"""Arguments: the JSON of an event as typed DebugAnnotations with interned strings.
 
-What becomes what, in this module and in the C part, byte for byte:
+This module and the C part follow these rules, byte for byte:
 
 * strings are interned while they are short and the table has room, else written in place;
 * integers are ``int_value``; those beyond int64 keep their digits, as a string;
@@ -8,13 +8,13 @@ What becomes what, in this module and in the C part, byte for byte:
   their digits, as a string;
 * NaN, Infinity and null are strings of that spelling, so are empty objects and arrays (``{}``);
 * a key that occurs twice is written twice; an empty key reads ``(empty)``;
-* what is no JSON object becomes the argument ``args``: typed if it is another JSON value, as text
-  if it is no JSON at all or is nested deeper than 32 levels. Bytes that are no UTF-8 are replaced.
+* arguments that are not a JSON object become the argument ``args``: typed for another JSON value,
+  as text if they are not JSON or nested deeper than 32 levels. Invalid UTF-8 is replaced.
 
-A reader of ours gets back what was there: strings that stand for something else, or that were
-written with other escapes than they need, have their JSON text beside them in the table
-(:data:`~traceconv.protobuf.perfetto_schema.OWN_FIELD`), numbers with more zeros than they need how
-many decimals they had. Rows of which that does not say all are marked (:attr:`Coded.odd`).
+Our own reader restores the original JSON: strings that represent another value, or that were
+written with unusual escapes, have their JSON text next to them in the table
+(:data:`~traceconv.protobuf.perfetto_schema.OWN_FIELD`); numbers with trailing zeros have their
+number of decimals. Rows that cannot be restored this way are flagged (:attr:`Coded.odd`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ decimals they had."""
 _MOST_DECIMALS = 60
 
 _OWN = b"\xff"
-"""Begins keys of strings that are told apart by how they are written; no UTF-8 does."""
+"""Prefix of keys for strings that differ only in their JSON text. UTF-8 never has this byte."""
 
 
 class Coded(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ def coder(selected: frozenset[str] | None) -> Coder:
 
 
 BLOCKS_IN_TURN = 3
-"""The first ones, in which strings are new; no thread is worth its while for so few."""
+"""The first blocks, which have most new strings, are encoded in turn, without threads."""
 
 
 class NativeCoder:
@@ -273,7 +273,7 @@ _UNUSUAL = lazy_regex(rb"[\\\x00-\x1f]")
 
 
 def _parsed(raw: bytes) -> _Object | None:
-    """The pairs of an object, or of ``{"args": raw}``; None if it is no JSON, or too deep."""
+    """The pairs of an object, or of ``{"args": raw}``; None if it is not JSON, or too deep."""
     try:
         value = _JSON.decode(raw.decode())
         pairs = value if isinstance(value, _Object) else _Object([("args", value)])

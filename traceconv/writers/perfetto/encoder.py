@@ -145,7 +145,7 @@ class Encoder:
         self.issues.add("args-dropped", count=coded.dropped, rank=rank)
 
     def _counters(self, trace: Trace) -> Iterator[bytes]:
-        """Samples. Those that are no finite number cannot be drawn."""
+        """Samples. Values that are not finite are left out, because viewers cannot draw them."""
         sequence, tracks = sequence_id(trace.rank), uuids(trace)
         for first in range(0, len(trace.counters), 2 * BLOCK):
             part = trace.counters.take(slice(first, first + 2 * BLOCK))

@@ -104,8 +104,8 @@ def _packet(sequence: bytes, *fields: bytes) -> bytes:
 
 
 def _about(trace: Trace, base_ns: int) -> dict[str, Any]:
-    """Identity, tracks, windows, hints, notes and issues of a rank, as JSON; what is not known is
-    left out."""
+    """Identity, tracks, windows, hints, notes and issues of a rank, as JSON, without unknown
+    values."""
     capture = trace.capture
     windows = (trace.windows - base_ns).tolist()
     hints = {key: value for key, value in msgspec.structs.asdict(trace.hints).items() if value}

@@ -143,9 +143,9 @@ def _ordered(rows: Rows, opened: I64) -> tuple[NDArray[np.intp], I64, I64, I64]:
         points = slices & (dur == 0)
         if points.any():  # those of the same time that come later have not ended yet
             seen = np.concatenate(([0], np.cumsum(points)))
-            # of those that start at the time of a row, all that are not before it
+            # of the slices that start at the time of a row, subtract those that are not before it
             before -= seen[np.searchsorted(time, time, "right")] - seen[:-1]
-        # a track that goes on in the next block keeps what has not ended open
+        # slices stay open on a track that continues in the next block
         closed = len(ends) if rows.last[stop - 1] else before[-1]
         ends_before.append(before + emitted)
         times.append(ends[:closed])

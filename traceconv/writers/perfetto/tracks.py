@@ -86,7 +86,7 @@ TIMELINE, ALL_RANKS = "Timeline", "All ranks"
 """The plain groups around all others: in a process, and in none."""
 
 _BETWEEN = " \u00b7 "
-"""Stands between the name of a group that is not drawn and that of its one row."""
+"""Separates the name of a group that is not drawn from the name of its only track."""
 
 
 class Thread(NamedTuple):
@@ -368,7 +368,7 @@ DESCRIPTIONS = {
     "Stragglers": "Ranks that delay the others, and by how much.",
     "Critical path": "The chain of work, over all ranks, that bounds each step.",
 }
-"""What the lanes are that are computed here, for those who look at one."""
+"""Descriptions of computed tracks, which viewers show."""
 
 _RECORDED = {
     Layer.HOST: "What a thread of the host did: operators, functions, ranges.",
@@ -377,7 +377,7 @@ _RECORDED = {
     Layer.COMM: "Communication, by group, channel, plane or stream.",
     Layer.COUNTER: "Samples, each drawn until the next one.",
 }
-"""What the other lanes are."""
+"""Descriptions of recorded tracks, by layer."""
 
 
 def _description(track: Track) -> bytes:

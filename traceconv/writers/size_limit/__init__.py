@@ -293,7 +293,7 @@ def _reduced(
 
 
 class _Shrunk(msgspec.Struct, frozen=True):
-    """What is decided for one rank: its cut, what that drops, and what is left."""
+    """The decision for one rank: its cut, the dropped rows, and the remaining size."""
 
     cut: Cut
     dropped: list[DroppedRows]

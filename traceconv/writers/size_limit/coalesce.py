@@ -41,7 +41,7 @@ UNUSUAL = 3
 """A slice this many times as long as the median of its name is an outlier."""
 
 NEVER = 2**63 - 1
-"""Importance of what always stays."""
+"""Importance of rows that are always kept."""
 
 NAME_SHOWN = 100
 """Characters of the longest slice's name in the arguments of a run."""
@@ -97,7 +97,7 @@ class Clusters:
         runs = self._runs(small)
         matters = (self._row_key >= cutoff) | ((start < until_ns) & (self._row_key >= softer))
         rows = ~small[self.of_row] & (self._stays_with_cluster | matters)
-        # runs with one slice: their clusters, and of those the rows that are slices, stay
+        # a run with one slice stays: its cluster, and in it the row that is a slice
         alone = np.zeros(len(small) + 1, bool)
         alone[np.flatnonzero(small)] = (runs.slices <= 1)[runs.of_cluster]
         rows |= alone[self.of_row] & self.is_slice
@@ -177,7 +177,7 @@ def _usual(name: NDArray[np.int32], dur: I64) -> I64:
     """Per row, the (lower) median duration of its name."""
     if not len(name):
         return dur
-    # by name, then duration: the median of a name is in the middle of its stretch
+    # by name, then duration: the median of a name is in the middle of its range
     order = np.lexsort((dur, name))
     begins = np.concatenate(([0], np.flatnonzero(np.diff(name[order])) + 1))
     ends = np.append(begins[1:], len(order))

@@ -34,7 +34,7 @@ class Size(NamedTuple):
         return Size(self.bytes + other.bytes, self.rows + other.rows)
 
     def minus(self, other: Size) -> Size:
-        """What is left when ``other`` is taken."""
+        """The difference to ``other``."""
         return Size(self.bytes - other.bytes, self.rows - other.rows)
 
     def fits(self, room: Size) -> bool:
@@ -48,13 +48,13 @@ def summed(sizes: list[Size]) -> Size:
 
 
 def total(costs: Costs) -> Size:
-    """What a whole trace takes."""
+    """The size of a whole trace."""
     columns = (costs.events, costs.counters, costs.flows)
     return Size(costs.fixed + sum(int(c.sum()) for c in columns), sum(map(len, columns)))
 
 
 def header(writer_factory: WriterFactory, document: Document) -> Size:
-    """What a file takes without any trace."""
+    """The size of a file without any trace."""
     writer = writer_factory()
     return Size(len(writer.begin(document)) + len(writer.end()), 0)
 

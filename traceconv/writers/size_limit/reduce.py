@@ -52,16 +52,16 @@ CostOf = Callable[[Trace], Costs]
 
 @dataclass(frozen=True)
 class Cut:
-    """What is dropped of a rank.
+    """The part of a rank to drop.
 
     Attributes:
         cutoff: slices of less importance are coalesced (see
             :mod:`traceconv.writers.size_limit.coalesce`), ...
-        softer: ... except those of at least this, if they start before ...
-        until_ns: ... this: of slices of equal importance, the first stay while there is room.
-        points: groups of samples a counter is divided into, of which the lowest and highest stay;
-            None keeps all samples, any number drops those that repeat the one before.
-        lanes:  tracks that keep anything at all; None = all of them.
+        softer: ... except slices of at least this importance, if they start before ...
+        until_ns: ... this time: of slices of equal importance, the first stay while there is room.
+        points: the samples of a counter are divided into this many groups, and the lowest and
+            highest of each are kept. None keeps all samples; any number drops repeated values.
+        lanes:  tracks of which rows are kept; None = all of them.
     """
 
     cutoff: int = 0
@@ -258,7 +258,7 @@ def downsampled(counters: CounterTable, points: int | None) -> Mask:
     # 0, 1, 2 ... within each track
     place = np.arange(len(rows)) - np.repeat(begins, count)
     count = np.repeat(count, count)
-    # ``points`` groups of equal size; a counter with few samples keeps each in a group of its own
+    # ``points`` groups of equal size; each sample of a counter with few samples is one group
     group = np.where(count > 2 * points, place * points // count, place)
     # sorted by value within groups, the lowest and the highest are beside a change of the group
     order = np.lexsort((value[rows], group, track[rows]))

@@ -165,10 +165,10 @@ def _even(starts: Sequence[tuple[int, int]]) -> I64:
 
 
 def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
-    """Each bin divided into about so many pieces of equal, whole width."""
+    """Divide each bin into about ``pieces`` parts of equal, whole width."""
     counts = pieces.astype(np.int64)
     step = -(-np.diff(edges) // counts)
-    # a width rounded up needs fewer pieces than were asked for
+    # rounding the width up can reduce the number of parts
     counts = -(-np.diff(edges) // step)
     # 0, 1, 2 ... within each old bin
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
