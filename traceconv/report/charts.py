@@ -33,7 +33,7 @@ _CLOSE = 0.6  # values down to this part of the largest are close together
 
 
 def legend(*entries: tuple[str, str]) -> Markup:
-    """What the colours mean: (class, words)."""
+    """The legend of colours: (class, words)."""
     return el("p", [el("span", el("i", class_=kind), words) for kind, words in entries],
               class_="legend")  # fmt: skip
 
@@ -54,7 +54,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 def bars(rows: Sequence[Bar], wide: bool = False) -> Markup:
-    """Bars below each other; ``wide`` gives the names a line of their own."""
+    """Bars below each other; ``wide`` puts each name on a separate line."""
     drawn = [
         el(
             "div",

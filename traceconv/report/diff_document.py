@@ -1,4 +1,4 @@
-"""A comparison of two runs as one document of JSON values, of which all other forms are made."""
+"""A comparison of two runs as one JSON document, from which all other formats are made."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _gate(one: GateResult) -> dict[str, Any]:
 
 
 def headline(comparison: RunComparison) -> str:
-    """What is to be said of two runs, in one line."""
+    """The result of comparing two runs, in one line."""
     if comparison.reasons:
         return f"not comparable: {'; '.join(comparison.reasons)}"
     rows = comparison.classes
@@ -317,7 +317,7 @@ def _sure(before: int, delta: int, half: float) -> str:
 
 
 def gate_line(one: Mapping[str, Any]) -> str:
-    """What is known of a gate; ``one`` is of the document."""
+    """The result of a gate in one line; ``one`` is its entry in the document."""
     before, after = one["before_ns"], one["after_ns"]
     sure = ""
     if one["high_ns"] is not None:
@@ -332,7 +332,7 @@ def gate_line(one: Mapping[str, Any]) -> str:
 
 
 def remarks(comparison: RunComparison) -> list[str]:
-    """What a reader has to know besides."""
+    """Further facts that are needed to read the comparison."""
     found = ["Both are the same recording."] if comparison.same else []
     runs = (comparison.before, comparison.after)
     for run, left in zip(runs, comparison.left_out, strict=True):

@@ -71,7 +71,7 @@ def _classes(document: Document) -> list[str]:
 
 
 def _class_rows(document: Document) -> list[tuple[str, ...]]:
-    """Those of which a step has any, before or after."""
+    """The classes of work that a step has, before or after."""
     return [
         (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
          signed(row["change_ns"]), percent(row), row["verdict"] or "")
@@ -81,7 +81,7 @@ def _class_rows(document: Document) -> list[tuple[str, ...]]:
 
 
 def percent(row: Document) -> str:
-    """The change of a row, of what it was before."""
+    """The change of a row, relative to its value before."""
     share = row["change_percent"]
     return "new" if share is None else f"{share:+.1f} %"
 

@@ -77,11 +77,11 @@ def place(found: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> 
 
 
 def query(name: str, start_ns: int, dur_ns: int) -> str:
-    """What finds a slice in ui.perfetto.dev: with these columns, a row found leads there.
+    """The query that finds a slice in ui.perfetto.dev; its columns make rows link to slices.
 
-    Names that nobody would paste are left out: the instant alone finds few others. Ranks may have
-    slices of one name at one instant, so the row of this length is the first; no more is asked of
-    the length, which is another one where a clock was corrected or a slice cut.
+    Long or unprintable names are left out, because few other slices start at the same time. Ranks
+    may have slices with the same name and start, so the closest duration comes first. Durations
+    need not be equal, because a corrected clock or a cut slice changes them.
     """
     quoted = name.replace("'", "''")
     named = f" AND name = '{quoted}'" if len(name) <= _PASTED and name.isprintable() else ""

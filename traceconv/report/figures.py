@@ -17,7 +17,7 @@ time = time_text
 _SIZES = ("B", "KB", "MB", "GB", "TB")
 
 UNKNOWN = "–"
-"""What nobody knows, in text."""
+"""An unknown value, in text."""
 
 
 def exact(ns: int) -> str:
@@ -26,7 +26,7 @@ def exact(ns: int) -> str:
 
 
 def exact_or_unknown(ns: int | None) -> str:
-    """:func:`exact`; a dash where nobody knows."""
+    """:func:`exact`; a dash if unknown."""
     return UNKNOWN if ns is None else exact(ns)
 
 
@@ -57,7 +57,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def share(percent: float | None) -> str:
-    """A share that is one already; a dash where nobody knows."""
+    """A share that is already a percentage; a dash if unknown."""
     return UNKNOWN if percent is None else f"{percent:.1f} %"
 
 

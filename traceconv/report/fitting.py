@@ -59,7 +59,7 @@ def _short(name: str, width: int) -> str:
 
 
 def _plainer(name: str) -> Iterator[str]:
-    """The name, and it without more and more of what tells least."""
+    """The name, then shorter forms of it, without its least informative parts."""
     yield name
     name = _without_type(name)
     yield name

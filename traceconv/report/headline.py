@@ -41,13 +41,13 @@ def headline(
     group_size: int = -1,
     shape: JobShape = NO_SHAPE,
 ) -> str:
-    """What a step loses, in one line.
+    """The time that a step loses, in one line.
 
     Args:
-        every: what is known of each rank.
-        late:  ranks that others wait for, as far as that is certain.
+        every: the figures of each rank.
+        late:  ranks that others certainly wait for.
         job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
-        shape: by which ranks are named.
+        shape: the shape of the job, which names its ranks.
     """
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
@@ -61,7 +61,7 @@ def headline(
     found = lost(every, late)
     pause_ns = sum(one.ns for one in found if one.name == PAUSE)
     whole_ns = step_ns
-    if pause_ns >= _LEAST * step_ns:  # a pause is no part of a step: shares are of both
+    if pause_ns >= _LEAST * step_ns:  # a step does not include the pause: shares are of both
         whole_ns += pause_ns
         step = f"{time(whole_ns)} from step to step (a step takes {time(step_ns)})"
     shown = [one for one in found if one.ns >= _LEAST * whole_ns]

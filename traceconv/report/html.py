@@ -272,7 +272,7 @@ def _finding(one: Document) -> Markup:
 
 
 def _with_code(text: str) -> list[str | Markup]:
-    """What stands between backticks as code."""
+    """Text between backticks as code."""
     return [el("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))]
 
 
@@ -308,7 +308,7 @@ def _stretch(place: Document) -> dict[str, str]:
 
 
 def _places_table(found: Sequence[Document]) -> Markup:
-    """The longest stretches without work."""
+    """The table of the longest idle intervals."""
     head = ("what", "rank", "at", "length", "lane", "find it")
     rows = [
         (p["what"], p["rank"], stamp_text(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
@@ -357,7 +357,7 @@ def _captures_table(found: Sequence[Document]) -> Markup:
 
 
 def _issues_table(found: Sequence[Document]) -> Markup:
-    """What was lost or is in doubt: one row per code, its files folded away."""
+    """The losses and warnings: one row per code, with its files collapsed."""
     groups: dict[str, list[Document]] = {}
     for issue in sorted(found, key=lambda i: _SEVERITY[i["severity"]]):
         groups.setdefault(issue["code"], []).append(issue)

@@ -224,8 +224,8 @@ def heat(section: Section) -> Markup:
 
 
 def shape(section: Section) -> Markup:
-    """Ranks at their coordinates, darker where they compute longer: stages beside each other, other
-    axes below each other; ranks of which a coordinate is unknown in a line.
+    """Ranks at their coordinates, darker where they compute longer: stages as columns, other axes
+    as rows; ranks with an unknown coordinate in one line.
     """
     known = [one for one in section["axes"] if one["source"] != "unknown"]
     axes = [one["name"] for one in known if one["name"] != "node" and one["size"] != 1]

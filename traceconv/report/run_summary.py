@@ -1,7 +1,7 @@
-"""What a report says of a run: the verdict in three sentences, findings, and the figures to draw.
+"""The summary of a run for reports: the verdict in three sentences, findings, and figures to draw.
 
-:func:`request` says what it needs of a rank; :func:`judge` and :func:`overview` put the summaries
-of all ranks together and never see an event. The latter makes JSON values, which
+:func:`request` lists the data needed from a rank; :func:`judge` and :func:`overview` combine the
+summaries of all ranks and never see an event. The latter makes JSON values, which
 :mod:`traceconv.report.html` draws and :mod:`traceconv.report.markdown` writes.
 """
 
@@ -35,7 +35,7 @@ from traceconv.report.figures import exact, ranks, time
 SCHEMA_VERSION = 1
 
 PLACES_KEPT = 10
-"""Of the longest stretches without work, over all ranks."""
+"""Most idle intervals that a report lists, over all ranks."""
 
 LONGEST_TEXT = 2000
 """Characters of a text that are kept."""
@@ -62,7 +62,7 @@ def remarks(mode: str | None, window: bool) -> list[str]:
 def request(
     only: Iterable[str] | None = None, drawn: bool = True, issues: bool = False
 ) -> SummaryRequest:
-    """What a report needs of one rank.
+    """The data that a report needs from one rank.
 
     Args:
         only:   ids of rules; None for all.
@@ -84,13 +84,13 @@ def request(
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What is wrong with a run.
+    """The problems of a run.
 
     Attributes:
         findings: of the rules.
         verdict:  which rank delays the others.
-        path:     what bounds the steps.
-        groups:   of ranks, with the collectives that are the same.
+        path:     the critical path of the steps.
+        groups:   groups of ranks, with their matched collectives.
     """
 
     findings: rules.Findings
@@ -100,11 +100,11 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Capture] = ()) -> Judged:
-    """What is wrong, by the summaries of all ranks and the rules' own thresholds.
+    """The problems of a run, from the summaries of all ranks and the thresholds of the rules.
 
     Args:
-        captures: what files say of clocks decides which collectives are the same where these do
-            not tell by themselves.
+        captures: their recorded clocks decide how collectives match where the collectives
+            themselves are ambiguous.
     """
     said = stamped(captures) if captures else None
     groups = tuple(matched([one.collectives for one in summaries], said))
@@ -193,7 +193,7 @@ def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -
 
 
 def _coverage(summaries: Sequence[RankSummary]) -> list[str]:
-    """Which steps have device data, of the ranks of which some have none."""
+    """Which steps have device data, for ranks where some steps lack it."""
     found: dict[str, list[int]] = {}
     for one in summaries:
         if one.coverage.text:
@@ -233,7 +233,7 @@ class _Rows:
         return excerpts.place(found, rank, self._plan, self._zero_ns)
 
     def findings(self, judged: rules.Findings) -> Iterator[dict[str, Any]]:
-        """Of every rule that speaks the gravest place in full; the others by name."""
+        """For every rule with findings, the most severe place in full and the others by name."""
         for first, others in judged.by_rule():
             also = [f"{one.place()} ({one.amount()})" for one in others]
             saving = [first.saving()] if first.saving() else []
@@ -313,7 +313,7 @@ class _Rows:
             yield self.place(one.rank, {**found, "dur_ns": one.dur_ns})
 
     def places(self) -> list[dict[str, Any]]:
-        """The longest stretches without work, over all ranks."""
+        """The longest idle intervals, over all ranks."""
         found = []
         for rank, summary in self._summaries.items():
             columns = summary.excerpts.places

@@ -1,7 +1,7 @@
 """The figures of a report, section by section, from the tables of all ranks.
 
-Every section is JSON values: lengths in whole ns, bytes, ranks; what a page, a Markdown file and a
-JSON document show is the same. A section without data says under "missing" what it would need.
+Every section consists of JSON values: lengths in whole ns, bytes, ranks. HTML, Markdown and JSON
+show the same values. A section without data states under "missing" what it needs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
-    # what a table of a rank says of steps that its timeline lacks is no part of what it measured
+    # figures of a table for steps that are not in the timeline were not measured by it
     placed = steps & (rows["Window"] != ABSENT)
     steps &= placed | ~np.isin(rows[RANK], rows[RANK][placed])
     known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
@@ -134,9 +134,7 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
 
 
 def _steps(result: Result, unmarked: Collection[int]) -> Section:
-    """Lengths of the steps that something marks: a table of steps does not say how long they are,
-    only how long their devices took.
-    """
+    """Durations of marked steps. A table of steps does not have them, only the device times."""
     if not result.rows:
         return missing(result)
     rows = rows_of(result)
@@ -176,7 +174,7 @@ def _operators(result: Result) -> Section:
     names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
     whole = int(job["Total Time(ns)"].sum())
     if np.isnan(job["Ratio(%)"]).any():
-        whole = 0  # some of it is missing, so there are no shares
+        whole = 0  # shares are unknown because values are missing
     kept = order[:OPERATORS_KEPT]
     for name, core, count, total, usual in _cells(job, *names, rows=kept):
         most, rank = worst[name, core]
@@ -331,7 +329,7 @@ def _own_excess(replay: Replay) -> dict[tuple[int, int], int]:
 
 
 def _binned(numbers: list[int], most: int) -> list[list[int]]:
-    """At most so many stretches of the numbers, of equal length but for the last."""
+    """Divide the numbers into at most ``most`` bins of equal length, except the last."""
     each = -(-len(numbers) // most)
     return [numbers[i : i + each] for i in range(0, len(numbers), each)]
 
@@ -376,7 +374,7 @@ def job_shape(shape: JobShape, overlap: Section) -> Section:
 def stages(every: Iterable[RankSummary], shape: JobShape) -> Section:
     """What each pipeline stage does in a step, the mean over its ranks and their steps, ns: passes
     from their first task to the last, and bubbles. ``rest_ns`` is what belongs to none of these.
-    Null where unknown: passes that nothing marks, bubbles without records of messages.
+    Null where unknown: passes without markers, bubbles without point-to-point records.
     """
     if not (shape.column(STAGE) >= 0).any():
         return {"missing": "no data: nothing states or determines the pipeline stages of ranks"}

@@ -98,7 +98,7 @@ def _write(sheet: Any, row: int, place: int, cell: str, numbers: bool) -> None:
 
 
 def _number(cell: str) -> float | None:
-    """None for what is no number, or another one once Excel has it."""
+    """The number in a cell; None if it is not a number, or if Excel would change it."""
     try:
         number = float(cell)
     except ValueError:

@@ -4,8 +4,8 @@ Times are int64 ns. CSV gives them in us with three decimals, as the profilers' 
 in ns: both exactly. Text and Markdown give every column one unit and as many decimals as its
 smallest value needs for three digits (sizes in units of 1024), instants from the earliest of the
 table, which a line above names, and text keeps to the width of a terminal. A heading always names
-the unit of the values below it; see :class:`~traceconv.analysis.tables.definition.Column`. What is
-unknown is a dash in text and Markdown, an empty cell in CSV, null in JSON: never 0.
+the unit of the values below it; see :class:`~traceconv.analysis.tables.definition.Column`. Unknown
+values are a dash in text and Markdown, an empty cell in CSV, null in JSON: never 0.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ExactColumn:
 
 
 def csv_text(result: Result) -> str:
-    """One table: headings and rows; what is absent is an empty cell."""
+    """One table: headings and rows; missing values are empty cells."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = exact_columns(result)
@@ -158,7 +158,7 @@ def exact_columns(result: Result) -> list[ExactColumn]:
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """All tables as JSON values, with ``schema_version``; what is absent is null."""
+    """All tables as JSON values, with ``schema_version``; missing values are null."""
     return {"schema_version": SCHEMA_VERSION, "tables": [_described(r) for r in results]}
 
 
@@ -286,8 +286,8 @@ def _shown(
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
-    """Name and length in ns of the unit of a column: the largest one of which the smallest value is
-    a tenth, but none in which the largest value has more than nine digits."""
+    """Name and length in ns of the unit of a column: the largest unit in which the smallest value
+    is at least 0.1, unless the largest value would have more than nine digits."""
     known = np.abs(column[(column != ABSENT) & (column != 0)])
     if not len(known):
         return _UNITS[1]
@@ -312,7 +312,7 @@ def _suited_size(column: NDArray[Any]) -> tuple[str, int] | None:
 
 
 def _scaled(ns: int, scale: int, decimals: int) -> str:
-    """So many decimals, rounded half up."""
+    """``ns`` in units of ``scale`` with ``decimals`` decimals, rounded half up."""
     whole = (abs(ns) * 10**decimals + scale // 2) // scale
     digits = f"{whole:0{decimals + 1}}"
     text = f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits

@@ -1,9 +1,9 @@
 """The packet of a rank for our own reader, which viewers ignore.
 
-The format has no place for the identity of a track, the graph and step of a row, names and
-directions of arrows, or what was lost on the way. ``schemas/proto/traceconv_rank.proto`` describes
-how they are written. Columns are runs and distances: the rows of a track follow each other in time,
-so a few runs say which step they are of.
+The format has no fields for the identity of a track, the graph and step of a row, the names and
+directions of flows, or the losses of reading. ``schemas/proto/traceconv_rank.proto`` describes how
+they are written. Columns are run-length and delta encoded: the rows of a track are in order of
+time, so a few runs give the steps of all rows.
 """
 
 from __future__ import annotations
