@@ -57,7 +57,7 @@ SPILL_AFTER = 4 << 20
 class TraceBuilder:
     """Collects one rank's events.
 
-    ``file`` is the name issues are booked under; a reader sets it whenever it opens another file.
+    ``file`` is the name issues are counted under; a reader sets it whenever it opens another file.
     ``hints`` is what passes decide by (:class:`~traceconv.core.hints.Hints`); ``notes`` is for
     display only.
     ``comm_words`` are the user's own words for kernels that communicate (lower case).
@@ -293,13 +293,13 @@ class TraceBuilder:
         self.counters(track=track, start_ns=np.array([start_ns], np.int64), value=value)
 
     def flows(self, *, src: ArrayLike, dst: ArrayLike, name: ArrayLike) -> None:
-        """Add arrows between rows as returned by :meth:`extend`; ``name`` is a string id."""
+        """Add flows between rows as returned by :meth:`extend`; ``name`` is a string id."""
         sources = np.asarray(src, np.int32)
         names = np.full(len(sources), name, np.int32) if np.ndim(name) == 0 else name
         self._flows.append(FlowTable(src=sources, dst=np.asarray(dst, np.int32), name=names))  # type: ignore[arg-type]
 
     def flow(self, src: int, dst: int, name: str) -> None:
-        """Add one arrow. For small inputs."""
+        """Add one flow. For small inputs."""
         self.seen("flow")
         self.flows(src=[src], dst=[dst], name=self.string(name))
 
@@ -355,7 +355,7 @@ class TraceBuilder:
     def seen(self, kind: str, count: int = 1) -> None:
         """Count ``count`` records of ``kind`` ("slice", "instant", "counter", "flow") as found.
 
-        A begin/end pair is one slice; a counter event counts once per series; an arrow counts
+        A begin/end pair is one slice; a counter event counts once per series; a flow counts
         once per head. The single-event methods count themselves.
         """
         assert kind in KINDS, kind
@@ -428,7 +428,7 @@ class TraceBuilder:
         self.issues.add("launch-backwards", self.capture.label, where, count)
 
     def _believable(self, trace: Trace) -> Trace:
-        """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are booked."""
+        """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are counted."""
         events, samples = trace.events, trace.counters.start_ns
         longest = int(events.dur_ns.max(initial=0))
         if _within(events.start_ns, FARTHEST_NS - longest) and _within(samples, FARTHEST_NS):

@@ -571,8 +571,8 @@ class CounterTable(Table):
 
 
 class FlowTable(Table):
-    """Arrows from one event to another: ``src`` and ``dst`` are rows of the event table,
-    ``name`` is a string id (the arrow's category: "HostToDevice", "fwdbwd").
+    """Flows from one event to another: ``src`` and ``dst`` are rows of the event table,
+    ``name`` is a string id (the flow's category: "HostToDevice", "fwdbwd").
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {"src": "i4", "dst": "i4", "name": "i4"}

@@ -101,8 +101,8 @@ EVERY_GRAPH = -2
 """A wildcard: all graphs that the step trace in a file may have."""
 
 BACKWARDS = " (backwards)"
-"""Ends the name of an arrow that is written against its direction: viewers of trace-event JSON
-draw arrows forward in time only, and the clocks of host and device may disagree."""
+"""Ends the name of a flow that is written against its direction: viewers of trace-event JSON
+draw flows forward in time only, and the clocks of host and device may disagree."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Capture:
 Ledger = dict[tuple[str, str], int]
 """What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.
 
-The sum over stages is the number of rows in the trace: every loss is booked.
+The sum over stages is the number of rows in the trace: every loss is counted.
 """
 
 KINDS = ("slice", "instant", "counter", "flow")
@@ -293,7 +293,7 @@ class Trace:
         return dict(zip(KINDS, sizes, strict=True))
 
     def evolve(self, stage: str, **changes: Any) -> Trace:
-        """A copy with ``changes``, the difference in rows booked under ``stage``.
+        """A copy with ``changes``, the difference in rows counted under ``stage``.
 
         If ``events`` changes its rows, ``flows`` must be given too; see :meth:`keep`.
         """
@@ -305,7 +305,7 @@ class Trace:
         return replace(evolved, ledger=ledger)
 
     def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
-        """Only the rows of the masks, and the arrows between kept rows.
+        """Only the rows of the masks, and the flows between kept rows.
 
         Args:
             events:   bool per event row.
@@ -361,7 +361,7 @@ class Trace:
     ) -> Trace:
         """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
 
-        Tracks come back in screen order, rows in table order, arrows on the same events.
+        Tracks come back in screen order, rows in table order, flows on the same events.
         """
         moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
         return arranged(

@@ -56,9 +56,7 @@ _POINTER = Unread(
     "fetch the file with `git lfs pull`",
     _PROFILE,
 )
-_PAGE = Unread(
-    "a web page", "look at it in a browser: it may say why this is not the file that was asked for"
-)
+_PAGE = Unread("a web page", "look at it in a browser: it may say why the download failed")
 _SUMMARIES = Unread(
     "scalars of TensorBoard", "the profiles are in plugins/profile/*/*.xplane.pb next to it"
 )
@@ -133,7 +131,7 @@ def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
 
 
 def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
-    """Count the files that should not be beside what is read, and that no reader has counted.
+    """Count unexpected files next to the input that no reader has counted.
 
     Issues: unread-file, empty-file.
     """

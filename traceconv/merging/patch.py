@@ -4,7 +4,7 @@ For files of many ranks that shall lie in one, with nothing chosen, derived or m
 event keeps every byte (digits, unknown members, order of keys) except
 
 * ``pid``: processes are numbered anew, 4096 numbers a rank, and called ``Rank N <name>``;
-* ``id`` of arrows and asynchronous events, and ``bind_id``: the bits from 2**40 up are set apart by
+* ``id`` of flows and asynchronous events, and ``bind_id``: the bits from 2**40 up are set apart by
   rank, so that equal ids of two ranks do not meet; ids beyond 2**53 become text of base 16.
 
 What names processes is gathered and written behind a rank's events. The work is done in C where

@@ -1,4 +1,4 @@
-"""Both runs of a comparison in one trace: every rank before and after, step beside step.
+"""Both runs of a comparison in one trace: every rank before and after, with aligned steps.
 
 Each step that is compared gets a slot of time, as long as it takes in the run in which it takes
 longest; it begins at the same instant on every rank of both runs. Within a slot nothing is moved

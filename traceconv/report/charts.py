@@ -16,7 +16,7 @@ from traceconv.core.markup import Markup, el
 from traceconv.report.figures import ticks
 
 WIDTH, HEIGHT = 1000, 240
-"""Units of a curve's drawing; the page stretches them."""
+"""Width and height of the drawing of a curve, in its own units; the page scales it."""
 
 SHADES = 9
 """Classes ``h0`` (nothing) to ``h8`` (the most) of heat maps."""

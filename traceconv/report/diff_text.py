@@ -132,7 +132,7 @@ def _waterfall(document: Document, top: int | None, width: int | None) -> list[s
 
 
 def _verdict(row: Document, room: int | None) -> str:
-    """The verdict, and what changed as far as there is room beside it."""
+    """The verdict, followed by the change as far as there is room."""
     text = row["verdict"] or ""
     room = _NOTED if room is None else room + len("cannot tell")
     for note in row["changed"][:2]:

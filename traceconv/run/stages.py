@@ -48,7 +48,7 @@ class Reading(msgspec.Struct, frozen=True):
             TraceconvError: the rank cannot be read, or not be spilled.
         """
         trace = events(capture, advance, self.view.comm_patterns)
-        only = self.in_memory  # there is no other to compare it with
+        only = self.in_memory  # a single rank needs no collectives to compare
         known = CollectiveRecords.none(trace.rank) if only else collective_records(trace)
         shown = self.view.passes(zero_counters=False)
         if self.summary is not None:

@@ -37,7 +37,7 @@ events of the one with fewer events has the same start and duration in both."""
 def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
     """The trace of a rank with several captures (``capture.parts``), in the order of time.
 
-    A capture that cannot be read is booked as ``window-failed``, and the others are read.
+    A capture that cannot be read is counted as ``window-failed``, and the others are read.
 
     Args:
         read: the trace of one capture.

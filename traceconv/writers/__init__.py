@@ -168,7 +168,7 @@ class Writer(Protocol):
 
 @runtime_checkable
 class ArchiveWriter(Writer, Protocol):
-    """A writer whose files hold traces beside those of the ranks (``Document.beside``)."""
+    """A writer whose files can hold traces besides those of the ranks (``Document.beside``)."""
 
     def beside(self, member: Beside, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """One of them, after all ranks, in blocks of bounded size."""

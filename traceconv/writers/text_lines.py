@@ -81,7 +81,7 @@ class Lines:
         return b" " + quoted(self._trace.strings[string])
 
     def arrows(self) -> Iterator[bytes]:
-        """All arrows, ordered by their ends."""
+        """All flows, ordered by their ends."""
         flows = self._trace.flows
         if len(flows):
             yield b"  arrows\n"

@@ -53,7 +53,7 @@ NEAR_CHILDREN = 64
 """How many children are searched for a gap between them."""
 
 ARROWS_PER_RANK = 10**9
-"""Ids of arrows are rank times this plus a number: below 2**53."""
+"""Ids of flows are rank times this plus a number: below 2**53."""
 
 DRAWN_DEPTH = 512
 """Viewers draw this many slices inside each other, and drop what is deeper."""
@@ -106,7 +106,7 @@ class Encoder:
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
 
     def _rounded(self, times: Mapping[int, int]) -> int:
-        """Times of rows, and ``times`` of arrows, that are not exact as doubles of microseconds."""
+        """Times of rows, and ``times`` of flows, that are not exact as doubles of microseconds."""
         counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
         for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
             far = stamps - self._base
@@ -220,7 +220,7 @@ class Encoder:
         return interleaved(*ends)
 
     def _flow_name(self, packed: int) -> bytes:
-        """Category and name of an arrow; the lowest bit is set if it runs backwards in time."""
+        """Category and name of a flow; the lowest bit is set if it runs backwards in time."""
         name = quoted(self._trace.strings[packed >> 1] + BACKWARDS * (packed & 1))
         return b'"cat":%b,"name":%b,"id":' % (name, name)
 
@@ -261,7 +261,7 @@ class Encoder:
         size += len(_FLOW_START) + len(_FLOW_END)
         for column in (flows.src, flows.dst):
             size += lengths(events.track[column], self._numbers.lanes.__getitem__)
-            # an arrow touches its slice anywhere from start to end: the longer of both texts
+            # a flow touches its slice anywhere from start to end: the longer of both texts
             latest = np.maximum(events.start_ns[column], events.ends(column))
             earliest = us_lengths(events.start_ns[column] - self._base)
             size += np.maximum(earliest, us_lengths(latest - self._base))
@@ -375,11 +375,11 @@ def _labels(trace: Trace) -> str:
 
 
 def ends_ns(events: EventTable, flows: FlowTable, times: Mapping[int, int]) -> tuple[I64, I64]:
-    """When each arrow leaves and arrives, ns: at its slices' starts, or where ``times`` says.
+    """When each flow leaves and arrives, ns: at its slices' starts, or where ``times`` says.
 
-    The format binds an arrow to the innermost slice at its time; Perfetto to the slice that began
-    last on the thread, where no arrow can name a parent whose child begins with it. ``times`` must
-    not make an arrow leave after it arrives: then it leaves at the start.
+    The format binds a flow to the innermost slice at its time; Perfetto to the slice that began
+    last on the thread, where no flow can name a parent whose child begins with it. ``times`` must
+    not make a flow leave after it arrives: then it leaves at the start.
     """
     src, dst = _ends(events, flows.src, times), _ends(events, flows.dst, times)
     return np.where(src > dst, events.start_ns[flows.src], src), dst
@@ -394,9 +394,9 @@ def _ends(events: EventTable, rows: NDArray[np.int32], times: Mapping[int, int])
 
 
 def binding_ns(trace: Trace) -> dict[int, int]:
-    """By row: the time, ns, of arrows at slices whose start does not identify them.
+    """By row: the time, ns, of flows at slices whose start does not identify them.
 
-    If a child begins with its parent, an arrow at this time would be bound to the child: it is
+    If a child begins with its parent, a flow at this time would be bound to the child: it is
     moved to the first gap between children.
     """
     events, flows = trace.events, trace.flows

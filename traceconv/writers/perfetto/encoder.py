@@ -75,7 +75,7 @@ _RARE = 2
 """Names used no more often count with the rows that use them, others with the table."""
 
 _ODD_ROW = 16
-"""Bytes, at most, beside its arguments, of a row that has them as they were, too."""
+"""Most bytes of a row, besides its arguments, that also has their original text."""
 
 _LONGER = 2
 """Bytes by which a few more can lengthen the two length fields around them."""
@@ -122,7 +122,7 @@ class Encoder:
     def _events(
         self, trace: Trace, order: I64, source: Trace, numbered: own.Numbered
     ) -> Iterator[bytes]:
-        """Slices and instants, with arguments and arrows; ``source`` is without step numbers."""
+        """Slices and instants, with arguments and flows; ``source`` is without step numbers."""
         sequence, opened, last_odd = sequence_id(trace.rank), NONE_OPEN, 0
         encodable = Encodable(trace, order, self._document.base_ns)
         bounds = blocks(trace)
@@ -295,12 +295,12 @@ _FLOW_TAGS = np.array(
 
 
 class ArrowEnds(msgspec.Struct, frozen=True):
-    """Both ends of every arrow of a rank, by the event row they are at.
+    """Both ends of every flow of a rank, by the event row they are at.
 
     Attributes:
         rank: global rank.
         row:  int32 per end, ascending.
-        end:  int32 per end: the number of its arrow, more by the number of arrows where it ends.
+        end:  int32 per end: the number of its flow, more by the number of flows where it ends.
     """
 
     rank: int
@@ -311,7 +311,7 @@ class ArrowEnds(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace) -> ArrowEnds:
         """Those of ``trace``.
 
-        The event that begins first opens the arrow: viewers drop an end before its opening.
+        The event that begins first opens the flow: viewers drop an end before its opening.
         """
         src, dst = trace.flows.src, trace.flows.dst
         turned = own.turned_arrows(trace)
@@ -488,5 +488,5 @@ def counter_costs(trace: Trace, base_ns: int) -> I64:
 
 
 def flow_costs(trace: Trace) -> I64:
-    """Bytes of every arrow: both ends."""
+    """Bytes of every flow: both ends."""
     return np.full(len(trace.flows), 2 * (FLOW.itemsize + _LONGER), np.int64)

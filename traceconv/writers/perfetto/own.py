@@ -132,11 +132,11 @@ def _about(trace: Trace, base_ns: int) -> dict[str, Any]:
     return {key: value for key, value in known.items() if value not in ("", [], {})}
 
 
-# -- arrows ---------------------------------------------------------------------------------------
+# -- flows ----------------------------------------------------------------------------------------
 
 
 def turned_arrows(trace: Trace) -> Mask:
-    """Which arrows have a target that begins before their source, or is the row before it."""
+    """Which flows have a target that begins before their source, or is the row before it."""
     flows, start = trace.flows, trace.events.start_ns
     src, dst = flows.src, flows.dst
     turned: Mask = (start[dst] < start[src]) | ((start[dst] == start[src]) & (dst < src))
@@ -149,7 +149,7 @@ def _arrow_names(trace: Trace) -> list[bytes]:
 
 
 def _name_runs(flows: FlowTable) -> I64:
-    """Lengths of runs of arrows of one name, and that name, in turns."""
+    """Lengths of runs of flows of one name, and that name, in turns."""
     which = np.searchsorted(np.unique(flows.name), flows.name)
     begins = np.flatnonzero(np.diff(which, prepend=-1))
     lengths = np.diff(np.append(begins, len(which)))
@@ -183,7 +183,7 @@ _HEADER = 5
 
 
 def fixed_cost(sequence: bytes, trace: Trace, document: Document, numbered: Numbered) -> int:
-    """Bytes of the packet of a rank whatever rows and arrows are kept."""
+    """Bytes of the packet of a rank whatever rows and flows are kept."""
     identity = _packet(sequence, *_identity(trace, document, numbered))
     longer = 4  # the lengths of the packet itself, with all that is in it
     rows = len(number(OwnRank.ROWS, len(trace.events)))
@@ -213,7 +213,7 @@ def place_costs(trace: Trace) -> tuple[I64, int]:
 
 
 def arrow_costs(trace: Trace) -> tuple[I64, int]:
-    """The same for arrows: per arrow, and of all together."""
+    """The same for flows: per flow, and of all together."""
     flows, n = trace.flows, len(trace.flows)
     if not n:
         return np.zeros(0, np.int64), 0

@@ -37,7 +37,7 @@ from traceconv.writers.perfetto.wire import (
 Bytes = NDArray[np.uint8]
 
 FLOW = np.dtype([("tag", "u1", 2), ("id", "<u8")])
-"""One end of an arrow, as it is in a TrackEvent."""
+"""One end of a flow, as it is in a TrackEvent."""
 
 NONE_OPEN: I64 = np.empty(0, np.int64)
 
@@ -64,7 +64,7 @@ class Rows(msgspec.Struct, frozen=True):
         uuid:      of the track.
         name:      number of the interned name.
         category:  number of the interned category, below 128; 0 = none.
-        flow_ends: where the arrows of a row end in ``flows``.
+        flow_ends: where the flows of a row end in ``flows``.
         flows:     of :data:`FLOW`.
     """
 
@@ -232,7 +232,7 @@ def _heads(
     category: Bytes,
     tail: I64,
 ) -> _Columns:
-    """Packets without what comes after: arrows and arguments, ``tail`` bytes."""
+    """Packets without their flows and arguments, which take ``tail`` bytes."""
     columns = _Columns(len(time), _WIDEST)
     uuids, names = varint_sizes(uuid), varint_sizes(name)
     event = 3 + uuids + begins * (1 + names) + 2 * (category > 0) + tail
@@ -251,7 +251,7 @@ def _heads(
 def _interleaved(
     heads: _Columns, tails: tuple[I64, I64], flows: NDArray[Any], args: bytes
 ) -> bytes:
-    """Every head followed by its arrows and arguments."""
+    """Every head followed by its flows and arguments."""
     head_bytes, head_sizes = heads.joined()
     lengths = np.stack((head_sizes, *tails), axis=1).ravel()
     # for every byte of the output, which of the three it is taken from; each is in order already

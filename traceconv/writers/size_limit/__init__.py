@@ -79,7 +79,7 @@ class SizeLimit:
 
     Attributes:
         max_bytes:  before compression; None = any.
-        max_events: rows of all kinds (slices, instants, samples, arrows); None = any.
+        max_events: rows of all kinds (slices, instants, samples, flows); None = any.
         policy:     "reduce", "split" or "fail".
     """
 

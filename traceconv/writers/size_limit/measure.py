@@ -140,7 +140,7 @@ def shares(room: Size, needs: Sequence[Size]) -> list[Size]:
 
     A rank whose part would be less than an eighth of an equal share gets that eighth, or what it
     needs if that is less; the others share the remainder, again in proportion. So ranks of
-    similar size keep the same detail, and a small one does not vanish beside large ones.
+    similar size keep the same detail, and a small one does not vanish among large ones.
     """
     columns = [_shared(room[i], [need[i] for need in needs]) for i in range(len(room))]
     return [Size(*share) for share in zip(*columns, strict=True)]

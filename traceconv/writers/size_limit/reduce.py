@@ -349,7 +349,7 @@ class Dropped:
         return summed
 
     def arrows(self, count: int) -> None:
-        """Count arrows, which are on no track."""
+        """Count flows, which are on no track."""
         if count:
             self.table.append(_row(self._trace.rank, "", "", "", count, 0, ARROW))
 

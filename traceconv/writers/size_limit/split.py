@@ -177,7 +177,7 @@ def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
 
 
 def _sizes(trace: Trace, cost_of: Callable[[Trace], Costs], edges: I64) -> I64:
-    """Bytes and rows of one rank per bin; an arrow counts where it begins."""
+    """Bytes and rows of one rank per bin; a flow counts where it begins."""
     costs = cost_of(trace)
     begun = trace.events.start_ns[trace.flows.src]
     start = np.concatenate((trace.events.start_ns, trace.counters.start_ns, begun))
@@ -206,7 +206,7 @@ def _cuts(edges: I64, sizes: I64, space: Size) -> I64:
 
 
 def _tally(trace: Trace, cuts: I64) -> tuple[I64, int]:
-    """Rows by kind and part, and how many arrows have their ends in two parts."""
+    """Rows by kind and part, and how many flows have their ends in two parts."""
     events, flows = trace.events, trace.flows
     part = np.searchsorted(cuts, events.start_ns, side="right")
     sample = np.searchsorted(cuts, trace.counters.start_ns, side="right")
