@@ -27,7 +27,7 @@ STYLE = (
     "--w:#232b34}text{fill:#9eaab6}.h,.t,.v,.n{fill:#e7ecf1}}"
 )
 CLASSES = ("pure_compute_ns", "overlapped_ns", "exposed_ns", "idle_ns")
-LEGEND = ("computing", "computing and communicating", "communication not overlapped", "idle")
+LEGEND = ("computing", "computing and communicating", "exposed communication", "idle")
 
 
 def main(source: str, target: str) -> None:

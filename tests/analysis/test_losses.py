@@ -65,22 +65,22 @@ def classes(report):
 
 LOOPS = {
     "starved": ({"fetch": (0, 40), "kernel": (40, 98)}, {INPUT: 40, IDLE: 2},
-                "Rank 0: lost of a step of 100 ms: waiting for input 40 ms (40 %), "
+                "Rank 0: 100 ms per step. Lost: waiting for input 40 ms (40 %), "
                 "idle 2 ms (2 %)"),
     "communicating": ({"kernel": (0, 50), "comm": (40, 95)}, {EXPOSED: 45, IDLE: 5},
-                      "Rank 0: lost of a step of 100 ms: communication not overlapped 45 ms "
+                      "Rank 0: 100 ms per step. Lost: exposed communication 45 ms "
                       "(45 %), idle 5 ms (5 %)"),
     "copying": ({"copy": (0, 60), "kernel": (50, 95)}, {COPIES: 50, IDLE: 5},
-                "Rank 0: lost of a step of 100 ms: memory copies not overlapped 50 ms (50 %), "
+                "Rank 0: 100 ms per step. Lost: exposed memory copies 50 ms (50 %), "
                 "idle 5 ms (5 %)"),
     "healthy": ({"fetch": (0, 40), "kernel": (0, 99.5)}, {IDLE: 0.5},
-                "Rank 0: device busy for 99.5 % of a step of 100 ms; no loss is above 1 % of it"),
+                "Rank 0: 100 ms per step. Device busy 99.5 %; no loss above 1 %"),
     "fetching ahead": ({"prefetch": (0, 90), "kernel": (40, 100)}, {IDLE: 40},
-                       "Rank 0: lost of a step of 100 ms: idle 40 ms (40 %)"),
+                       "Rank 0: 100 ms per step. Lost: idle 40 ms (40 %)"),
     "half hidden": ({"fetch": (10, 60), "copy": (20, 30), "kernel": (50, 100)},
                     {IDLE: 10, INPUT: 30, COPIES: 10},
-                    "Rank 0: lost of a step of 100 ms: waiting for input 30 ms (30 %), "
-                    "idle 10 ms (10 %), memory copies not overlapped 10 ms (10 %)"),
+                    "Rank 0: 100 ms per step. Lost: waiting for input 30 ms (30 %), "
+                    "idle 10 ms (10 %), exposed memory copies 10 ms (10 %)"),
 }  # fmt: skip
 """Parts of a step, what it loses, and the headline."""
 
@@ -175,8 +175,8 @@ def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
     report, _ = merged(tmp_path, *paths)
     assert classes(report) == {IDLE: 20, EXPOSED: 20, LATE: 10}
     lost = (
-        "Ranks 0-1 (2 of 8 ranks of the job): lost of a step of 100 ms: communication not "
-        "overlapped 20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 10 ms (10 %)"
+        "Ranks 0-1 (2 of 8 ranks of the job): 100 ms per step. Lost: exposed communication "
+        "20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 10 ms (10 %)"
     )
     assert report.overview["headline"].endswith(lost)
     assert report.overview["headline"].startswith("Rank 1 costs 10 ms per step (10 % of 96.7 ms)")
@@ -188,8 +188,8 @@ def test_a_pause_is_no_part_of_a_step():
     """Shares are of the time from step to step where steps do not follow each other at once."""
     one = Losses(2, known_ns=200_000, free_ns=24_000, pauses=1, pause_ns=300_000)
     assert headline({0: one}) == (
-        "Rank 0: lost of 400 µs from step to step (a step takes 100 µs): "
-        "pauses between steps 300 µs (75 %), idle 12 µs (3 %)"
+        "Rank 0: 400 µs per iteration (step 100 µs + gap 300 µs). Lost: "
+        "gaps between steps 300 µs (75 %), idle 12 µs (3 %)"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_step_of_several_devices_takes_no_longer(tmp_path):
         path.write_text(json.dumps(content))
         lines.append(merged(tmp_path, path)[0].overview["headline"])
     assert lines[0] == lines[1]
-    assert "a step of 100 ms" in lines[0]
+    assert "100 ms per step" in lines[0]
 
 
 def test_pauses_are_beside_the_steps():
@@ -252,7 +252,7 @@ def test_what_is_not_known_is_not_summed_up():
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
         "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing is not "
-        "known of any step, so what steps lose is unknown"
+        "known of any step, so losses are unknown"
     )
 
 
@@ -297,7 +297,7 @@ def test_a_step_that_was_not_recorded_loses_nothing_that_is_known(tmp_path):
     late = 1_000_000 + STEPS * STEP * 1000
     content["traceEvents"].append(row("user_annotation", "ProfilerStep#9", *HOST, late, 1000))
     Path(path).write_text(json.dumps(content))
-    for steps, words in (("1", "lost of a step of 100 ms"), ("9", "is not known of any step")):
+    for steps, words in (("1", "100 ms per step"), ("9", "was not recorded in any step")):
         found = traceconv.diagnose(path, steps=steps)
         assert words in found.headline, found.headline
         rules = {one["rule"] for one in found.as_dict()["findings"]}

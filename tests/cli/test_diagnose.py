@@ -21,7 +21,7 @@ def test_findings_go_to_stdout(capsys):
     said, _, advice = out.partition("    -> ")
     headline, *verdict, finding = said.splitlines()
     assert headline.startswith(
-        "Ranks 0-1: lost of 6.44 ms from step to step (a step takes 4.06 ms): "
+        "Ranks 0-1: 6.44 ms per iteration (step 4.06 ms + gap 2.39 ms). Lost: "
     )
     assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
     assert any("rank 1" in line for line in verdict)
@@ -69,7 +69,7 @@ def test_the_ending_names_the_format(tmp_path, capsys):
     assert run(["diagnose", SAMPLE, "-o", str(path)]) == 0
     headline, rest = path.read_text().split("\n\n", 1)
     assert headline.startswith(
-        "**Ranks 0-1: lost of 6.44 ms from step to step (a step takes 4.06 ms): "
+        "**Ranks 0-1: 6.44 ms per iteration (step 4.06 ms + gap 2.39 ms). Lost: "
     )
     assert rest.startswith("## Findings\n\n- **warning: iteration-gap")
     assert "## Stragglers" in path.read_text()

@@ -242,8 +242,8 @@ def test_figures_of_a_table_cut_down_are_those_of_its_steps():
     folder = ASCEND / "msinsight/server/src/test/test_data/test_rank_0"
     found = traceconv.diagnose(str(folder))
     assert found.headline == (
-        "Rank 0: lost of a step of 292 ms (as step_trace_time states): "
-        "communication not overlapped 147 ms (50 %), idle 69.9 ms (24 %)"
+        "Rank 0: 292 ms per step (step_trace_time). Lost: "
+        "exposed communication 147 ms (50 %), idle 69.9 ms (24 %)"
     )
     (missing,) = [one for one in found.issues if one.code == "operators-missing"]
     assert missing.places == (
@@ -255,14 +255,14 @@ def test_figures_of_a_table_cut_down_are_those_of_its_steps():
 def test_headlines_of_tables_alone():
     """What the steps lose is what the profiler's tables state of them."""
     folders = {
-        "msinsight/test/st/level2": "Ranks 1, 3 (2 of 4 ranks of the job): lost of a step of "
-        "810 ms (as step_trace_time states): communication not overlapped 352 ms (43 %), "
+        "msinsight/test/st/level2": "Ranks 1, 3 (2 of 4 ranks of the job): "
+        "810 ms per step (step_trace_time). Lost: exposed communication 352 ms (43 %), "
         "idle 142 ms (18 %)",
-        "msprof-analyze/resource/advisor": "Ranks 0-7: lost of the 1.71 s recorded "
-        "(as cluster_step_trace_time states): idle 1.18 s (69 %), "
-        "communication not overlapped 454 ms (26 %)",
-        "msinsight/server/src/test/test_data/cluster_analysis_output": "Ranks 0-15: lost of a step "
-        "of 338 ms (as cluster_step_trace_time states): communication not overlapped 183 ms "
+        "msprof-analyze/resource/advisor": "Ranks 0-7: 1.71 s recorded "
+        "(cluster_step_trace_time). Lost: idle 1.18 s (69 %), "
+        "exposed communication 454 ms (26 %)",
+        "msinsight/server/src/test/test_data/cluster_analysis_output": "Ranks 0-15: 338 ms "
+        "per step (cluster_step_trace_time). Lost: exposed communication 183 ms "
         "(54 %), idle 76.7 ms (23 %)",
     }
     for name, headline in folders.items():

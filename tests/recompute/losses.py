@@ -7,8 +7,8 @@ EXPOSED, LATE, INPUT, IDLE, COPIES, PAUSE, COMPUTING = (
     "exposed", "late", "input", "idle", "copies", "pause", "computing",
 )  # fmt: skip
 _WORDS = {
-    EXPOSED: "communication not overlapped", LATE: "waiting for rank", INPUT: "waiting for input",
-    IDLE: "idle", COPIES: "memory copies not overlapped", PAUSE: "pauses between steps",
+    EXPOSED: "exposed communication", LATE: "waiting for rank", INPUT: "waiting for input",
+    IDLE: "idle", COPIES: "exposed memory copies", PAUSE: "gaps between steps",
 }  # fmt: skip
 
 
@@ -119,27 +119,27 @@ def headline(every, late, size):
     known = [one for one in every.values() if one.steps]
     if not known:
         waits = [f"rank {one.rank} costs {length(one.per_step_ns)} per step; " for one in late]
-        unknown = "computing is not known of any step, so what steps lose is unknown"
+        unknown = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {''.join(waits)}{unknown}"
     step = sum(one.length / one.steps for one in known) / len(known)
-    what = f"a step of {length(step)}"
+    what = f"{length(step)} per step"
     if not all(one.marked for one in known):
-        what = f"the {length(step)} recorded"
+        what = f"{length(step)} recorded"
     stated = sorted(rank for rank, one in every.items() if one.stated)
     if stated:
         of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
-        what += f" (as step_trace_time states{of})"
+        what += f" (step_trace_time{of})"
     found = lost(every, late)
     period = step
     pause = sum(one.ns for one in found if one.name == PAUSE)
     if 100 * pause >= step:
         period += pause
-        what = f"{length(period)} from step to step (a step takes {length(step)})"
+        what = f"{length(period)} per iteration (step {length(step)} + gap {length(pause)})"
     named = [one for one in found if one.ns >= period / 100]
     if not named:
         busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
-        return f"{who}: device busy for {busy:.1f} % of {what}; no loss is above 1 % of it"
-    return f"{who}: lost of {what}: " + ", ".join(
+        return f"{who}: {what}. Device busy {busy:.1f} %; no loss above 1 %"
+    return f"{who}: {what}. Lost: " + ", ".join(
         f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'}{one.bound} "
         f"{length(one.ns)} "
         f"({round(100 * one.ns / period)} %)"

@@ -21,7 +21,7 @@ _BUSY = (
 OPERATORS_KEPT = 20
 _SHARES = {
     "computing": ("pure_compute_ns", "overlapped_ns"),
-    "communication not overlapped": ("exposed_ns",),
+    "exposed communication": ("exposed_ns",),
     "memory copies": ("copy_ns",),
     "tasks of unknown types": ("unclassified_ns",),
     "waiting for input": ("input_wait_ns",),

@@ -119,7 +119,7 @@ def test_without_an_analysis_the_account_stands_alone(told):
 def test_the_verdict_is_three_sentences_and_names_the_slow_rank(told):
     """The planted rank, 300 us late, for which three of four ranks wait."""
     assert len(told["overview"]["sentences"]) == 3
-    start = "Ranks 0-3: lost of a step of 1.24 ms: waiting for rank 2 299 µs (24 %), "
+    start = "Ranks 0-3: 1.24 ms per step. Lost: waiting for rank 2 299 µs (24 %), "
     assert start in told["overview"]["headline"]
     assert told["overview"]["headline"].startswith("Rank 2 costs 299 µs per step (24 % of 1.24 ms)")
     assert told["overview"]["sentences"][1].startswith("Straggler: rank 2 takes 300 µs longer ")

@@ -41,10 +41,10 @@ def devices(tracks: Sequence[Track]) -> list[Device]:
 
 
 def threads(trace: Trace) -> I64:
-    """A number per track: equal for the tracks of one thread of one process. Tracks that are of no
-    known thread are alone, with their sub-lanes."""
+    """A number per track: equal for the tracks of one thread of one process. Tracks of no known
+    thread are alone, sub-lanes too: asynchronous slices that cross do not nest."""
     numbers: dict[object, int] = {}
-    keys = ((t.process, t.thread) if t.thread >= 0 else t.whole for t in trace.tracks)
+    keys = ((t.process, t.thread) if t.thread >= 0 else t for t in trace.tracks)
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 

@@ -35,14 +35,14 @@ _SHORT = 1000  # ns; shorter times are given in them
 CLASS_WORDS = {
     "step": "step",
     "computing": "computing",
-    "exposed_comm": "communication not overlapped",
-    "copies": "memory copies not overlapped",
+    "exposed_comm": "exposed communication",
+    "copies": "exposed memory copies",
     "waiting": "waiting",
     "input_wait": "of it for input",
     "host_wait": "of it for the host",
     "unrecorded": "not recorded",
     CRITICAL: "another rank is critical",
-    PAUSE: "pauses between steps",
+    PAUSE: "gaps between steps",
 }
 """What people read of the parts of a step."""
 

@@ -1,4 +1,4 @@
-"""The headline of a run: what its steps lose, most first, and of how much of the job that is so."""
+"""The headline of a run: the time of its steps, and what they lose, the largest loss first."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.report.figures import digits, ranks, time
 
 WORDS = {
-    EXPOSED: "communication not overlapped",
+    EXPOSED: "exposed communication",
     LATE: "waiting for rank",
     INPUT: "waiting for input",
     IDLE: "idle",
-    COPIES: "memory copies not overlapped",
-    PAUSE: "pauses between steps",
+    COPIES: "exposed memory copies",
+    PAUSE: "gaps between steps",
 }
-"""What people read of each class of lost time."""
+"""The words for each class of lost time."""
 
 _LEAST = 0.01
-"""Of a step: smaller losses are not named."""
+"""Share of a step; smaller losses are not named."""
 
 
 def headline(
@@ -53,22 +53,22 @@ def headline(
     known = [one for one in every.values() if one.steps]
     if not known:
         waits = [f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late]
-        rest = "computing is not known of any step, so what steps lose is unknown"
+        rest = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)
-    step = f"a step of {time(step_ns)}" if _steps(known) else f"the {time(step_ns)} recorded"
+    step = f"{time(step_ns)} per step" if _steps(known) else f"{time(step_ns)} recorded"
     step += _from(every)
     found = lost(every, late)
     pause_ns = sum(one.ns for one in found if one.name == PAUSE)
     whole_ns = step_ns
-    if pause_ns >= _LEAST * step_ns:  # a step does not include the pause: shares are of both
+    if pause_ns >= _LEAST * step_ns:  # a gap is not part of a step: shares are of both
         whole_ns += pause_ns
-        step = f"{time(whole_ns)} from step to step (a step takes {time(step_ns)})"
+        step = f"{time(whole_ns)} per iteration (step {time(step_ns)} + gap {time(pause_ns)})"
     shown = [one for one in found if one.ns >= _LEAST * whole_ns]
     if not shown:
         busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
-        return f"{who}: device busy for {busy:.1f} % of {step}; no loss is above 1 % of it"
-    return f"{who}: lost of {step}: {', '.join(_words(one, whole_ns, shape) for one in shown)}"
+        return f"{who}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
+    return f"{who}: {step}. Lost: {', '.join(_words(one, whole_ns, shape) for one in shown)}"
 
 
 def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
@@ -101,15 +101,14 @@ def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[d
 
 
 def _from(every: Mapping[int, Losses]) -> str:
-    """What of it is not measured but stated by the profiler: " (ranks 1, 3: step_trace_time)"."""
+    """The profiler's table that states the time, if it was not measured: " (step_trace_time)"."""
     stated: dict[str, list[int]] = {}
     for rank, one in every.items():
         if one.source:
             stated.setdefault(one.source, []).append(rank)
     whole = len(stated) == 1 and all(one.source for one in every.values() if one.steps)
     parts = [
-        f"as {source} states" if whole else f"as {source} states of {ranks(numbers)}"
-        for source, numbers in stated.items()
+        source if whole else f"{source} of {ranks(numbers)}" for source, numbers in stated.items()
     ]
     return f" ({', '.join(parts)})" if parts else ""
 

@@ -15,7 +15,7 @@ Section = Mapping[str, Any]
 CLASSES = (
     ("pure_compute_ns", "k-compute", "computing"),
     ("overlapped_ns", "k-overlapped", "computing and communicating"),
-    ("exposed_ns", "k-exposed", "communication not overlapped"),
+    ("exposed_ns", "k-exposed", "exposed communication"),
     ("copy_ns", "k-copy", "memory copies (GPUs)"),
     ("idle_ns", "k-idle", "idle"),
 )

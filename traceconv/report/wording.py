@@ -16,7 +16,7 @@ Told = Mapping[str, Any]
 _COPIES, _UNCLASSIFIED = "memory copies", "tasks of unknown types"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
-    ("communication not overlapped", ("exposed_ns",)),
+    ("exposed communication", ("exposed_ns",)),
     (_COPIES, ("copy_ns",)),
     (_UNCLASSIFIED, ("unclassified_ns",)),
     ("waiting for input", ("input_wait_ns",)),

@@ -434,7 +434,7 @@ def test_a_table_that_lacks_rows_has_no_figures_of_all(folder, tmp_path, how):
     assert stats["type"]["Count"].sum() > 0
     assert {issue.code for issue in stats.issues} > {"operators-missing"}
     found = traceconv.diagnose(str(folder.root), analyse=True)
-    assert found.headline.endswith("so what steps lose is unknown")
+    assert found.headline.endswith("so losses are unknown")
     assert found.findings.findings == ()
     assert "idle" not in found.document["overview"]["sentences"][0]
     assert "–" in found.html_text()
@@ -461,8 +461,8 @@ def test_the_profilers_own_steps_are_used_for_what_the_table_lacks(folder, lost)
     assert np.isnan(stats["type"]["Ratio(%)"]).all() == lost
     found = traceconv.diagnose(str(folder.root), analyse=True)
     assert found.headline == (
-        "Rank 0: lost of a step of 100 µs (as step_trace_time states): "
-        "communication not overlapped 10 µs (10 %), idle 10 µs (10 %)"
+        "Rank 0: 100 µs per step (step_trace_time). Lost: "
+        "exposed communication 10 µs (10 %), idle 10 µs (10 %)"
     )
     (trace,) = traces(folder, "detail")
     assert bool((trace.events.op == OpClass.FREE).any()) == (not lost)
@@ -473,14 +473,14 @@ def test_steps_of_tables_alone_are_in_headline_rules_and_page(folder):
     folder.add("step_trace_time.csv", f"{STEP_TIMES}5,30,50,0,50,20\n6,50,30,0,30,20\n")
     found = traceconv.diagnose(str(folder.root), analyse=True)
     assert found.headline == (
-        "Rank 0: lost of a step of 100 µs (as step_trace_time states): "
-        "communication not overlapped 40 µs (40 %), idle 20 µs (20 %)"
+        "Rank 0: 100 µs per step (step_trace_time). Lost: "
+        "exposed communication 40 µs (40 %), idle 20 µs (20 %)"
     )
     (one,) = found.findings.findings
     assert (one.rule.id, one.case.value, one.case.steps) == ("exposed-communication", 40, [5, 6])
     assert found.document["overview"]["sentences"][0] == (
         "How long steps take was not recorded (2 in all); of the device's time, 40.0 % computing, "
-        "40.0 % communication not overlapped, 20.0 % idle; device utilisation 80.0 % of 100 µs a "
+        "40.0 % exposed communication, 20.0 % idle; device utilisation 80.0 % of 100 µs a "
         "step."
     )
     assert "needs marks of steps" in found.html_text()
@@ -493,8 +493,8 @@ def test_steps_of_a_cluster_are_those_of_its_ranks(folder):
     folder.add("cluster_analysis_output/cluster_step_trace_time.csv", header + rows)
     found = traceconv.diagnose(str(folder.root), analyse=True)
     assert found.headline == (
-        "Ranks 0-1: lost of a step of 100 µs (as cluster_step_trace_time states): "
-        "communication not overlapped 30 µs (30 %), idle 20 µs (20 %)"
+        "Ranks 0-1: 100 µs per step (cluster_step_trace_time). Lost: "
+        "exposed communication 30 µs (30 %), idle 20 µs (20 %)"
     )
     assert [row["rank"] for row in found.document["overview"]["overlap"]["rows"]] == [0, 1]
     assert "<html" in found.html_text()
