@@ -251,8 +251,8 @@ def test_what_is_not_known_is_not_summed_up():
     assert lost({1: Losses()}) == []
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
-        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing is not "
-        "known of any step, so losses are unknown"
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing was "
+        "not recorded in any step, so losses are unknown"
     )
 
 

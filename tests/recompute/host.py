@@ -166,9 +166,12 @@ def typed(rank, host):
 
 
 def _device(row):
-    """The kind of device that the heading of the lane names."""
+    """The kind of device that the heading or the group of the lane names."""
     kind, hardware, _ = row.lane.heading.partition(" Hardware")
-    return kind if hardware else UNNAMED
+    if hardware:
+        return kind
+    named = re.match(r"(NPU|GPU|TPU|CPU) \d+", row.lane.group)
+    return named[1] if named else UNNAMED
 
 
 def _ascend_type(row, stated):

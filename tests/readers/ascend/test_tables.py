@@ -514,7 +514,7 @@ def test_stats_say_how_many_steps_are_known(folder, capsys):
         "steps of rank 1: sums of the whole capture, from step_trace_time",
         "steps of rank 2: device data for the only one",
     ]
-    assert run(["stats", str(folder.root), "--by", "overlap"]) == 0
+    assert run(["stats", str(folder.root), "--by", "overlap", "-v"]) == 0
     assert "\nsteps of rank 2: device data for the only one\n" in f"\n{capsys.readouterr().err}"
 
 
