@@ -288,15 +288,15 @@ def test_a_shard_is_called_one(captures, tmp_path):
 
 
 def test_a_shard_is_not_overwritten_unasked(captures, tmp_path):
-    """Nor is a folder that is none, ever."""
+    """A folder that is not a shard is never overwritten."""
     (tmp_path / "a.shard").mkdir()
     with pytest.raises(OutputError, match="`force=True`"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1))
-    with pytest.raises(OutputError, match="is no shard"):
+    with pytest.raises(OutputError, match="not a shard"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1), force=True)
 
 
-def test_what_is_no_shard_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_shard_is_refused(tmp_path):
     """A folder without a description."""
     with pytest.raises(SourceError, match="not a shard"):
         traceconv.join(str(tmp_path), out=str(tmp_path / "joined.pftrace"))

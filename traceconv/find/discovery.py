@@ -105,8 +105,8 @@ _PART = lazy_regex(r"(.+)-\d{3,}(?:\.\w+)+")
 
 
 def _parts_together(sources: Sequence[Source]) -> list[Source]:
-    """The sources; files that were named one by one and are parts of one output of ours are one, as
-    where their folder is named."""
+    """The sources. Parts of one output of traceconv that were named one by one become one source,
+    as if their folder were named."""
     found: dict[str, list[Source]] = {}
     for source in sources:
         match = _PART.fullmatch(source.label) if source.lone else None
