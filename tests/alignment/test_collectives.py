@@ -278,7 +278,7 @@ def test_where_a_clock_that_was_set_would_not_show_is_said():
     assert one.checked_ns == (ends.min(), ends.max())
     assert one.as_dict()["checked_ns"] == [str(ends.min()), str(ends.max())]
     rest = time_text(known[1].end_ns.max() - ends.max())
-    assert f"the last {rest} a clock that was set would not show" in one.evidence
+    assert f"the last {rest} would go unnoticed" in one.evidence
     [issue] = [i for i in said.issues if i.rank == 1]
     assert (issue.code, issue.places[0].endswith(f"the last {rest}")) == ("clock-unchecked", True)
     assert "from the first match to the last" in said.as_dict()["text"]
@@ -334,7 +334,7 @@ def test_auto_wants_eight_matches_to_prefer_them_to_stamps_that_agree():
     job = Job(1, 2, 1, steps=7, layers=0, pace=0.2)
     offsets = found(run(job), mode="auto", clock=UNIX)
     assert offsets.method == "meta"
-    assert offsets.remark == "collectives not used: rank 1: 7 matched operations, wanted are 8"
+    assert offsets.remark == "collectives not used: rank 1: only 7 operations match; 8 needed"
     offsets = found(run(replace(job, offset=(0, 40_000_000))), mode="auto", clock=UNIX)
     assert (offsets.method, offsets.remark) == ("collective", "")
     assert {i.code for i in offsets.issues} <= {"clock-unchecked"}

@@ -373,7 +373,7 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecke
             "clock was set and set back"
         )
     if unchecked:
-        evidence += f"; in {unchecked} a clock that was set would not show"
+        evidence += f"; a clock change in {unchecked} would go unnoticed"
     return Offset(
         ours.offset_ns + anchor.offset_ns,
         "collective",

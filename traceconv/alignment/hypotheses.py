@@ -230,7 +230,7 @@ class Found(msgspec.Struct, frozen=True):
         if self.share < _ENOUGH:
             doubt = (
                 f"{100 * self.share:.0f} % of the operations match where both captures were "
-                f"running, wanted are {100 * _ENOUGH:.0f} %"
+                f"running; {100 * _ENOUGH:.0f} % needed"
             )
         elif not self.sides.numbered and len(self.ours) < _OVERLAP * min(len(a), len(b)):
             doubt = (

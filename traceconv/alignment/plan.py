@@ -379,7 +379,7 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         if rank in found.loose:
             kept[rank] = found.loose[rank]
         elif one.matches < ENOUGH:
-            kept[rank] = f"{one.matches} matched operations, wanted are {ENOUGH}"
+            kept[rank] = f"only {one.matches} operations match; {ENOUGH} needed"
         elif error > _COARSE_NS:
             kept[rank] = (
                 f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"

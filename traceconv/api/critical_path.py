@@ -74,8 +74,8 @@ class CriticalPath:
         return [
             path_tables.line(self.path),
             *(f"without {_steps(n)}: {why}" for why, n in left_out.items()),
-            *(f"{_steps(n)}: a part is outside of what the clock of {whose} was checked by: one "
-              "that was set would not show there" for whose, n in unchecked.items()),
+            *(f"{_steps(n)}: a clock change of {whose} in a part of it would go unnoticed"
+              for whose, n in unchecked.items()),
             *self._advice(),
         ]  # fmt: skip
 

@@ -61,7 +61,7 @@ COMMANDS = {
 
 TASKS = {
     "Write traces": "merge convert join align",
-    "Analyse captures": "inspect stats diagnose stragglers critical-path diff",
+    "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff",
     "Use traces": "open query validate",
     "Look up": "formats explain new-reader",
 }

@@ -22,12 +22,12 @@ def what_if(
     Changes may stand among the paths. Several apply one after the other.
 
     \b
-    traceconv what-if 'rank:3=peers' ./prof        rank 3 is like its peers
-    traceconv what-if 'op:*gemm* x0.5' ./prof      such kernels take half as long
-    traceconv what-if 'comm:dp overlap' ./prof     gradients are hidden
-    traceconv what-if 'comm:* x0.7' ./prof         transfers take 70 % of their time
-    traceconv what-if 'stage:balanced' ./prof      stages have equal work
-    traceconv what-if 'input:0' 'host:0' ./prof    nobody waits for input or the host
+    traceconv what-if 'rank:3=peers' ./prof      rank 3 is like its peers
+    traceconv what-if 'op:*gemm* x0.5' ./prof    these kernels take half as long
+    traceconv what-if 'comm:dp overlap' ./prof   gradients are hidden
+    traceconv what-if 'comm:* x0.7' ./prof       transfers take 30 % less time
+    traceconv what-if 'stage:balanced' ./prof    stages have equal work
+    traceconv what-if 'input:0' ./prof           no rank waits for input
     """
     from traceconv import what_if
     from traceconv.analysis.replay.what_if import CHANGE

@@ -161,7 +161,7 @@ class Report:
         }
         if not any(one.steps for one in every.values()):
             return ""
-        return headline(every, job_size=self.world_size)
+        return headline(every, None, job_size=self.world_size)
 
     def _slowest_line(self) -> str:
         """The rank that computes longest per step, where that is more than steps scatter."""

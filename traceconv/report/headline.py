@@ -36,7 +36,7 @@ _LEAST = 0.01
 
 def headline(
     every: Mapping[int, Losses],
-    late: Sequence[Late] = (),
+    late: Sequence[Late] | None = (),
     job_size: int = -1,
     group_size: int = -1,
     shape: JobShape = NO_SHAPE,
@@ -45,30 +45,34 @@ def headline(
 
     Args:
         every: the figures of each rank.
-        late:  ranks that others certainly wait for.
+        late:  ranks that others certainly wait for; None if ranks were not compared, so that
+            exposed communication includes waiting for them.
         job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
         shape: the shape of the job, which names its ranks.
     """
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late]
+        waits = [
+            f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late or ()
+        ]
         rest = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)
     step = f"{time(step_ns)} per step" if _steps(known) else f"{time(step_ns)} recorded"
     step += _from(every)
-    found = lost(every, late)
+    found = lost(every, late or ())
     pause_ns = sum(one.ns for one in found if one.name == PAUSE)
     whole_ns = step_ns
     if pause_ns >= _LEAST * step_ns:  # a gap is not part of a step: shares are of both
         whole_ns += pause_ns
         step = f"{time(whole_ns)} per iteration (step {time(step_ns)} + gap {time(pause_ns)})"
     shown = [one for one in found if one.ns >= _LEAST * whole_ns]
+    alone = late is not None or len(every) == 1
     if not shown:
         busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
         return f"{who}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
-    return f"{who}: {step}. Lost: {', '.join(_words(one, whole_ns, shape) for one in shown)}"
+    return f"{who}: {step}. Lost: {', '.join(_words(one, whole_ns, shape, alone) for one in shown)}"
 
 
 def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
@@ -117,8 +121,10 @@ def _steps(known: Sequence[Losses]) -> bool:
     return all(one.per_step for one in known)
 
 
-def _words(one: Loss, whole_ns: float, shape: JobShape) -> str:
+def _words(one: Loss, whole_ns: float, shape: JobShape, alone: bool) -> str:
     name = WORDS[one.name]
+    if one.name == EXPOSED and not alone:
+        name = "exposed communication and waiting"
     if one.rank >= 0:
         name = f"{name.removesuffix('rank')}{shape.called(one.rank)}"
     name += f" at {one.bound}" if one.bound else ""

@@ -56,7 +56,7 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which ranks wait for one of them, and not for all."""
 
 UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
-UNCHECKED = "a clock that was set would not show there"
+UNCHECKED = "a clock change there would go unnoticed"
 UNKNOWN_SIZE = "how many members the group has is unknown"
 
 _FIRST, _START = -1, -2
