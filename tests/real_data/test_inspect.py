@@ -151,7 +151,8 @@ def test_lines_for_people_name_everything(whole):
 
 def test_lists_of_tables_fit_a_screen():
     """A rank with several captures has the tables of all of them."""
-    lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND / TORCH)]).stdout.splitlines()
+    runner = CliRunner(env={"COLUMNS": "100"})
+    lines = runner.invoke(cli, ["inspect", "-q", str(ASCEND / TORCH)]).stdout.splitlines()
     assert "rank 0-1: 6 captures, each a collection window of its rank" in lines
     first = "communication, communication_bandwidth, communication_matrix, kernel_details,"
     at = lines.index(f"tables of rank 0: {first}")

@@ -124,4 +124,4 @@ def test_changes_add_up() -> None:
     assert max(result.after_ns) < 1000  # stamps of end and start overlap
     half = traceconv.what_if(folder, change=["op:* x0.5", "op:* x0.5"]).result
     quarter = traceconv.what_if(folder, change="op:* x0.25").result
-    assert half.after_ns == pytest.approx(quarter.after_ns, abs=2)
+    assert half.after_ns == pytest.approx(quarter.after_ns, rel=1e-4)

@@ -37,16 +37,15 @@ def test_every_pair_has_a_small_whole_page(names, missing):
 
 
 def test_the_late_rank_of_the_pytorch_pair_is_observed():
-    """Rank 1 starts its all-reduce 5.6 ms after rank 0: the starts of the files say so. It is one
-    of one step, so nobody is called a straggler, and nothing is said to be lost for that."""
+    """Rank 1 takes 5.6 ms longer before its all-reduce. One step is too few for a verdict."""
     overview, _ = diagnosed(LEVEL1)
-    assert "came last to allreduce of hccl 586, by 5.60 ms" in overview["sentences"][1]
+    assert overview["sentences"][1].startswith("No verdict: one step was captured")
     assert [one["class"] for one in overview["losses"]][:3] == ["exposed", "idle", "input"]
     assert [one for one in overview["findings"] if one["rule"] == "straggler"] == []
 
 
 def test_the_sampled_pair_has_no_straggler():
-    """Its ranks exchange messages: they are not compared."""
+    """Its ranks exchange point-to-point operations that its files record in part."""
     overview, _ = diagnosed(*HTA)
-    assert "no two ranks did the same in one step" in overview["sentences"][1]
+    assert overview["sentences"][1].startswith("No verdict: ")
     assert overview["straggler"]["culprit"] is None

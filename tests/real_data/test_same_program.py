@@ -120,7 +120,7 @@ def test_overlap_has_the_same_rows(both):
     assert text == database
     assert {key[2]: n for key, n in text.items()} == {
         OpClass.COMPUTING: 187, OpClass.COMMUNICATION: 4, OpClass.NOT_OVERLAPPED: 101,
-        OpClass.FREE: 90, OpClass.COPYING: 48, OpClass.COPY_NOT_OVERLAPPED: 13,
+        OpClass.FREE: 90, OpClass.COPYING: 24, OpClass.COPY_NOT_OVERLAPPED: 13,
     }  # fmt: skip
 
 

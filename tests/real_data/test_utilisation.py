@@ -114,7 +114,7 @@ def test_operators_of_14_of_322_iterations(job):
     known = traceconv.stats(path, by=["overlap"]).step_lines
     assert [line.partition(": ")[2] for line in known] == ["device data for 14 of 322 iterations"]
     found = traceconv.diagnose(path)
-    assert "a step of 211 ms" in found.headline
+    assert "211 ms per step" in found.headline
     (one,) = [issue for issue in found.issues if issue.code == "steps-uncovered"]
     assert (one.count, one.places) == (308, ("device data for 14 of 322 iterations",))
     # one run: there collectives are in a table, here they are marks of the step trace

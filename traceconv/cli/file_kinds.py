@@ -11,6 +11,7 @@ from traceconv.analysis.tables.catalog import FILES, TABLES
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
 from traceconv.readers.shared.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
+from traceconv.readers.torch.kineto.reader import USES as GRAPH_CAPTURES
 
 if TYPE_CHECKING:
     from traceconv.core.plugins import Plugins
@@ -32,6 +33,7 @@ def rows(readers: Plugins[Reader]) -> list[Row]:
     found = [(r.title, r.files, getattr(r, "shown", _LANES)) for r in readers.found.values()]
     found += [(f"table {kind}", KINDS[kind].files, "; ".join(_shown(kind))) for kind in KINDS]
     found += [("beside them", files, f"`inspect`: {use}") for files, _, use in USES]
+    found += [("beside them", files, f"`inspect`: {use}") for files, use in GRAPH_CAPTURES]
     found += [("beside them", files, f"`inspect`: {SAME_RUN}") for files in _OTHER_FORMS]
     return [*found, ("beside them", "anything else in the folder", f"`inspect`: {NOT_NEEDED}")]
 

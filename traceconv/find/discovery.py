@@ -21,7 +21,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.find.capture_ranks import labelled, resolve
 from traceconv.find.capture_windows import JoinedSource
-from traceconv.find.own_outputs import is_own, own_outputs, written_by_us
+from traceconv.find.own_outputs import is_own, own_bundles, own_outputs, written_by_us
 from traceconv.find.registry import reader_named, readers
 from traceconv.find.unread import explained, left_aside
 from traceconv.readers import Reader
@@ -78,9 +78,12 @@ def discover(
         from traceconv.readers.nsight.reader import NsightReader
 
         asked = [NsightReader(nsys) if one.name == NsightReader.name else one for one in asked]
+    bundles = own_bundles(sources)
+    every, sources = sources, [one for one in sources if one not in bundles]
     own = [own_outputs(source) for source in sources]
     found = _asked(sources, asked, own)
-    if not found.captures and any(own):
+    if not found.captures and (bundles or any(own)):
+        sources, bundles = every, []
         own = [{} for _ in sources]
         found = _asked(sources, asked, own)
     if not found.captures:
@@ -93,6 +96,8 @@ def discover(
     for source, outputs in zip(sources, own, strict=True):
         for name in outputs:
             found.issues.add("own-output", source.title(name))
+    for bundle in bundles:
+        found.issues.add("own-output", bundle.label)
     others = tuple(one for one in found.captures if not is_own(one))
     if len(others) in (0, len(found.captures)):
         return found

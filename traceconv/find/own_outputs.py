@@ -7,6 +7,8 @@ that holds nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
@@ -63,6 +65,17 @@ def written_by_us(source: Source, name: str) -> bool:
 def _is_bundle(source: Source) -> bool:
     """Whether it is an archive that we wrote, which was named itself."""
     return MANIFEST in source.names() and source.path(MANIFEST) is None
+
+
+def own_bundles(sources: Sequence[Source]) -> list[Source]:
+    """The bundles written by traceconv that are in a folder which is read, too."""
+    return [
+        one
+        for one in sources
+        if _is_bundle(one)
+        and any(one.label.startswith(f"{other.label}/") for other in sources)
+        and any(written_by_us(one, name) for name in one.names() if name.endswith(".pftrace"))
+    ]
 
 
 def is_own(capture: Capture) -> bool:

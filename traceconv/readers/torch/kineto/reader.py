@@ -46,6 +46,9 @@ from traceconv.readers.shared.windows import check_clock, joined_windows, read_w
 _GRAPH_CAPTURE = lazy_regex(r"graph_capture_rank_\d+\b")
 _LISTED_BYTES = 1 << 20
 _NO_WINDOW = "how a graph was captured; not a window of the rank"
+_LIST = "lists captures of graphs"
+USES = (("graph_capture_rank_*.pt.trace.json[.gz]", _NO_WINDOW), ("execution_details.json", _LIST))
+"""Files that are known and not read for events, and their use."""
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
@@ -141,7 +144,7 @@ def _graph_captures(source: Source, names: Sequence[str]) -> dict[str, str]:
             listed = json.loads(source.read(name, _LISTED_BYTES))
         except (ValueError, RecursionError, SourceError):
             continue
-        found[name] = "lists captures of graphs"
+        found[name] = _LIST
         for one in listed if isinstance(listed, list) else ():
             if isinstance(one, dict) and isinstance(file := one.get("file"), str):
                 found[str(PurePosixPath(name).parent / file)] = _NO_WINDOW
