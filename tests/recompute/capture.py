@@ -275,7 +275,7 @@ class Capture:
             tally.one("headline", where, line, losses.headline(known, late, _size(line)))
         for line in self.account[-2:]:
             if line.startswith("Rank"):
-                tally.one("headline", "merge", line, losses.headline(known, (), _size(line)))
+                tally.one("headline", "merge", line, losses.headline(known, None, _size(line)))
         ours = {(one["class"], one["rank"]): one["ms_per_step"] for one in said["losses"]}
         theirs = {(one.name, one.rank): one.ns / 1e6 for one in losses.lost(known, late)}
         for key in ours.keys() | theirs.keys():

@@ -111,6 +111,7 @@ def headline(every, late, size):
     """What the steps lose, in a line.
 
     Args:
+        late: ranks that others wait for; None of a merge, which compares no ranks.
         size: of what the ranks are a part, as (number, "job" or "group"); None if that is unknown.
     """
     who = ranks(every)
@@ -118,7 +119,9 @@ def headline(every, late, size):
         who += f" ({len(every)} of {size[0]} ranks of the {size[1]})"
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} costs {length(one.per_step_ns)} per step; " for one in late]
+        waits = [
+            f"rank {one.rank} costs {length(one.per_step_ns)} per step; " for one in late or ()
+        ]
         unknown = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {''.join(waits)}{unknown}"
     step = sum(one.length / one.steps for one in known) / len(known)
@@ -129,7 +132,8 @@ def headline(every, late, size):
     if stated:
         of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
         what += f" (step_trace_time{of})"
-    found = lost(every, late)
+    found = lost(every, late or ())
+    mixed = late is None and len(every) > 1
     period = step
     pause = sum(one.ns for one in found if one.name == PAUSE)
     if 100 * pause >= step:
@@ -140,7 +144,8 @@ def headline(every, late, size):
         busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
         return f"{who}: {what}. Device busy {busy:.1f} %; no loss above 1 %"
     return f"{who}: {what}. Lost: " + ", ".join(
-        f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'}{one.bound} "
+        f"{_WORDS[one.name]}{' and waiting' if mixed and one.name == EXPOSED else ''}"
+        f"{'' if one.rank is None else f' {one.rank}'}{one.bound} "
         f"{length(one.ns)} "
         f"({round(100 * one.ns / period)} %)"
         for one in named
