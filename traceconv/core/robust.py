@@ -91,15 +91,6 @@ def normal_quantile(share: float) -> float:
     return NormalDist().inv_cdf(share)
 
 
-def saddle_point_tail(root: float, u: float) -> float:
-    """How likely a sum of random values is that large or larger: the approximation of Lugannani
-    and Rice, whose names for what it depends on these are."""
-    from statistics import NormalDist
-
-    usual = NormalDist()
-    return usual.cdf(-root) + usual.pdf(root) * (1 / u - 1 / root)
-
-
 def student(z: float, dof: float) -> float:
     """The quantile of Student's t that is as unlikely as ``z`` is for a normal distribution: the
     number of standard errors for significance where the standard error itself is estimated.

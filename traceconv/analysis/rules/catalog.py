@@ -21,7 +21,6 @@ from traceconv.analysis.rules import steps as _rules_steps
 from traceconv.analysis.rules.definition import Case, Known, Limits, Rule
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
-from traceconv.core.model import Trace
 from traceconv.core.plugins import Plugins, collect
 
 _MODULES = (
@@ -42,18 +41,13 @@ def _guarded(rule: Rule) -> Rule:
     """A rule whose errors name the package that brings it, if it is not ours."""
     if rule.id not in PLUGINS.foreign:
         return rule
-    facts, judge = rule.facts, rule.judge
+    blamed, judge = PLUGINS.blamed(rule.id), rule.judge
 
-    def guarded_facts(trace: Trace) -> Known | None:
-        with PLUGINS.blamed(rule.id):
-            return facts(trace)
+    def every_case(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+        found = judge(known, limits)  # maybe a generator, which must run under the guard
+        return None if found is None else list(found)
 
-    def guarded_judge(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
-        with PLUGINS.blamed(rule.id):
-            found = judge(known, limits)
-            return None if found is None else list(found)
-
-    return replace(rule, facts=guarded_facts, judge=guarded_judge)
+    return replace(rule, facts=blamed(rule.facts), judge=blamed(every_case))
 
 
 RULES: Mapping[str, Rule] = {name: _guarded(rule) for name, rule in PLUGINS.found.items()}

@@ -48,17 +48,8 @@ def _guarded(table: Table) -> Table:
     """A table whose errors name the package that brings it, if it is not ours."""
     if table.name not in PLUGINS.foreign:
         return table
-    facts, build = table.facts, table.build
-
-    def guarded_facts(trace: Trace) -> Columns:
-        with PLUGINS.blamed(table.name):
-            return facts(trace)
-
-    def guarded_build(ranked: Ranked) -> Columns:
-        with PLUGINS.blamed(table.name):
-            return build(ranked)
-
-    return replace(table, facts=guarded_facts, build=guarded_build)
+    blamed = PLUGINS.blamed(table.name)
+    return replace(table, facts=blamed(table.facts), build=blamed(table.build))
 
 
 TABLES: Mapping[str, Table] = {name: _guarded(table) for name, table in PLUGINS.found.items()}
