@@ -87,10 +87,12 @@ class Source(ABC):
         progress: called as bytes are read.
         lone:     whether the path names one file.
         shared:   whether other processes find the same at this path.
+        inner:    whether it is an archive that was found in a folder, not named itself.
     """
 
     lone = False
     shared = True
+    inner = False
 
     def __init__(self, label: str) -> None:
         self.label = printable(label)

@@ -68,12 +68,12 @@ def _is_bundle(source: Source) -> bool:
 
 
 def own_bundles(sources: Sequence[Source]) -> list[Source]:
-    """The bundles written by traceconv that are in a folder which is read, too."""
+    """The bundles written by traceconv that were found in a folder, not named themselves."""
     return [
         one
         for one in sources
-        if _is_bundle(one)
-        and any(one.label.startswith(f"{other.label}/") for other in sources)
+        if one.inner
+        and _is_bundle(one)
         and any(written_by_us(one, name) for name in one.names() if name.endswith(".pftrace"))
     ]
 

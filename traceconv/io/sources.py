@@ -135,7 +135,9 @@ def _with_archives(source: Source) -> Iterator[Source]:
     if isinstance(source, FolderSource):
         source.names()
         for name in source.archives:
-            yield TarSource(source.path(name), source.title(name))
+            archive = TarSource(source.path(name), source.title(name))
+            archive.inner = True
+            yield archive
 
 
 def _near(path: Path) -> str:
