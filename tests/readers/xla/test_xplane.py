@@ -1,8 +1,5 @@
 """XSpace files: their framing, their devices as ranks, and what operations are."""
 
-from random import Random
-
-import numpy as np
 import pytest
 import xplane_files
 from paths import ROOT
@@ -13,9 +10,7 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Layer, OpClass
 from traceconv.find.capture_ranks import resolve
 from traceconv.io.sources import sources
-from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields
-from traceconv.readers.xla import wire
-from traceconv.readers.xla.operations import _device_list, operation
+from traceconv.readers.xla.operations import operation
 from traceconv.readers.xla.space import is_space, space_of
 from traceconv.readers.xla.xplane import READER
 
@@ -49,68 +44,6 @@ def test_golden_inputs_are_what_their_maker_writes(name):
 
 
 # -- framing -----------------------------------------------------------------------------------
-
-
-def plainly(raw):
-    """(number, kind, value, start) of the fields of a message, and whether it is broken."""
-    rows = []
-    try:
-        for one in fields(raw, 0, len(raw)):
-            if one.end > len(raw) or not 0 < one.number < 1 << 29:
-                return rows, True
-            size = {wire.FIXED64: 8, wire.FIXED32: 4}.get(one.kind, 0)
-            value = (
-                int.from_bytes(raw[one.start : one.start + size], "little") if size else one.value
-            )
-            start = one.start if one.kind == wire.LENGTH else -1
-            rows.append((one.number, one.kind, wire.signed(value), start))
-    except (Cut, Damaged):
-        return rows, True
-    return rows, False
-
-
-def some_messages(rng):
-    """Messages that are whole, cut, and nonsense."""
-    for _ in range(rng.choice((0, 3, 90, 300))):
-        whole = b"".join(
-            rng.choice(
-                (
-                    number(rng.randrange(1, 40), rng.choice((0, 1, 300, 1 << 40, -5))),
-                    message(rng.randrange(1, 40), rng.randbytes(rng.choice((0, 3, 200)))),
-                    xplane_files.varint(9 << 3 | 1) + rng.randbytes(8),
-                    xplane_files.varint(9 << 3 | 5) + rng.randbytes(4),
-                )
-            )
-            for _ in range(rng.randrange(6))
-        )
-        yield rng.choice((whole, whole, whole[: rng.randrange(len(whole) + 1)], rng.randbytes(9)))
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_fields_of_many_messages_are_those_of_each(seed):
-    """All at once, and one after the other."""
-    messages = list(some_messages(Random(seed)))
-    data = b"".join(messages)
-    end = np.cumsum([len(m) for m in messages], dtype=np.int64)
-    start = end - np.array([len(m) for m in messages], np.int64)
-    got = wire.fields_of(np.frombuffer(data + b"\xff", np.uint8), start, end)
-    for i, raw in enumerate(messages):
-        rows, broken = plainly(raw)
-        mine = np.flatnonzero(got.message == i)
-        places = np.where(got.kind == wire.LENGTH, got.start - int(start[i]), -1)
-        columns = (got.number, got.kind, got.value, places)
-        assert list(zip(*(c[mine].tolist() for c in columns), strict=True)) == rows
-        assert bool(got.broken[i]) == broken
-
-
-def test_a_message_with_very_many_fields_takes_no_step_for_each():
-    """One message of 200 000 fields among small ones."""
-    long = number(3, 7) * 200_000
-    data = np.frombuffer(number(1, 2) * 100 + long, np.uint8)
-    start = np.array([*range(0, 200, 2), 200], np.int64)
-    end = np.array([*range(2, 202, 2), len(data)], np.int64)
-    got = wire.fields_of(data, start, end)
-    assert (len(got.number), int(got.last(3, wire.VARINT)[-1])) == (200_100, 7)
 
 
 def test_a_plane_that_is_cut_gives_its_whole_events():
@@ -382,14 +315,6 @@ def test_classes_of_operations(names, op, word):
     """By category, opcode and name, in this order."""
     got = operation(*names)
     assert (got.op, got.word) == (op, word)
-
-
-def test_groups_of_devices_as_a_grid():
-    """A list of groups, and a grid that is transposed."""
-    assert _device_list(message(1, message(1, bytes((0, 2))) + b"")) == [(0, 2)]
-    grid = number(1, 2) + number(2, 2) + message(3, bytes((2, 2))) + message(4, bytes((1, 0)))
-    assert _device_list(message(2, grid)) == [(0, 2), (1, 3)]
-    assert _device_list(message(2, number(1, 1 << 40) + number(2, 1 << 40))) == []
 
 
 def test_layers_of_lines(tmp_path):

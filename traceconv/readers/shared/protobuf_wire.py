@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from traceconv.core.source import Source
+from traceconv.protobuf.message_columns import DAMAGED, columns
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""
+
+_FIELDS = 1 << 29
+"""No field has a larger number."""
 
 
 class Cut(Exception):
@@ -70,6 +76,28 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
         if shift > 63:
             raise Damaged(at)
     raise Cut(at)
+
+
+def damage_in(data: Any, at: int, end: int, number: int) -> tuple[int, int | None]:
+    """Where the message ``data[at:end]`` is damaged or cut off, -1 if it is whole.
+
+    The second is where the content of its field ``number`` begins, if the message ends within it.
+    """
+    if not columns(data, np.array([at]), np.array([end - at]), (number,)).rest[0] & DAMAGED:
+        return -1, None
+    begin = at
+    try:
+        for one in fields(data, at, end):
+            begin = one.begin
+            if not 0 < one.number < _FIELDS:
+                return begin, None
+            if one.end > end:
+                inside = one.number == number and one.kind == LENGTH and one.start <= end
+                return begin, one.start if inside else None
+            begin = one.end
+    except (Cut, Damaged):
+        return begin, None
+    return -1, None
 
 
 def content(source: Source, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Readers of what XLA's profiler writes, for JAX, TensorFlow and PyTorch/XLA."""
+"""Readers of XLA's profiler: JAX, TensorFlow and PyTorch/XLA."""
 
 READERS = {
     "xla_json": "viewer_json",

@@ -1,4 +1,4 @@
-"""Lines of a device in an XSpace: which of them are work, and which step it belongs to."""
+"""The lines of a device in an XSpace: which of them are work, and the step of every row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import I32, Layer, Mask, OpClass
+from traceconv.core.model import I32, Layer, Mask, OpClass, Track
 from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
@@ -19,10 +19,10 @@ from traceconv.readers.xla.planes import Kind, LineKind, line_kind, owner
 from traceconv.readers.xla.space import Plane
 
 COLLECTIVES = "XLA Collectives"
-"""Heads the lanes of collectives that are operations of XLA."""
+"""Title of the tracks of collectives that are operations of XLA."""
 
 COPIES = lazy_regex(r"mem(?:cpy|set)", re.IGNORECASE)
-"""How names of copies and fills on a stream begin."""
+"""Prefix of copies and fills on a stream."""
 
 
 class DeviceLines:
@@ -34,7 +34,6 @@ class DeviceLines:
 
     def add(self, plane: Plane, kind: Kind) -> None:
         """Add the events of a plane."""
-        links = self._reading.links
         self._reading.book(plane)
         lines = [line_kind(plane.name, line.name) for line in plane.lines]
         sorts = np.array([*lines, LineKind.OTHER], np.int8)[plane.line_of]
@@ -59,19 +58,22 @@ class DeviceLines:
         ops[(ops == OpClass.ITERATION) & (steps < 0)] = OpClass.OTHER
         tracks = self._tracks(plane, at, sorts, ops, names)
         rows = self._reading.added(plane, at, track=tracks, op=ops, name=names, step=steps)
-        links.take(plane, rows)
-        links.take_calls(plane, rows, work=True)
-        self._losses(plane, sorts, at)
+        self._reading.links.take(plane, rows)
+        self._reading.links.take_calls(plane, rows, work=True)
+        lost, there = plane.integers("dropped_traces")
+        waits = at[(sorts == LineKind.WAIT) & there[at]]
+        count = int(np.clip(lost[waits], 0, INT32_MAX).sum())
+        self._build.skip("source-dropped", f"plane {plane.name}", count)
 
     def _kernels(self, plane: Plane, at: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
-        """Classes of what ran on the streams of a GPU."""
+        """Classes of the rows of a GPU's streams."""
         strings, words = self._build.strings, self._build.comm_words
         distinct, back = np.unique(names, return_inverse=True)
         table = [
             OpClass.COPY if COPIES.match(strings[i]) else kernel_class(strings[i], words)
             for i in distinct.tolist()
         ]
-        ops = np.array(table, np.int8)[back] if len(table) else np.empty(0, np.int8)
+        ops: NDArray[np.int8] = np.array(table, np.int8)[back]
         ops[(plane.texts("memcpy_details")[0] >= 0)[at]] = OpClass.COPY
         return ops
 
@@ -84,7 +86,7 @@ class DeviceLines:
         if not len(marks):
             return steps
         strings = self._build.strings
-        numbers = np.array([_number(strings[i]) for i in names[marks].tolist()], np.int64)
+        numbers = np.array([number_of(strings[i]) for i in names[marks].tolist()], np.int64)
         steps[marks] = numbers
         start, dur, usable, _ = self._reading.times(plane)
         good = usable[at[marks]] & (numbers >= 0) & (dur[at[marks]] >= 0)
@@ -97,7 +99,7 @@ class DeviceLines:
         )
         if not len(marks) or not len(rest):
             return steps
-        # a program begins just before the step that it carries out, and ends just behind it
+        # a program begins just before its step and ends just after it
         whole = sorts[rest] == LineKind.MODULES
         time = start[at[rest]] + np.where(whole, dur[at[rest]] // 2, 0)
         which = np.searchsorted(begin, time, "right") - 1
@@ -138,37 +140,26 @@ class DeviceLines:
             if sort == LineKind.STREAM:
                 name, stream = stream_name(name)
             place: dict[str, Any] = {
-                "device": device,
-                "device_kind": self._device.kind,
-                "stream": stream,
-            }
+                "device": device, "device_kind": self._device.kind, "stream": stream,
+            }  # fmt: skip
             if comm[i]:
                 title = lane_title(strings[int(names[i])]) if library[i] >= 0 else COLLECTIVES
                 named = "" if sort == LineKind.STREAM else name
-                tracks.append(
-                    build.track(Layer.COMM, name, part, title, communicator=named, **place)
-                )
+                track = Track(Layer.COMM, name, part, title, communicator=named, **place)
             elif sort == LineKind.STEPS:
-                tracks.append(build.track(Layer.STEP, name))
+                track = Track(Layer.STEP, name)
             elif sort == LineKind.DERIVED:
-                tracks.append(build.track(Layer.SCOPE, name, part, "XLA", **place))
+                track = Track(Layer.SCOPE, name, part, "XLA", **place)
             elif sort == LineKind.OTHER:
-                tracks.append(build.track(Layer.OTHER, name, "", plane.name, **place))
+                track = Track(Layer.OTHER, name, "", plane.name, **place)
             else:
-                tracks.append(
-                    build.track(Layer.DEVICE, name, part, hardware, sort=int(sort), **place)
-                )
-        return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
-
-    def _losses(self, plane: Plane, sorts: NDArray[np.int8], at: NDArray[np.intp]) -> None:
-        """Book the events that the device had no room for."""
-        lost, there = plane.integers("dropped_traces")
-        rows = at[(sorts == LineKind.WAIT) & there[at]]
-        count = int(np.clip(lost[rows], 0, INT32_MAX).sum())
-        self._build.skip("source-dropped", f"plane {plane.name}", count)
+                track = Track(Layer.DEVICE, name, part, hardware, sort=int(sort), **place)
+            tracks.append(build.add_track(track))
+        found: I32 = np.array(tracks, np.int32)[back]
+        return found
 
     def _samples(self, plane: Plane, rows: Mask) -> None:
-        """Add the counters of a device: an event per sample, named after what is counted."""
+        """Add counters: every event is a sample, its name is that of the counter."""
         at = np.flatnonzero(rows)
         build = self._build
         if not len(at):
@@ -197,11 +188,11 @@ class DeviceLines:
             )
             for i in distinct.tolist()
         ]
-        track = np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+        track = np.array(tracks, np.int32)[back]
         build.counters(track=track, start_ns=start[kept], value=value[kept])
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
     """The number of a step that is named by it, -1 for any other name."""
     digits = name.strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else -1
@@ -211,6 +202,6 @@ _STREAM_NUMBER = lazy_regex(r"Stream #(-?\d{1,18})")
 
 
 def stream_name(name: str) -> tuple[str, int]:
-    """What the lane of a stream is called, and its number: "Stream 7", 7 of "Stream #7(Kernel)"."""
+    """Name and number of the track of a stream: "Stream 7", 7 of "Stream #7(Kernel)"."""
     match = _STREAM_NUMBER.match(name)
     return (f"Stream {match[1]}", int(match[1])) if match else (name, -1)

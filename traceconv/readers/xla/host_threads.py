@@ -1,15 +1,13 @@
-"""Threads of the host in an XSpace: which of their events belong to a device, and in which step
-what they carry out was launched."""
+"""Host threads of an XSpace: the device each event belongs to, and the step that launched it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import I32, I64, Layer, Mask, OpClass
+from traceconv.core.model import I32, I64, Layer, Mask, OpClass, Track
 from traceconv.core.ordering import combined_key
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.xla.device_lines import COLLECTIVES
@@ -24,11 +22,12 @@ _MEASURES = ("bytes_allocated", "bytes_reserved", "peak_bytes_in_use")
 
 
 class HostThreads:
-    """Adds planes of the host, as far as they are of the device that is read."""
+    """Adds the rows of host planes that belong to the device that is read."""
 
     def __init__(self, reading: PlaneRows) -> None:
         self._reading = reading
         self._build, self._device = reading.build, reading.device
+        self._leads: dict[int, list[tuple[I64, I64, str]]] = {}
 
     def add(self, plane: Plane, kind: Kind) -> None:
         """Add the events of a plane that belong to the device."""
@@ -37,10 +36,9 @@ class HostThreads:
         marks, there = plane.integers("step_num")
         marked = there & (plane.integers("_r")[0] == 1) & (marks >= 0) & (marks <= INT32_MAX)
         usable = ~plane.aggregate
-        if device.first:
-            self._reading.book(plane)
         mine = usable & (belongs == device.number)
         if device.first:
+            self._reading.book(plane)
             strangers = ~np.isin(belongs, device.numbers)
             mine |= usable & strangers
             if len(device.numbers) > 1:
@@ -64,13 +62,13 @@ class HostThreads:
         self._memory(plane, rows)
 
     def _runs(self, plane: Plane) -> Mask:
-        """Events of a host that are operations its processors carried out as a device."""
+        """Events that are operations of the CPU backend: device work on host threads."""
         if self._device.kind != "CPU":
             return np.zeros(len(plane), bool)
         return (plane.texts("hlo_op")[0] >= 0) & plane.integers("device_ordinal")[1]
 
     def _belongs(self, plane: Plane) -> I64:
-        """The device every event of a host is about, -1 if that is not said."""
+        """The device every event belongs to, -1 if nothing says it."""
         found = np.full(len(plane), -1, np.int64)
         for key in ("global_device_id", "device_ordinal"):
             number, there = plane.integers(key)
@@ -89,10 +87,9 @@ class HostThreads:
         return found
 
     def _of_devices(self, number: int) -> list[tuple[I64, I64, str]]:
-        """What leads from the host to a device: correlation numbers, and ends of links."""
-        known = self._leads.get(number)
-        if known is None:
-            known = []
+        """The correlation ids and ends of links of a device."""
+        if number not in self._leads:
+            self._leads[number] = known = []
             for plane in self._reading.space.planes:
                 if self._reading.is_device(plane) and owner(plane.name) == number:
                     ids, there = plane.integers("correlation_id")
@@ -100,12 +97,7 @@ class HostThreads:
                     ends, linked = plane.integers("_c")
                     pairs = pair_codes(plane.integers("_ct")[0], ends)[linked]
                     known.append((np.unique(ends[linked]), np.unique(pairs), "_p"))
-            self._leads[number] = known
-        return known
-
-    @cached_property
-    def _leads(self) -> dict[int, list[tuple[I64, I64, str]]]:
-        return {}
+        return self._leads[number]
 
     def _tracks(
         self,
@@ -129,30 +121,24 @@ class HostThreads:
             if again[line.name] > 1 or not line.name:
                 name = f"{name} ({line.id})"
             if sort[i] == 3:
-                tracks.append(
-                    build.track(
-                        Layer.COMM,
-                        "XLA Ops",
-                        "",
-                        COLLECTIVES,
-                        device_kind="CPU",
-                        communicator="XLA Ops",
-                    )
-                )
+                track = Track(
+                    Layer.COMM, "XLA Ops", "", COLLECTIVES,
+                    device_kind="CPU", communicator="XLA Ops",
+                )  # fmt: skip
             elif sort[i] == 2:
-                tracks.append(
-                    build.track(Layer.DEVICE, "XLA Ops", "", "CPU Hardware", device_kind="CPU")
-                )
+                track = Track(Layer.DEVICE, "XLA Ops", "", "CPU Hardware", device_kind="CPU")
             else:
                 layer = Layer.RUNTIME if runtime[i] else Layer.HOST
-                title = _title(plane.name)
-                tracks.append(build.track(layer, name, "", title, thread=max(line.id, -1)))
-        return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+                title = "" if plane.name == "/host:CPU" else plane.name
+                track = Track(layer, name, "", title, thread=max(line.id, -1))
+            tracks.append(build.add_track(track))
+        found: I32 = np.array(tracks, np.int32)[back]
+        return found
 
     def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:
-        """The steps in which operations of a processor were launched, -1 if that is not known.
+        """The step that launched each operation of the CPU backend, -1 if unknown.
 
-        What is launched within a step may run long after it.
+        An operation may run long after the step that launched it.
         """
         steps = np.full(len(at), -1, np.int32)
         marks = np.flatnonzero(marked)
@@ -177,26 +163,22 @@ class HostThreads:
         run, has_run = plane.integers("run_id")
         device = np.where(self._runs(plane), plane.integers("device_ordinal")[0], -1)
         has_run &= (device >= 0) | ~plane.integers("device_ordinal")[1]  # else it waits for one
-        calls = np.array([is_call(name) for name in plane.kinds] or [False], bool)
-        programs: dict[str, int] = {}
-        about = [programs.setdefault(n, len(programs)) if n else -1
-                 for n in map(function_of, plane.kinds)]  # fmt: skip
-        codes, modules = plane.texts("hlo_module")
-        of_module = [programs.setdefault(name, len(programs)) for name in modules]
-        program = np.where(
-            device >= 0,
-            np.array([*of_module, -1], np.int64)[codes],
-            np.array([*about, -1], np.int64)[plane.kind_of],
+        programs: dict[str, int] = {"": -1}
+        modules, functions = plane.texts("hlo_module"), map(function_of, plane.kinds)
+        of_module, of_function = (
+            np.array([*(programs.setdefault(n, len(programs)) for n in names), -1], np.int64)
+            for names in (modules[1], functions)
         )
-        known = plane.kind_of >= 0
+        calls = np.array([*map(is_call, plane.kinds), False])
         return HostEvents(
-            start, dur, plane.line_of, run, has_run, program, device,
-            np.flatnonzero(known & calls[plane.kind_of]), *self._regions(plane),
+            start, dur, plane.line_of, run, has_run,
+            np.where(device >= 0, of_module[modules[0]], of_function[plane.kind_of]), device,
+            np.flatnonzero(calls[plane.kind_of]), *self._regions(plane),
         )  # fmt: skip
 
     @staticmethod
     def _regions(plane: Plane) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Events in which a thread takes work of a pool, and those that gave it."""
+        """Events in which a thread takes work from a pool, and the events that gave the work."""
         kinds, number = plane.integers("_ct")[0], plane.integers("_c")
         begins = np.flatnonzero(number[1] & (kinds == POOL))
         made, origin = plane.integers("_pt")[0], plane.integers("_p")
@@ -210,7 +192,7 @@ class HostThreads:
         return begins[matched], gives[spot[matched]]
 
     def _memory(self, plane: Plane, rows: I64) -> None:
-        """Add counters of what the marks of allocations say."""
+        """Add counters of the memory that allocation events state."""
         wanted = [i for i, name in enumerate(plane.kinds) if name in _MEMORY]
         at = np.flatnonzero(np.isin(plane.kind_of, wanted) & (rows >= 0))
         if not len(at):
@@ -238,7 +220,3 @@ class HostThreads:
                 start_ns=start[at[some]],
                 value=value[at[some]],
             )
-
-
-def _title(plane: str) -> str:
-    return "" if plane == "/host:CPU" else plane

@@ -1,13 +1,12 @@
-"""Which call launched the programs that a processor carries out as a device.
+"""The call that launched each program of the CPU backend.
 
-Times of operations do not tell: a framework launches programs long before they run. Nor does the
-thread: once a program has ended, the thread of a pool that carried it out goes on with the next
-one, within the same region of work. What tells is, in this order:
+Times do not identify it, since a framework launches programs long before they run; nor do threads,
+since a pool thread continues with the next program within the same region of work. The evidence
+is, in this order:
 
-1. the call that launched a program on all devices, which has its ``run_id``;
-2. the link from who gave the region of work to the pool, if the program is the first in it;
-3. the order of calls of a program that runs on one device: the n-th launches the n-th run, for
-   their numbers ascend.
+1. the call that launched a program on all devices has the ``run_id`` of the program;
+2. a link leads from the thread that gave a region of work to the pool, to the first program in it;
+3. the n-th call of a program on one device launches the n-th run, since run numbers ascend.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from traceconv.readers.shared.pairing import latest
 _CALL = lazy_regex(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
 _FUNCTION = lazy_regex(r"PjitFunction\((.+)\)")
 UNKNOWN, BEFORE = -1, -2
-"""Instead of a call: nothing tells, and the program was launched before the recording began."""
+"""In place of a call: it is unknown, or it precedes the recording."""
 
 _DEPTH = 8  # pools give work to pools; nothing was seen that goes deeper
 
@@ -31,33 +30,30 @@ Rows = NDArray[np.intp]
 
 
 def is_call(name: str) -> bool:
-    """Whether events of this name launch a program; those for one of several devices begin with
-    its number."""
+    """Whether events of this name launch a program."""
     return _CALL.fullmatch(name) is not None
 
 
 def function_of(name: str) -> str:
-    """The program that a range of the host is about, "" if none: what a call of a function that was
-    compiled launches, or what a call names itself."""
+    """The program that a call of a compiled function launches, or that a call names; else ""."""
     if found := _FUNCTION.fullmatch(name):
         return f"jit_{found[1]}"
     return name.partition(" (")[2][:-1] if is_call(name) else ""
 
 
 class HostEvents(msgspec.Struct, frozen=True):
-    """What the threads of a host did, as columns; rows are in no order.
+    """Events of host threads as columns, in any order.
 
     Attributes:
         start, dur: ns.
         line:   the thread.
-        run:    the number of the run of a program that an event is about; numbers of one program
-            ascend with launches.
+        run:    the number of a program's run; numbers of one program ascend with launches.
         has_run: whether it has one.
         program: of operations, and where :func:`function_of` names one, the number of its name;
             else -1.
         device: the device that an event ran on as an operation, -1 for all others.
         calls:  rows of events that :func:`is_call`.
-        begins, givers: rows where a thread takes a region of work, and where it was given.
+        begins, givers: rows where a thread takes a region of work, and where another gave it.
     """
 
     start: I64
@@ -84,8 +80,8 @@ def launches(events: HostEvents, at: Rows) -> Rows:
         at: operations of one device.
 
     Returns:
-        Rows: a call; where no calls were recorded, who gave the work to a pool, or the operation
-        itself on a thread that is of no pool; :data:`UNKNOWN` or :data:`BEFORE`.
+        Rows of calls; where no calls were recorded, of the event that gave the work to a pool, or
+        of the operation itself on a thread of no pool; else :data:`UNKNOWN` or :data:`BEFORE`.
     """
     if not len(at):
         return at
@@ -100,9 +96,9 @@ def launches(events: HostEvents, at: Rows) -> Rows:
     numbered = events.has_run[calls]
     for one in np.unique(events.program[first]).tolist():
         own = np.flatnonzero(events.program[first] == one)
-        told = calls[numbered & (programs == one)]
-        if len(told):
-            found[own] = _by_number(events, runs[own], told)
+        stated = calls[numbered & (programs == one)]
+        if len(stated):
+            found[own] = _by_number(events, runs[own], stated)
             continue
         on = events.device[(events.program == one) & (events.device >= 0)]
         if (found[own] < 0).any() and len(np.unique(on)) == 1:
@@ -111,10 +107,10 @@ def launches(events: HostEvents, at: Rows) -> Rows:
 
 
 def _calls(events: HostEvents) -> tuple[Rows, I64]:
-    """The calls by start, but those that another one makes, and which program each launches.
+    """The outermost calls by start, and the program that each launches.
 
-    That is the innermost function around it; -1 where none is known. If all operations are of one
-    program, so are all calls.
+    The innermost function around a call names the program; -1 where it is unknown. If all
+    operations are of one program, so are all calls.
     """
     calls = _outermost(events, events.calls)
     named = np.flatnonzero((events.program >= 0) & (events.device < 0))
@@ -137,8 +133,7 @@ def _holding(events: HostEvents, ranges: Rows, rows: Rows) -> Rows:
 
 
 def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: Rows) -> Rows:
-    """The calls in which work was given to a pool; unknown where they are of another program, which
-    used the same threads to do its own work."""
+    """The calls that gave work to a pool; unknown where the call launched another program."""
     if not len(calls):
         return given
     found = _holding(events, calls, given)
@@ -149,10 +144,10 @@ def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: 
 
 
 def _given(events: HostEvents, first: Rows) -> Rows:
-    """Who gave what some operations are the first of to the pool that carried it out.
+    """The event that gave each region of work, of which ``first`` are the first operations.
 
-    Unknown where the thread, or one on the way, had carried out another program in the same region
-    before: then it only went on with this one.
+    Unknown where a thread on the way ran another program earlier in the same region: it only
+    continued with this one.
     """
     line, start, run = events.line, events.start, events.run
     found = first.astype(np.intp)
@@ -167,7 +162,7 @@ def _given(events: HostEvents, first: Rows) -> Rows:
         begun = start[begins[over]]
         todo &= (line[begins[over]] == here) & (begun <= time)
         if len(ran):
-            # the first operation of the region; times turned round ask for the next, not the last
+            # the first operation of the region: negated times find the next one, not the last
             after = ran[np.maximum(latest(line[ran], -start[ran], here, -begun), 0)]
             within = (line[after] == here) & (start[after] >= begun) & (start[after] < time)
             went_on = todo & within & (run[after] != run[first])
@@ -176,16 +171,16 @@ def _given(events: HostEvents, first: Rows) -> Rows:
         giver = givers[over]
         todo &= start[giver] < time
         found = np.where(todo, giver, found)
-    # a thread of a pool launches nothing: where the walk ends at one, the recording began later
+    # pool threads launch nothing: a walk that ends at one began before the recording
     pool = np.append(line[begins], line[events.device >= 0])
     pooled = np.isin(line[found], pool) & ~np.isin(line[found], line[events.calls])
     return np.where(todo | pooled, -1, found)
 
 
 def _by_number(events: HostEvents, runs: I64, calls: Rows) -> Rows:
-    """The calls that have the numbers of some runs of a program, of several the first.
+    """The first call with the number of each run of a program.
 
-    Numbers ascend: smaller ones than those of all calls were launched before any of these.
+    Numbers ascend: a run with a smaller number than every call precedes the recording.
     """
     calls = calls[np.lexsort((events.start[calls], events.run[calls]))]
     number = events.run[calls]
@@ -195,7 +190,7 @@ def _by_number(events: HostEvents, runs: I64, calls: Rows) -> Rows:
 
 
 def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:
-    """The launches of one program, if all that are known agree on which call launches which run."""
+    """The calls of the runs of one program by order, if all known launches agree on the offset."""
     start = events.start
     known = np.flatnonzero(found >= 0)
     if not len(calls) or (not len(known) and len(calls) != len(found)):
@@ -207,13 +202,13 @@ def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows
     nth = np.arange(len(found)) + ahead[0]
     seen = (nth >= 0) & (nth < len(calls))
     call = calls[np.clip(nth, 0, len(calls) - 1)]
-    if (start[call] > start[first])[seen].any():  # runs that nobody called
+    if (start[call] > start[first])[seen].any():  # a run before its call: the order is wrong
         return found
     return np.where((found < 0) & seen, call, found)
 
 
 def _outermost(events: HostEvents, calls: Rows) -> Rows:
-    """Calls that are within no other of their thread, by start: one may call the other."""
+    """Calls that no other call of their thread contains, by start."""
     start, end, line = events.start[calls], events.end[calls], events.line[calls]
     kept = [np.empty(0, np.intp)]
     for one in np.unique(line).tolist():

@@ -1,7 +1,7 @@
-"""Links between events of an XSpace, and the arrows they become.
+"""Links between events of an XSpace, drawn as flows.
 
-An event may begin a link, by a type and a number, and others of the file may end it. Calls into a
-runtime and what a device did because of them have the same correlation number instead.
+An event may begin a link, named by a type and a number, and other events of the file may end it.
+Calls into a runtime and the device work they launch share a correlation id instead.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from traceconv.readers.shared.pairing import latest
 from traceconv.readers.xla.space import Plane
 
 POOL = 15
-"""Type of the links from who gives work to a pool of threads to who takes it."""
+"""Type of the links from the thread that gives work to a pool to the thread that takes it."""
 
-_LAUNCHES = (9, 11, 12)
-_ARROWS = {0: "generic", 2: "executor", 5: "PjRt", 14: "PjRt call", 15: "thread pool"}
-"""Names of arrows by the type of the link."""
+_FLOWS = {
+    0: "generic", 2: "executor", 5: "PjRt", 9: "launch", 11: "launch", 12: "launch",
+    14: "PjRt call", 15: "thread pool",
+}  # fmt: skip
+"""Names of flows by the type of the link."""
 
 _TWIN = "end: "
-"""How the name of an event begins that only says that another has ended."""
+"""Prefix of events that only mark the end of another."""
 
 
 @dataclass
 class Links:
-    """What rows of the planes that were read say of each other.
+    """Ends of links, collected plane by plane.
 
     Attributes:
-        ends:  of links: type, number, row in the trace (-1 if it is of another rank), whether it is
-            where the arrow begins, and whether it only says that an operation has ended.
-        calls, work: correlation numbers, and rows in the trace.
+        ends:  type, number, row in the trace (-1 if it is of another rank), whether the link begins
+            there, and whether the event only marks the end of another.
+        calls, work: correlation ids and rows in the trace.
     """
 
     ends: list[tuple[I64, I64, I64, Mask, Mask]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class Links:
     work: list[tuple[I64, I64]] = field(default_factory=list)
 
     def take(self, plane: Plane, rows: I64) -> None:
-        """Take in the links of the events of a plane, of other ranks' too."""
+        """Collect the links of a plane, those of other ranks included."""
         for what, number, made in (("_pt", "_p", True), ("_ct", "_c", False)):
             values, there = plane.integers(number)
             at = np.flatnonzero(there)
@@ -52,14 +54,15 @@ class Links:
             self.ends.append((kinds, values[at], rows[at], np.full(len(at), made), is_twin))
 
     def take_calls(self, plane: Plane, rows: I64, work: bool) -> None:
-        """Take in correlation numbers: of calls, or of what a device did."""
+        """Collect the correlation ids of calls, or of device work."""
         number, there = plane.integers("correlation_id")
         at = np.flatnonzero(there & (rows >= 0))
         (self.work if work else self.calls).append((number[at], rows[at]))
 
     def draw(self, build: TraceBuilder) -> None:
-        """Add the arrows of links and of correlation numbers; book what has one end only."""
-        self._draw_launches(build)
+        """Add all flows; links with one end only are counted."""
+        if self.work:
+            self._draw_launches(build)
         if not self.ends:
             return
         kind, number, row, made, twin = map(np.concatenate, zip(*self.ends, strict=True))
@@ -86,14 +89,14 @@ class Links:
         build.seen("flow", int(drawn.sum()) + lonely + across)
         build.skip("flow-without-end", "", lonely, "flow")
         build.skip("flow-across-ranks", "", across, "flow")
-        names = [build.string(_arrow(k)) for k in kind[head[drawn]].tolist()]
+        kinds = kind[head[drawn]].tolist()
+        names = [build.string(_FLOWS.get(k, f"type {k}")) for k in kinds]
         build.flows(src=theirs[drawn], dst=row[head[drawn]], name=np.array(names, np.int32))
 
     def _draw_launches(self, build: TraceBuilder) -> None:
-        work, task = _joined(self.work)
-        if not len(work):
-            return
-        call, caller = _joined(self.calls)
+        work, task = map(np.concatenate, zip(*self.work, strict=True))
+        none = np.empty(0, np.int64)
+        call, caller = map(np.concatenate, zip(*(self.calls or [(none, none)]), strict=True))
         over = latest(call, np.zeros(len(call), np.int64), work, np.zeros(len(work), np.int64))
         found = over >= 0
         build.seen("flow", len(work))
@@ -101,17 +104,7 @@ class Links:
         build.flows(src=caller[over[found]], dst=task[found], name=build.string("launch"))
 
 
-def _joined(parts: list[tuple[I64, I64]]) -> tuple[I64, I64]:
-    none = np.empty(0, np.int64)
-    numbers, rows = zip(*parts, strict=True) if parts else ((none,), (none,))
-    return np.concatenate(numbers), np.concatenate(rows)
-
-
-def _arrow(kind: int) -> str:
-    return "launch" if kind in _LAUNCHES else _ARROWS.get(kind, f"type {kind}")
-
-
 def pair_codes(kind: I64, number: I64) -> I64:
-    """One number for type and number of a link; two links have the same by chance only."""
+    """A hash of type and number of each link."""
     mixed = kind.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ number.view(np.uint64)
     return mixed.view(np.int64)

@@ -1,24 +1,23 @@
-"""What an operation of XLA does: by the category the profiler gives it, its opcode, or its name.
+"""The class of an operation of XLA: by the profiler's category, its opcode, or its name.
 
-Opcodes, and the groups of devices that collectives run in, are in the programs that a profile
-holds beside its events (``HloProto``).
+Opcodes and the device groups of collectives are in the programs of the profile (``HloProto``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import OpClass
 from traceconv.core.patterns import lazy_regex
-from traceconv.readers.shared.protobuf_wire import LENGTH, VARINT, Cut, Damaged, fields
-from traceconv.readers.xla.space import Plane
-from traceconv.readers.xla.wire import fields_of, parts_of
+from traceconv.protobuf.message import Field, integers, message, whole_fields
+from traceconv.protobuf.message_columns import columns
+from traceconv.readers.xla.space import Plane, nested
 
 _SAME = {
     **dict.fromkeys(("psum", "psum2", "pmax", "pmin"), "all-reduce"),
@@ -29,14 +28,13 @@ _SAME = {
     "precv": "recv",
     "ragged-all-to-all": "all-to-all",
 }
-"""Names that JAX and the compiler give to collectives of other names.
+"""Other names of collectives in JAX and the compiler.
 
 Source: the primitives of jax-ml/jax ``jax/_src/lax/parallel.py``, 0.4 to 2026-08.
 """
 
 _VARIANT = lazy_regex(r"(?:unreduced-)?(.+?)(?:-invariant|-reduced|-(?:start|done)(?=-))*")
-"""Forms of one collective in JAX, by what is known of its operands on other devices
-("psum_invariant", "all_gather_reduced", "unreduced_psum")."""
+"""Variants of one collective in JAX: "psum_invariant", "all_gather_reduced", "unreduced_psum"."""
 
 COLLECTIVES = frozenset(
     (
@@ -44,141 +42,50 @@ COLLECTIVES = frozenset(
         *("collective-broadcast", "collective-reduce", "send", "recv"),
     )
 )
-"""Operations in which several devices take part."""
+"""Operations of several devices together."""
 
 _COPIES = frozenset(("copy", "infeed", "outfeed"))
 _CONTAINERS = frozenset(("while", "conditional", "call"))
-"""Operations that last as long as others which are within them."""
+"""Operations that contain others."""
 
 _UNDECIDED = frozenset(("async", "async-update", "fusion", "custom-call", ""))
-"""Words that do not say what is done."""
+"""Words that do not classify an operation."""
 
-_COMPUTING = frozenset(
-    [
-        "abs",
-        "acos",
-        "acosh",
-        "add",
-        "add-dependency",
-        "after-all",
-        "and",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "batch-norm-grad",
-        "batch-norm-inference",
-        "batch-norm-training",
-        "bitcast",
-        "bitcast-convert",
-        "broadcast",
-        "cbrt",
-        "ceil",
-        "cholesky",
-        "clamp",
-        "compare",
-        "complex",
-        "concatenate",
-        "constant",
-        "convert",
-        "convolution",
-        "cosh",
-        "cosine",
-        "count-leading-zeros",
-        "divide",
-        "domain",
-        "dot",
-        "dynamic-reshape",
-        "dynamic-slice",
-        "dynamic-update-slice",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "fft",
-        "floor",
-        "gather",
-        "get-dimension-size",
-        "get-tuple-element",
-        "imag",
-        "iota",
-        "is-finite",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "map",
-        "maximum",
-        "minimum",
-        "mulhi",
-        "multiply",
-        "negate",
-        "not",
-        "opt-barrier",
-        "or",
-        "pad",
-        "parameter",
-        "partition-id",
-        "popcnt",
-        "power",
-        "ragged-dot",
-        "real",
-        "reduce",
-        "reduce-precision",
-        "reduce-window",
-        "remainder",
-        "replica-id",
-        "reshape",
-        "reverse",
-        "rng",
-        "rng-bit-generator",
-        "rng-get-and-update-state",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "rsqrt",
-        "scaled-dot",
-        "scan",
-        "scatter",
-        "select",
-        "select-and-scatter",
-        "set-dimension-size",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "shuffle",
-        "sign",
-        "sine",
-        "sinh",
-        "slice",
-        "sort",
-        "sqrt",
-        "stochastic-convert",
-        "subtract",
-        "tan",
-        "tanh",
-        "topk",
-        "transpose",
-        "triangular-solve",
-        "tuple",
-        "xor",
-    ]
-) | {"data formatting", "non-fusion elementwise"}
+_COMPUTING = {
+    "abs", "acos", "acosh", "add", "add-dependency", "after-all", "and", "asin", "asinh", "atan",
+    "atan2", "atanh", "batch-norm-grad", "batch-norm-inference", "batch-norm-training", "bitcast",
+    "bitcast-convert", "broadcast", "cbrt", "ceil", "cholesky", "clamp", "compare", "complex",
+    "concatenate", "constant", "convert", "convolution", "cosh", "cosine", "count-leading-zeros",
+    "divide", "domain", "dot", "dynamic-reshape", "dynamic-slice", "dynamic-update-slice", "erf",
+    "exponential", "exponential-minus-one", "fft", "floor", "gather", "get-dimension-size",
+    "get-tuple-element", "imag", "iota", "is-finite", "log", "log-plus-one", "logistic", "map",
+    "maximum", "minimum", "mulhi", "multiply", "negate", "not", "opt-barrier", "or", "pad",
+    "parameter", "partition-id", "popcnt", "power", "ragged-dot", "real", "reduce",
+    "reduce-precision", "reduce-window", "remainder", "replica-id", "reshape", "reverse", "rng",
+    "rng-bit-generator", "rng-get-and-update-state", "round-nearest-afz", "round-nearest-even",
+    "rsqrt", "scaled-dot", "scan", "scatter", "select", "select-and-scatter", "set-dimension-size",
+    "shift-left", "shift-right-arithmetic", "shift-right-logical", "shuffle", "sign", "sine",
+    "sinh", "slice", "sort", "sqrt", "stochastic-convert", "subtract", "tan", "tanh", "topk",
+    "transpose", "triangular-solve", "tuple", "xor", "data formatting", "non-fusion elementwise",
+}  # fmt: skip
 """All other opcodes, and groups of them that the profiler names as categories.
 
 Source: openxla/xla ``xla/hlo/ir/hlo_opcode.h`` (2026-08), ``HloInstruction::ToCategory``.
 """
 
-_NUMBERED = lazy_regex(r"\d+|clone|remat\d*")
+_UNIQUE = lazy_regex(r"(?<=.)(?:\.(?:\d+|clone|remat\d*))+\Z", re.DOTALL)
+"""Suffixes that make names unique: ".3", ".clone", ".remat2"."""
+
 _PHASE = lazy_regex(r"-(start|done)\Z")
 
 
-@dataclass(frozen=True)
-class Operation:
-    """What is known of an operation.
+class Operation(NamedTuple):
+    """An operation.
 
     Attributes:
-        op:    COMM also of the start and the end of an asynchronous collective.
-        word:  the collective, "" of others.
-        phase: "start" or "done" of asynchronous ones, else "".
+        op:    its class; COMM for the start and the end of an asynchronous collective, too.
+        word:  the collective; "" if it is none.
+        phase: "start" or "done" of an asynchronous operation, else "".
     """
 
     op: OpClass
@@ -188,7 +95,7 @@ class Operation:
 
 @lru_cache(1 << 14)
 def operation(category: str, opcode: str, name: str) -> Operation:
-    """The class of an operation, by the first of its three names that says anything.
+    """Classify an operation by the first of its three names that is known.
 
     Args:
         category: ``hlo_category`` of the profiler ("loop fusion", "all-reduce"), "" if none.
@@ -197,7 +104,7 @@ def operation(category: str, opcode: str, name: str) -> Operation:
     """
     phase, unknown = "", False
     for stated, is_name in ((category, False), (opcode, False), (name, True)):
-        word = _unnumbered(stated.strip().lower().replace("_", "-"))
+        word = _UNIQUE.sub("", stated.strip().lower().replace("_", "-"))
         if match := _PHASE.search(word):
             word, phase = word[: match.start()], phase or match[1]
         is_fusion = word.endswith(" fusion")
@@ -220,38 +127,34 @@ def operation(category: str, opcode: str, name: str) -> Operation:
 
 # -- programs ----------------------------------------------------------------------------------
 
-_MODULE, _MODULE_NAME, _COMPUTATIONS, _INSTRUCTIONS = 1, 1, 3, 2
+# fields of HloProto, HloModuleProto, HloComputationProto and HloInstructionProto
+_MODULE, _COMPUTATIONS, _INSTRUCTIONS = 1, 3, 2
 _NAME, _OPCODE, _GROUPS, _DEVICE_LIST = 1, 2, 49, 87
 
 _PROGRAM = lazy_regex(r"(.*)\((-?\d{1,18})\)\Z", re.DOTALL)
 _MOST_DEVICES = 1 << 16
 
+Groups = tuple[tuple[int, ...], ...]
 
-@dataclass(frozen=True)
-class Program:
-    """One program.
 
-    Attributes:
-        opcodes: by name of the instruction.
-        groups:  the groups of devices of collectives, by name of the instruction.
-    """
+class Program(NamedTuple):
+    """Opcodes of the instructions of a program, and device groups of its collectives, by name."""
 
-    opcodes: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    opcodes: Mapping[str, str] = {}
+    groups: Mapping[str, Groups] = {}
 
 
 NO_PROGRAM = Program()
 
 
-@dataclass
-class Programs:
-    """The programs of a file, found by their number or, where that is not known, by their name."""
+class Programs(NamedTuple):
+    """The programs of a file, by number and by name."""
 
-    by_id: dict[int, Program] = field(default_factory=dict)
-    by_name: dict[str, Program] = field(default_factory=dict)
+    by_id: dict[int, Program]
+    by_name: dict[str, Program]
 
     def find(self, program_id: int | None, module: str) -> Program:
-        """A program; an empty one if it is not in the file."""
+        """A program, by its number if that is known; an empty one if it is not in the file."""
         if program_id is not None and program_id in self.by_id:
             return self.by_id[program_id]
         return self.by_name.get(module, NO_PROGRAM)
@@ -259,11 +162,11 @@ class Programs:
 
 def programs(planes: list[Plane]) -> Programs:
     """The programs in the planes of metadata."""
-    found = Programs()
+    found = Programs({}, {})
     for plane in planes:
-        for kind, at, end in plane.metadata_bytes("Hlo Proto"):
+        for kind, at, size in plane.metadata_bytes("Hlo Proto"):
             match = _PROGRAM.match(plane.kinds[kind])
-            program = _program(plane, at, end)
+            program = _program(plane, at, size)
             if match:
                 number = int(match[2])
                 if -(1 << 63) <= number < 1 << 64:
@@ -272,90 +175,39 @@ def programs(planes: list[Plane]) -> Programs:
     return found
 
 
-def _program(plane: Plane, at: int, end: int) -> Program:
-    opcodes: dict[str, str] = {}
-    groups: dict[str, tuple[tuple[int, ...], ...]] = {}
-    module = next((o for o in parts_of(plane.data, at, end, _MODULE).bounds()), None)
-    if module is None:
-        return NO_PROGRAM
-    starts, ends = [], []
-    for computation in parts_of(plane.data, *module, _COMPUTATIONS).bounds():
-        for bounds in parts_of(plane.data, *computation, _INSTRUCTIONS).bounds():
-            starts.append(bounds[0])
-            ends.append(bounds[1])
-    inner = fields_of(plane.raw, np.array(starts, np.int64), np.array(ends, np.int64))
-
-    def texts(number: int) -> dict[int, str]:
-        rows = inner.rows(number, LENGTH)
-        return {
-            owner: plane.text(start, size)
-            for owner, start, size in zip(
-                inner.message[rows].tolist(),
-                inner.start[rows].tolist(),
-                inner.value[rows].tolist(),
-                strict=True,
-            )
-        }
-
-    names, codes = texts(_NAME), texts(_OPCODE)
-    for instruction, name in names.items():
-        opcodes[name] = codes.get(instruction, "")
-    listed: dict[int, list[tuple[int, ...]]] = {}
-    rows = np.flatnonzero(np.isin(inner.number, (_GROUPS, _DEVICE_LIST)) & (inner.kind == LENGTH))
-    for row in rows.tolist():
-        owner, start = int(inner.message[row]), int(inner.start[row])
-        raw = bytes(plane.data[start : start + int(inner.value[row])])
-        both = listed.setdefault(owner, [])
-        both += [_numbers(raw)] if inner.number[row] == _GROUPS else _device_list(raw)
-    for owner, found in listed.items():
-        if owner in names:
-            groups[names[owner]] = tuple(group for group in dict.fromkeys(found) if group)
-    return Program(opcodes, groups)
+def _program(plane: Plane, at: int, size: int) -> Program:
+    start, length = np.array([at]), np.array([size])
+    for number in (_MODULE, _COMPUTATIONS, _INSTRUCTIONS):
+        _, start, length = nested(plane.data, start, length, number)
+    found = columns(plane.data, start, length, (_NAME, _OPCODE))
+    names = plane.texts_in(found, _NAME)
+    opcodes = dict(zip(names, plane.texts_in(found, _OPCODE), strict=True))
+    groups: dict[str, Groups] = {}
+    for number, read in ((_GROUPS, _group), (_DEVICE_LIST, _device_list)):
+        listed = nested(plane.data, start, length, number)
+        for owner, first, count in zip(*(column.tolist() for column in listed), strict=True):
+            added = read(bytes(plane.data[first : first + count]))
+            groups[names[owner]] = groups.get(names[owner], ()) + tuple(filter(None, added))
+    return Program(opcodes, {name: tuple(dict.fromkeys(each)) for name, each in groups.items()})
 
 
-def _numbers(raw: bytes, number: int = 1) -> tuple[int, ...]:
-    """A repeated field of whole numbers, packed or not."""
-    found: list[int] = []
-    try:
-        for one in fields(raw, 0, len(raw)):
-            if one.number == number and one.kind == VARINT:
-                found.append(one.value)
-            elif one.number == number and one.kind == LENGTH:
-                found += _packed(raw[one.start : one.end])
-            if len(found) > _MOST_DEVICES:
-                return ()
-    except (Cut, Damaged):
-        return ()
-    return tuple(found)
+def _group(raw: bytes) -> Sequence[tuple[int, ...]]:
+    """The one group of a ReplicaGroup."""
+    return [_numbers(whole_fields(raw), 1)]
 
 
-def _packed(raw: bytes) -> list[int]:
-    found, value, shift = [], 0, 0
-    for byte in raw:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            found.append(value)
-            value = shift = 0
-    return found
-
-
-def _device_list(raw: bytes) -> list[tuple[int, ...]]:
+def _device_list(raw: bytes) -> Sequence[tuple[int, ...]]:
     """The groups of a CollectiveDeviceList: listed, or as a grid, transposed."""
     found: list[tuple[int, ...]] = []
-    try:
-        for one in fields(raw, 0, len(raw)):
-            inner = raw[one.start : one.end]
-            if one.number == 1 and one.kind == LENGTH:
-                found.append(_numbers(inner))
-            elif one.number == 2 and one.kind == LENGTH:
-                found += _grid(inner)
-    except (Cut, Damaged):
-        return []
+    for number, _, value in whole_fields(raw):
+        if number == 1:
+            found += _group(message(value))
+        elif number == 2:
+            found += _grid(whole_fields(value))
     return found
 
 
-def _grid(raw: bytes) -> list[tuple[int, ...]]:
+def _grid(raw: list[Field]) -> Sequence[tuple[int, ...]]:
     groups, size = (next(iter(_numbers(raw, n)), 0) for n in (1, 2))
     shape, order = _numbers(raw, 3), _numbers(raw, 4)
     total = groups * size
@@ -371,10 +223,6 @@ def _grid(raw: bytes) -> list[tuple[int, ...]]:
     return [tuple(row) for row in ids.reshape(groups, size).tolist()]
 
 
-def _unnumbered(name: str) -> str:
-    """A name without what the compiler appends to make it unique: ".3", ".clone", ".remat2"."""
-    parts = name.split(".")
-    count = len(parts)
-    while count > 1 and _NUMBERED.fullmatch(parts[count - 1]):
-        count -= 1
-    return ".".join(parts[:count])
+def _numbers(raw: list[Field], number: int) -> tuple[int, ...]:
+    found = integers(raw, number)
+    return tuple(found) if len(found) <= _MOST_DEVICES else ()

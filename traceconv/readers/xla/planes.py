@@ -1,7 +1,7 @@
-"""Planes and lines of an XSpace by their names: what they are, and which device they are of.
+"""The planes and lines of an XSpace by name: their kind and their device.
 
-Names are those that XLA, TensorFlow and the plugins of devices write; what is of no known name is
-shown, and counted nowhere.
+The names are those that XLA, TensorFlow and device plugins write. A plane or line of unknown name
+is shown but not counted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from traceconv.core.patterns import lazy_regex
 
 
 class Kind(Enum):
-    """What a plane is."""
+    """Kinds of planes."""
 
     DEVICE = auto()
-    CHIP = auto()  # beside the cores: memory, links between chips
+    CHIP = auto()  # memory, links between chips
     HOST = auto()  # threads
     RUNTIME = auto()  # calls into a driver or a runtime
     NOTES = auto()  # programs, and facts of the recording: no events
@@ -25,7 +25,7 @@ class Kind(Enum):
 
 
 class LineKind(IntEnum):
-    """What a line of a device is; the order is that on screen."""
+    """Kinds of lines of a device, in the order on screen."""
 
     OTHER = 0
     STEPS = 1
@@ -34,7 +34,7 @@ class LineKind(IntEnum):
     ASYNC = 4  # from the start of an asynchronous operation to its end
     STREAM = 5
     WAIT = 6
-    DERIVED = 7  # says again what other lines say: never counted
+    DERIVED = 7  # repeats other lines: never counted
     COUNTER = 8
 
 
@@ -45,6 +45,10 @@ _NOTES = ("/host:metadata", "Task Environment", "/host:__ScopeRangeCallStack__")
 _THREADS = ("/host:CPU", "/host:python-tracer")
 _STREAM = lazy_regex(r"Stream #-?\d+")
 
+_DERIVED = (
+    "Framework Name Scope", "Framework Ops", "Source code", "Host Offload Ops",
+    "TensorFlow Name Scope", "TensorFlow Ops",
+)  # fmt: skip
 _TPU_LINES = {
     "Steps": LineKind.STEPS,
     "XLA Modules": LineKind.MODULES,
@@ -52,22 +56,17 @@ _TPU_LINES = {
     "Sparse Core Ops": LineKind.OPERATIONS,
     "Async XLA Ops": LineKind.ASYNC,
     "XLA TraceMe": LineKind.WAIT,
-    **dict.fromkeys(
-        ("Framework Name Scope", "Framework Ops", "Source code", "Host Offload Ops"),
-        LineKind.DERIVED,
-    ),
-    **dict.fromkeys(("TensorFlow Name Scope", "TensorFlow Ops"), LineKind.DERIVED),
+    **dict.fromkeys(_DERIVED, LineKind.DERIVED),
 }
 _GPU_DERIVED = (
-    *("Steps", "Launch Stats", "Framework Name Scope", "Framework Ops", "XLA Modules", "XLA Ops"),
-    *("Source code", "Source Code", "Host Offload Ops", "TensorFlow Name Scope", "TensorFlow Ops"),
-    *("Async XLA Ops", "XLA Overhead"),
-)
+    *_DERIVED, "Steps", "Launch Stats", "XLA Modules", "XLA Ops", "Async XLA Ops", "Source Code",
+    "XLA Overhead",
+)  # fmt: skip
 _COUNTERS = ("_counters_", "counters_")
 
 
 def kind_of(plane: str) -> Kind:
-    """What a plane is, by its name."""
+    """The kind of a plane, by its name."""
     if _DEVICE.fullmatch(plane):
         return Kind.DEVICE
     if _CHIP.fullmatch(plane):
@@ -80,7 +79,7 @@ def kind_of(plane: str) -> Kind:
 
 
 def owner(plane: str) -> int:
-    """The number of the device a plane is of, -1 if it is of none."""
+    """The number of the device of a plane, -1 if it has none."""
     if match := _DEVICE.fullmatch(plane):
         return int(match[2])
     match = _CHIP.fullmatch(plane)
@@ -94,9 +93,9 @@ def device_kind(plane: str) -> str:
 
 
 def line_kind(plane: str, line: str) -> LineKind:
-    """What a line of a device is.
+    """The kind of a line of a device.
 
-    On GPUs only streams are measured: lines of all other names are made of them.
+    On GPUs only streams are measured; all other lines are derived from them.
     """
     if line.startswith(_COUNTERS):
         return LineKind.COUNTER
@@ -115,7 +114,7 @@ class Device:
         kind:    "TPU", "GPU", "CPU"; "Host" if the file holds no device.
         number:  as the file numbers it, -1 if it holds none.
         numbers: of all devices in the file.
-        first:   whether rows of the host that are of no device are its.
+        first:   whether host rows without a device belong to it.
     """
 
     kind: str
@@ -124,6 +123,6 @@ class Device:
     first: bool = True
 
     def part(self, plane: str) -> str:
-        """The part of the device a plane is of ("SparseCore 0"), "" for the whole."""
+        """The part of the device that a plane describes ("SparseCore 0"), "" for all of it."""
         match = _DEVICE.fullmatch(plane)
         return (match[3] or "") if match else ""

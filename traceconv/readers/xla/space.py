@@ -3,33 +3,39 @@
 Nothing here knows what a plane is for. Numbers are those of the file: picoseconds, and ids that are
 valid within one plane.
 
-Of a file that is cut off or damaged everything is read that is whole, in every plane, line and
-event. What is not is counted in :attr:`Plane.damage`.
+A damaged or truncated file gives everything that is whole, in every plane, line and event; the rest
+is counted in :attr:`Plane.damage`.
 
-Source: the fields of tensorflow.profiler.XSpace as files hold them.
+Source: the fields of tensorflow.profiler.XSpace (tsl/profiler/protobuf/xplane.proto).
 """
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import I32, I64, Mask
+from traceconv.core.columns import F64, I32, I64, Mask
+from traceconv.protobuf.message import BrokenMessage, message, varint, whole_fields
+from traceconv.protobuf.message_columns import (
+    DAMAGED,
+    FIXED64,
+    VARINT,
+    Columns,
+    columns,
+    repeated,
+)
 from traceconv.readers.shared.arguments import AT_ONCE, quoted
-from traceconv.readers.shared.protobuf_wire import FIXED64, LENGTH, VARINT, Cut, Damaged, fields
-from traceconv.readers.xla.wire import Parts, fields_of, parts_of, signed
+from traceconv.readers.shared.protobuf_wire import damage_in
 
 # fields of XSpace
-PLANES, ERRORS, WARNINGS, HOSTS = 1, 2, 3, 4
+_PLANES, _ERRORS, _WARNINGS, _HOSTS = 1, 2, 3, 4
 # of XPlane
 _ID, _NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _OWN_STATS = range(1, 7)
 # of XLine
@@ -42,39 +48,34 @@ _DISPLAY, _METADATA_STATS = 4, 5
 _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = range(2, 8)
 
 _KEY, _VALUE = 1, 2
+
 _MOST_TEXT = 1 << 20
-"""Characters of a text that are kept."""
+"""Longer texts are cut to this many bytes."""
 
 _SHORT = 64
-"""Bytes of texts that are made JSON once."""
+"""The JSON of texts of at most this many bytes is cached."""
+
+TASK = "Task Environment"
+"""The plane that says when the recording began and ended."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a plane.
-
-    Attributes:
-        timestamp_ns: what offsets of its events count from.
-        first, count: its events, rows of :class:`Plane`.
-    """
+class Line(NamedTuple):
+    """One line of a plane; offsets of its events count from ``timestamp_ns``."""
 
     id: int
     name: str
     timestamp_ns: int
-    first: int
-    count: int
 
 
-@dataclass(frozen=True)
-class Stats:
-    """Stats of events, or of their metadata: one row each, by owner.
+class Stats(NamedTuple):
+    """Stats of events, or of their metadata, in the order of their owners.
 
     Attributes:
         owner: row of the event, or of the metadata.
         key:   number of its name in :attr:`Plane.keys`.
-        kind:  the field its value is in.
-        value: the number, the bits of a double, the length of bytes, or the stat that is meant.
-        start: of bytes, where they are.
+        kind:  number of the field that holds its value.
+        value: the number, the bits of a double, the length of bytes, or the id of another stat.
+        start: of bytes, where they begin.
     """
 
     owner: I64
@@ -88,13 +89,30 @@ class Stats:
         return np.flatnonzero((self.key == key) & np.isin(self.kind, kinds))
 
 
+class _Kinds(NamedTuple):
+    """The kinds of events of a plane: ids, names and stats, and the order of the ids."""
+
+    id: I64
+    name: list[str]
+    stats: Stats
+    order: NDArray[np.intp]
+
+
+class _Events(NamedTuple):
+    """The events of all lines, line by line; ``found`` holds the fields of each."""
+
+    line: I64
+    found: Columns
+    stats: Stats
+
+
 @dataclass
 class Plane:
-    """One plane, read when it is asked for its content.
+    """One plane; its content is read when first used.
 
     Attributes:
         name:   "/host:CPU", "/device:TPU:0".
-        damage: what could not be read: issue code -> how often.
+        damage: what could not be read: issue code -> count.
     """
 
     data: Any
@@ -102,72 +120,70 @@ class Plane:
     end: int
     name: str
     damage: Counter[str] = field(default_factory=Counter)
+    _integers: dict[str, tuple[I64, Mask]] = field(default_factory=dict)
+    _texts: dict[str, tuple[I32, list[str]]] = field(default_factory=dict)
 
     # -- framing ----------------------------------------------------------------------------
 
-    @cached_property
-    def _parts(self) -> Parts:
-        found = parts_of(self.data, self.at, self.end, _LINES)
-        self._broken(found.broken, self.end)
-        return found
-
-    def _broken(self, at: int, end: int) -> None:
+    def _count_damage(self, at: int, end: int) -> None:
         if at >= 0:
             self.damage["truncated" if end == len(self.data) else "malformed-record"] += 1
 
-    @cached_property
-    def raw(self) -> NDArray[np.uint8]:
-        """The whole file."""
-        return np.frombuffer(self.data, np.uint8)
+    def _count_damaged(self, found: Columns) -> None:
+        if count := int(((found.rest & DAMAGED) > 0).sum()):
+            self.damage["malformed-record"] += count
 
     def _messages(self, number: int) -> tuple[I64, I64]:
-        """Start and end of the messages in a field of the plane other than its lines."""
-        rows = [(o[3], o[3] + o[2]) for o in self._parts.others if o[:2] == (number, LENGTH)]
-        bounds = np.array(rows, np.int64).reshape(-1, 2)
-        return bounds[:, 0], bounds[:, 1]
+        """Start and size of the messages in a repeated field of the plane."""
+        _, start, size = nested(self.data, _one(self.at), _one(self.end - self.at), number)
+        return start, size
+
+    @cached_property
+    def _lines(self) -> tuple[I64, I64, bool]:
+        """Start and size of the lines, and whether the last one is cut off."""
+        start, size = self._messages(_LINES)
+        broken, cut = damage_in(self.data, self.at, self.end, _LINES)
+        self._count_damage(broken, self.end)
+        if cut is None:
+            return start, size, False
+        return np.append(start, cut), np.append(size, self.end - cut), True
 
     def has_events(self) -> bool:
         """Whether any line holds an event."""
-        return any(_holds_events(self.data, *one) for one in self._parts.bounds())
+        start, size, _ = self._lines
+        return len(nested(self.data, start, size, _EVENTS)[0]) > 0
 
     # -- names ------------------------------------------------------------------------------
 
-    @cached_property
-    def _stat_names(self) -> dict[int, str]:
-        """Names of stats by their ids."""
-        key, start, end = self._map(_STAT_METADATA)
-        inner = fields_of(self.raw, start, end)
-        ids = np.where(inner.has(1, VARINT), inner.last(1, VARINT), key)
-        named = dict.fromkeys(ids.tolist(), "")
-        rows = inner.rows(2, LENGTH)
-        ranges = zip(inner.start[rows].tolist(), inner.value[rows].tolist(), strict=True)
-        for row, (at, size) in zip(inner.message[rows].tolist(), ranges, strict=True):
-            named[int(ids[row])] = self.text(at, size)
-        return named
-
-    def _map(self, number: int) -> tuple[I64, I64, I64]:
-        """Entries of a map from numbers to messages: key, start and end of the value."""
-        start, end = self._messages(number)
-        entries = fields_of(self.raw, start, end)
-        self._count_broken(entries.broken)
-        key = entries.last(_KEY, VARINT)
-        rows = entries.rows(_VALUE, LENGTH)
-        begin, stop = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
-        begin[entries.message[rows]] = entries.start[rows]
-        stop[entries.message[rows]] = entries.start[rows] + entries.value[rows]
-        return key, begin, stop
-
-    def _count_broken(self, broken: Mask) -> None:
-        if count := int(broken.sum()):
-            self.damage["malformed-record"] += count
-
     def text(self, at: int, size: int) -> str:
-        """Text of the file; what is no UTF-8 in it is counted."""
+        """Text of the file; text that is not UTF-8 is counted."""
         raw = bytes(self.data[at : at + min(size, _MOST_TEXT)])
         text = raw.decode("utf-8", "replace")
         if "\ufffd" in text and "\ufffd".encode() not in raw:
             self.damage["bad-encoding"] += 1
         return text
+
+    def texts_in(self, found: Columns, number: int) -> list[str]:
+        """A text field of some messages; "" where a message has none."""
+        start, size = found.spans(number)
+        spans = zip(start.tolist(), size.tolist(), strict=True)
+        return [self.text(at, n) if n else "" for at, n in spans]
+
+    def _map(self, number: int, fields: tuple[int, ...]) -> tuple[I64, Columns, I64, I64]:
+        """A map from ids to messages: ids, fields, and where the messages are."""
+        entries = columns(self.data, *self._messages(number), (_KEY, _VALUE))
+        self._count_damaged(entries)
+        start, size = entries.spans(_VALUE)
+        found = columns(self.data, start, size, fields)
+        self._count_damaged(found)
+        ids = np.where(found.has(_ID), found.integer(_ID), entries.integer(_KEY))
+        return ids, found, start, size
+
+    @cached_property
+    def _stat_names(self) -> dict[int, str]:
+        """Names of stats by their ids."""
+        ids, found, _, _ = self._map(_STAT_METADATA, (_ID, _NAME))
+        return dict(zip(ids.tolist(), self.texts_in(found, _NAME), strict=True))
 
     @cached_property
     def keys(self) -> tuple[list[str], dict[int, int]]:
@@ -176,306 +192,256 @@ class Plane:
         of_id = {i: names.setdefault(name, len(names)) for i, name in self._stat_names.items()}
         return list(names), of_id
 
-    def _stats(self, owner: I64, start: I64, end: I64) -> Stats:
+    def _key(self, name: str) -> int:
+        names = self.keys[0]
+        return names.index(name) if name in names else -2
+
+    def _stats(self, owner: I64, start: I64, size: I64) -> Stats:
         """Stats from where they are in the file."""
-        found = fields_of(self.raw, start, end)
-        self._count_broken(found.broken)
-        ids = found.last(1, VARINT)
-        kind, value = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
-        begin = np.zeros(len(start), np.int64)
-        wire = {_DOUBLE: FIXED64, _TEXT: LENGTH, _BYTES: LENGTH}
-        typed = [
-            (found.number == number) & (found.kind == wire.get(number, VARINT))
-            for number in range(_DOUBLE, _REFERENCE + 1)
-        ]
-        rows = np.flatnonzero(np.logical_or.reduce(typed))  # the last one written counts
-        at = found.message[rows]
-        kind[at], value[at], begin[at] = found.number[rows], found.value[rows], found.start[rows]
-        distinct, back = np.unique(ids, return_inverse=True)
+        found = columns(self.data, start, size, range(1, _REFERENCE + 1))
+        self._count_damaged(found)
+        kind, value, begin = (np.zeros(len(start), np.int64) for _ in range(3))
+        for number in range(_DOUBLE, _REFERENCE + 1):
+            length = found.lengths[number - 1]
+            if number in (_TEXT, _BYTES):
+                rows = np.flatnonzero(length >= 0)
+                value[rows], begin[rows] = length[rows], found.values[number - 1, rows]
+            else:
+                rows = np.flatnonzero(length == (FIXED64 if number == _DOUBLE else VARINT))
+                value[rows] = found.values[number - 1, rows].view(np.int64)
+            kind[rows] = number
+        distinct, back = np.unique(found.integer(_ID), return_inverse=True)
         of_id = self.keys[1]
-        numbers = np.array([of_id.get(i, -1) for i in distinct.tolist()], np.int64)
-        key = numbers[back] if len(ids) else ids
-        kept = np.flatnonzero((kind > 0) & (key >= 0) & ~found.broken)
+        key = np.array([of_id.get(i, -1) for i in distinct.tolist()], np.int64)[back]
+        kept = np.flatnonzero((kind > 0) & (key >= 0) & (found.rest & DAMAGED == 0))
         return Stats(owner[kept], key[kept], kind[kept], value[kept], begin[kept])
 
-    # -- metadata of events -----------------------------------------------------------------
+    # -- kinds of events --------------------------------------------------------------------
 
     @cached_property
-    def _metadata(self) -> tuple[I64, list[str], Stats, I64]:
-        """Of every kind of event: its id, name and stats; and the order of ids."""
-        key, start, end = self._map(_EVENT_METADATA)
-        inner = fields_of(self.raw, start, end)
-        self._count_broken(inner.broken)
-        ids = np.where(inner.has(1, VARINT), inner.last(1, VARINT), key)
-        names = [""] * len(ids)
-        for number in (2, _DISPLAY):  # what is displayed goes before the name
-            rows = inner.rows(number, LENGTH)
-            ranges = zip(inner.start[rows].tolist(), inner.value[rows].tolist(), strict=True)
-            for row, (at, size) in zip(inner.message[rows].tolist(), ranges, strict=True):
-                names[row] = (self.text(at, size) if size else "") or names[row]
-        rows = inner.rows(_METADATA_STATS, LENGTH)
-        begin = inner.start[rows]
-        stats = self._stats(inner.message[rows], begin, begin + inner.value[rows])
-        return ids, names, stats, np.argsort(ids, kind="stable")
+    def _kinds(self) -> _Kinds:
+        ids, found, start, size = self._map(_EVENT_METADATA, (_ID, _NAME, _DISPLAY))
+        shown = zip(self.texts_in(found, _DISPLAY), self.texts_in(found, _NAME), strict=True)
+        names = [display or name for display, name in shown]
+        stats = self._stats(*nested(self.data, start, size, _METADATA_STATS))
+        return _Kinds(ids, names, stats, np.argsort(ids, kind="stable"))
 
     @property
     def kinds(self) -> list[str]:
         """The names of all kinds of events."""
-        return self._metadata[1]
+        return self._kinds.name
 
     def metadata_bytes(self, key: str) -> Iterable[tuple[int, int, int]]:
-        """Values of a stat of kinds of events that are bytes: number of the kind, start and end."""
-        stats = self._metadata[2]
+        """A stat of kinds of events that is bytes: number of the kind, start and size."""
+        stats = self._kinds.stats
         rows = stats.of(self._key(key), _BYTES)
-        for row in rows.tolist():
-            at = int(stats.start[row])
-            yield int(stats.owner[row]), at, at + int(stats.value[row])
-
-    def _key(self, name: str) -> int:
-        names = self.keys[0]
-        return names.index(name) if name in names else -2
+        of_rows = (stats.owner[rows], stats.start[rows], stats.value[rows])
+        return zip(*(column.tolist() for column in of_rows), strict=True)
 
     # -- events -----------------------------------------------------------------------------
 
     @cached_property
     def lines(self) -> list[Line]:
         """The lines, those without events included."""
-        return self._read[0]
+        start, size, cut = self._lines
+        found = columns(self.data, start, size, (_ID, _LINE_NAME, _TIMESTAMP, _DISPLAY_NAME))
+        whole = len(start) - cut  # a cut line is counted with the plane
+        for row in np.flatnonzero(found.rest[:whole] & DAMAGED).tolist():
+            self._count_damage(row, int(start[row] + size[row]))
+        shown = zip(
+            self.texts_in(found, _DISPLAY_NAME), self.texts_in(found, _LINE_NAME), strict=True
+        )
+        names = [display or name for display, name in shown]
+        numbers = found.integer(_ID).tolist(), found.integer(_TIMESTAMP).tolist()
+        return [Line(i, name, at) for name, i, at in zip(names, *numbers, strict=True)]
 
     @cached_property
-    def _read(self) -> tuple[list[Line], dict[str, Any]]:
-        lines: list[Line] = []
-        starts: list[I64] = []
-        ends: list[I64] = []
-        first = 0
-        for at, end in self._parts.bounds():
-            inner = parts_of(self.data, at, end, _EVENTS)
-            if (at, end) != self._parts.cut:  # which is counted already
-                self._broken(inner.broken, end)
-            lines.append(self._line(inner, first))
-            starts.append(inner.start)
-            ends.append(inner.end)
-            first += len(inner.start)
-        start, end_ = _joined(starts), _joined(ends)
-        found = fields_of(self.raw, start, end_)
-        rows = found.rows(_EVENT_STATS, LENGTH)
-        begin = found.start[rows]
-        columns: dict[str, Any] = {
-            "metadata": found.last(_METADATA_ID, VARINT),
-            "offset": found.last(_OFFSET, VARINT),
-            "duration": found.last(_DURATION, VARINT),
-            "aggregate": found.has(_OCCURRENCES, VARINT) & ~found.has(_OFFSET, VARINT),
-            "broken": found.broken,
-            "stats": self._stats(found.message[rows], begin, begin + found.value[rows]),
-        }
-        return lines, columns
-
-    def _line(self, parts: Parts, first: int) -> Line:
-        numbers = {o[0]: o[2] for o in parts.others if o[1] == VARINT}
-        texts = {o[0]: self.text(o[3], o[2]) for o in parts.others if o[1] == LENGTH}
-        name = texts.get(_DISPLAY_NAME) or texts.get(_LINE_NAME) or ""
-        ident = numbers.get(_ID, 0)
-        return Line(ident, name, numbers.get(_TIMESTAMP, 0), first, len(parts.start))
+    def _events(self) -> _Events:
+        line, start, size = nested(self.data, *self._lines[:2], _EVENTS)
+        wanted = (_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES)
+        found = columns(self.data, start, size, wanted)
+        return _Events(line, found, self._stats(*nested(self.data, start, size, _EVENT_STATS)))
 
     def __len__(self) -> int:
         """Events of all lines."""
-        return len(self._read[1]["metadata"])
+        return len(self._events.line)
 
     @property
-    def offset_ps(self) -> I64:
-        """Start of every event, from the timestamp of its line."""
-        return np.asarray(self._read[1]["offset"])
-
-    @property
-    def duration_ps(self) -> I64:
-        """Length of every event."""
-        return np.asarray(self._read[1]["duration"])
-
-    @property
-    def broken(self) -> Mask:
-        """Events of which not everything can be read."""
-        return np.asarray(self._read[1]["broken"])
-
-    @property
-    def aggregate(self) -> Mask:
-        """Events that stand for a number of them and have no time."""
-        return np.asarray(self._read[1]["aggregate"])
-
-    @property
-    def stats(self) -> Stats:
-        """Stats of events."""
-        found: Stats = self._read[1]["stats"]
-        return found
-
-    @cached_property
     def line_of(self) -> I64:
         """Number of the line of every event."""
-        return np.repeat(np.arange(len(self.lines)), [line.count for line in self.lines])
+        return self._events.line
+
+    @cached_property
+    def offset_ps(self) -> I64:
+        """Start of every event, from the timestamp of its line."""
+        return self._events.found.integer(_OFFSET)
+
+    @cached_property
+    def duration_ps(self) -> I64:
+        """Length of every event."""
+        return self._events.found.integer(_DURATION)
+
+    @cached_property
+    def broken(self) -> Mask:
+        """Events that are damaged or cut off."""
+        return (self._events.found.rest & DAMAGED) > 0
+
+    @cached_property
+    def aggregate(self) -> Mask:
+        """Events that only count occurrences and have no time."""
+        found = self._events.found
+        return found.has(_OCCURRENCES) & ~found.has(_OFFSET)
+
+    @cached_property
+    def metadata_id(self) -> I64:
+        """The id of the kind of every event."""
+        return self._events.found.integer(_METADATA_ID)
 
     @cached_property
     def kind_of(self) -> I64:
         """Which of :attr:`kinds` every event is; -1 if the plane does not say."""
-        ids, _, _, order = self._metadata
-        wanted = self._read[1]["metadata"]
+        ids, order = self._kinds.id, self._kinds.order
         if not len(ids):
-            return np.full(len(wanted), -1, np.int64)
+            return np.full(len(self), -1, np.int64)
         ordered = ids[order]
-        at = np.minimum(np.searchsorted(ordered, wanted, "right") - 1, len(ids) - 1)
-        return np.where(ordered[at] == wanted, order[at], -1)
-
-    @property
-    def metadata_id(self) -> I64:
-        """The id of the kind of every event."""
-        return np.asarray(self._read[1]["metadata"])
+        at = np.searchsorted(ordered, self.metadata_id, "right") - 1
+        return np.where(ordered[at] == self.metadata_id, order[at], -1)
 
     # -- values -----------------------------------------------------------------------------
 
     def integers(self, key: str) -> tuple[I64, Mask]:
         """A stat that is a whole number, of every event or else of its kind; and who has it."""
         if key not in self._integers:
-            self._integers[key] = self._integers_of(key)
+            of_kind = np.zeros(len(self.kinds) + 1, np.int64)  # the last one: of no known kind
+            stated = np.zeros(len(self.kinds) + 1, bool)
+            rows = self._kinds.stats.of(self._key(key), _UNSIGNED, _SIGNED)
+            owner = self._kinds.stats.owner[rows]
+            of_kind[owner], stated[owner] = self._kinds.stats.value[rows], True
+            value, there = of_kind[self.kind_of], stated[self.kind_of]
+            stats = self._events.stats
+            rows = stats.of(self._key(key), _UNSIGNED, _SIGNED)
+            value[stats.owner[rows]], there[stats.owner[rows]] = stats.value[rows], True
+            self._integers[key] = value, there
         return self._integers[key]
 
-    @cached_property
-    def _integers(self) -> dict[str, tuple[I64, Mask]]:
-        return {}
-
-    def _integers_of(self, key: str) -> tuple[I64, Mask]:
-        number, n = self._key(key), len(self)
-        value, there = np.zeros(n, np.int64), np.zeros(n, bool)
-        kinds = self._metadata[2]
-        rows = kinds.of(number, _UNSIGNED, _SIGNED)
-        if len(rows):
-            of_kind = np.zeros(len(self.kinds), np.int64)
-            known = np.zeros(len(self.kinds), bool)
-            of_kind[kinds.owner[rows]], known[kinds.owner[rows]] = kinds.value[rows], True
-            at = np.maximum(self.kind_of, 0)
-            value, there = of_kind[at], known[at] & (self.kind_of >= 0)
-        rows = self.stats.of(number, _UNSIGNED, _SIGNED)
-        value[self.stats.owner[rows]], there[self.stats.owner[rows]] = self.stats.value[rows], True
-        return value, there
-
-    def numbers(self, key: str) -> tuple[NDArray[np.float64], Mask]:
+    def numbers(self, key: str) -> tuple[F64, Mask]:
         """A stat that is any number, of every event; NaN where there is none."""
-        value = np.full(len(self), np.nan)
-        whole = self.stats.of(self._key(key), _UNSIGNED, _SIGNED)
-        value[self.stats.owner[whole]] = self.stats.value[whole].astype(np.float64)
-        rows = self.stats.of(self._key(key), _DOUBLE)
-        bits = np.ascontiguousarray(self.stats.value[rows])
-        value[self.stats.owner[rows]] = bits.view(np.float64)
+        value, stats = np.full(len(self), np.nan), self._events.stats
+        whole = stats.of(self._key(key), _UNSIGNED, _SIGNED)
+        value[stats.owner[whole]] = stats.value[whole]
+        rows = stats.of(self._key(key), _DOUBLE)
+        value[stats.owner[rows]] = stats.value[rows].view(np.float64)
         return value, ~np.isnan(value)
 
     def texts(self, key: str) -> tuple[I32, list[str]]:
         """A stat that is text, of every event or else of its kind: which of a list, -1 = none."""
         if key not in self._texts:
-            self._texts[key] = self._texts_of(key)
+            table: dict[str, int] = {}
+            of_kind = np.full(len(self.kinds) + 1, -1, np.int32)  # the last one: of no known kind
+            codes = np.full(len(self), -1, np.int32)
+            for stats, found in ((self._kinds.stats, of_kind), (self._events.stats, codes)):
+                for row in stats.of(self._key(key), _TEXT, _REFERENCE).tolist():
+                    text = str(self._value(stats, row))
+                    found[stats.owner[row]] = table.setdefault(text, len(table))
+            codes = np.where(codes < 0, of_kind[self.kind_of], codes)
+            self._texts[key] = codes, list(table)
         return self._texts[key]
 
-    @cached_property
-    def _texts(self) -> dict[str, tuple[I32, list[str]]]:
-        return {}
-
-    def _texts_of(self, key: str) -> tuple[I32, list[str]]:
-        number = self._key(key)
-        table: dict[str, int] = {}
-        of_kind = self._coded(self._metadata[2], number, len(self.kinds), table)
-        codes = self._coded(self.stats, number, len(self), table)
-        if len(of_kind):
-            known = (codes < 0) & (self.kind_of >= 0)
-            codes[known] = of_kind[self.kind_of[known]]
-        return codes, list(table)
-
-    def _coded(self, stats: Stats, key: int, n: int, table: dict[str, int]) -> I32:
-        codes = np.full(n, -1, np.int32)
-        rows = stats.of(key, _TEXT, _REFERENCE)
-        for row, owner in zip(rows.tolist(), stats.owner[rows].tolist(), strict=True):
-            codes[owner] = table.setdefault(self._value_text(stats, row), len(table))
-        return codes
-
-    def _value_text(self, stats: Stats, row: int) -> str:
-        value = int(stats.value[row])
-        if stats.kind[row] == _REFERENCE:
+    def _value(self, stats: Stats, row: int) -> int | float | str:
+        """The value of a stat that is not bytes; numbers that JSON has not are text."""
+        kind, value = int(stats.kind[row]), int(stats.value[row])
+        if kind == _DOUBLE:
+            number = float(stats.value[row : row + 1].view(np.float64)[0])
+            return number if math.isfinite(number) else str(number)
+        if kind == _TEXT:
+            return self.text(int(stats.start[row]), value)
+        if kind == _REFERENCE:
             return self._stat_names.get(value, "")
-        return self.text(int(stats.start[row]), value)
+        return value & ((1 << 64) - 1) if kind == _UNSIGNED else value
 
-    def own(self) -> dict[str, Any]:
-        """The stats of the plane itself; bytes are left out."""
-        start, end = self._messages(_OWN_STATS)
-        stats = self._stats(np.arange(len(start)), start, end)
-        values = {}
-        for row in range(len(stats.owner)):
-            if stats.kind[row] != _BYTES:
-                text = self.json(stats, row)
-                values[self.keys[0][int(stats.key[row])]] = json.loads(text)
-        return values
+    def own(self) -> dict[str, int | float | str]:
+        """The stats of the plane itself, without bytes."""
+        start, size = self._messages(_OWN_STATS)
+        stats = self._stats(np.arange(len(start)), start, size)
+        rows = np.flatnonzero(stats.kind != _BYTES).tolist()
+        return {self.keys[0][int(stats.key[row])]: self._value(stats, row) for row in rows}
 
     # -- arguments --------------------------------------------------------------------------
 
     def arguments(
-        self, rows: I64, hidden: Collection[str], plain: Collection[str]
+        self, rows: I64, hidden: Collection[str], paths: Collection[str]
     ) -> Iterator[list[bytes]]:
         """The stats of some events, and of their kinds, as JSON objects; b"" where there are none.
 
         Args:
             rows:   of events, ascending.
-            hidden: names of stats that are left out. Bytes are always left out.
-            plain:  names of stats that are paths: only what follows the last slash is kept.
+            hidden: names of stats to leave out. Bytes are always left out.
+            paths:  names of stats that are paths: only what follows the last slash is kept.
 
         Yields:
             Those of the next :data:`AT_ONCE` rows.
         """
-        write = _Members(self, hidden, plain)
-        kinds = self.kind_of[rows]
-        shared = write.members(self._metadata[2], np.arange(len(self._metadata[2].owner)))
+        write = _Members(self, hidden, paths)
+        kinds, stats = self.kind_of[rows], self._events.stats
+        shared = write.members(self._kinds.stats, np.arange(len(self._kinds.stats.owner)))
         for at in range(0, len(rows), AT_ONCE):
             part = rows[at : at + AT_ONCE]
-            own = write.members(self.stats, self._stats_of(part))
+            first, last = np.searchsorted(stats.owner, (part[0], part[-1] + 1)).tolist()
+            of_part = first + np.flatnonzero(np.isin(stats.owner[first:last], part))
+            own = write.members(stats, of_part)
             found = []
             for row, kind in zip(part.tolist(), kinds[at : at + AT_ONCE].tolist(), strict=True):
-                members = own.get(row)
-                if more := shared.get(kind):
-                    members = {**more, **members} if members else more
+                members = shared.get(kind, {}) | own.get(row, {})
                 found.append(b"{" + b",".join(members.values()) + b"}" if members else b"")
             yield found
 
-    def _stats_of(self, rows: I64) -> I64:
-        """Where the stats of some events are; they are in the order of their owners."""
-        owner = self.stats.owner
-        first, last = np.searchsorted(owner, (rows[0], rows[-1] + 1)).tolist()
-        found: I64 = first + np.flatnonzero(np.isin(owner[first:last], rows))
+
+class _Members:
+    """Stats as members of JSON objects; the JSON of values that repeat is cached."""
+
+    def __init__(self, plane: Plane, hidden: Collection[str], paths: Collection[str]) -> None:
+        self._plane = plane
+        names = plane.keys[0]
+        self._shown = np.array([bool(n) and n not in hidden for n in names] or [False], bool)
+        self._heads = [quoted(name) + b":" for name in names]
+        self._paths = {i for i, name in enumerate(names) if name in paths}
+        self._known: dict[tuple[int, int, int | bytes], bytes] = {}
+
+    def members(self, stats: Stats, rows: I64) -> dict[int, dict[int, bytes]]:
+        """``"key":value`` of some stats, by owner and key."""
+        rows = rows[self._shown[stats.key[rows]] & (stats.kind[rows] != _BYTES)]
+        found: dict[int, dict[int, bytes]] = {}
+        data, known = self._plane.data, self._known
+        listed = zip(rows.tolist(), *(column[rows].tolist() for column in stats), strict=True)
+        for row, owner, key, kind, value, start in listed:
+            if kind == _SIGNED:
+                text = b"%b%d" % (self._heads[key], value)
+            else:
+                what = bytes(data[start : start + min(value, _SHORT)]) if kind == _TEXT else value
+                text = (
+                    known.get((key, kind, what), b"") if kind != _TEXT or value <= _SHORT else b""
+                )
+                if not text:
+                    text = self._member(stats, row, key)
+                    if kind != _TEXT or what.isascii():  # each text that is no UTF-8 is counted
+                        known[key, kind, what] = text
+            found.setdefault(owner, {})[key] = text
         return found
 
-    def json(self, stats: Stats, row: int, path: bool = False) -> bytes:
-        """The value of a stat as JSON."""
-        kind, value = int(stats.kind[row]), int(stats.value[row])
-        if kind == _DOUBLE:
-            (number,) = struct.unpack("<d", struct.pack("<q", value))
-            return repr(number).encode() if math.isfinite(number) else quoted(str(number))
-        if kind in (_UNSIGNED, _SIGNED):
-            return b"%d" % (value & ((1 << 64) - 1) if kind == _UNSIGNED else value)
-        text = self._value_text(stats, row)
-        return quoted(text.rpartition("/")[2] if path else text)
+    def _member(self, stats: Stats, row: int, key: int) -> bytes:
+        value = self._plane._value(stats, row)
+        if not isinstance(value, str):
+            return self._heads[key] + repr(value).encode()
+        return self._heads[key] + quoted(value.rpartition("/")[2] if key in self._paths else value)
 
 
-def _joined(parts: Sequence[I64]) -> I64:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _holds_events(data: Any, at: int, end: int) -> bool:
-    try:
-        return any(one.number == _EVENTS and one.kind == LENGTH for one in fields(data, at, end))
-    except (Cut, Damaged):
-        return False
-
-
-@dataclass(frozen=True)
-class Space:
+class Space(NamedTuple):
     """A whole file.
 
     Attributes:
-        planes: in the order they are written in.
+        planes: in the order of the file.
         hosts, errors, warnings: texts of the profiler.
-        broken: where it is cut off or damaged, -1 if it is whole.
+        broken: where the file is cut off or damaged, -1 if it is whole.
     """
 
     planes: tuple[Plane, ...]
@@ -496,82 +462,22 @@ class Space:
         return None
 
 
-TASK = "Task Environment"
-
-
 def space_of(data: Any) -> Space:
-    """The planes of a file; events are read when they are asked for."""
-    parts = parts_of(data, 0, len(data), PLANES)
-    texts: Mapping[int, list[str]] = {ERRORS: [], WARNINGS: [], HOSTS: []}
-    for number, kind, size, start in parts.others:
-        if number in texts and kind == LENGTH:
-            texts[number].append(bytes(data[start : start + size]).decode("utf-8", "replace"))
-    return Space(
-        tuple(Plane(data, at, end, plane_name(data, at, end)) for at, end in parts.bounds()),
-        tuple(texts[HOSTS]),
-        tuple(texts[ERRORS]),
-        tuple(texts[WARNINGS]),
-        parts.broken,
+    """The planes of a file; events are read when first used."""
+    whole = _one(0), _one(len(data))
+    broken, cut = damage_in(data, 0, len(data), _PLANES)
+    _, start, size = nested(data, *whole, _PLANES)
+    if cut is not None:
+        start, size = np.append(start, cut), np.append(size, len(data) - cut)
+    named, length = columns(data, start, size, (_NAME,)).spans(_NAME)
+    bounds = zip(start.tolist(), (start + size).tolist(), strict=True)
+    names = _decoded(data, named, length)
+    planes = [Plane(data, *one, name) for one, name in zip(bounds, names, strict=True)]
+    hosts, errors, warnings = (
+        tuple(_decoded(data, *nested(data, *whole, number)[1:]))
+        for number in (_HOSTS, _ERRORS, _WARNINGS)
     )
-
-
-class _Members:
-    """Stats as members of JSON objects; texts that repeat are made once."""
-
-    def __init__(self, plane: Plane, hidden: Collection[str], plain: Collection[str]) -> None:
-        self._plane = plane
-        names = plane.keys[0]
-        self._shown = np.array([bool(n) and n not in hidden for n in names] or [False], bool)
-        self._heads = [quoted(name) + b":" for name in names]
-        self._paths = {i for i, name in enumerate(names) if name in plain}
-        self._known: dict[tuple[int, int, int], bytes] = {}
-        self._short: dict[tuple[int, bytes], bytes] = {}
-
-    def members(self, stats: Stats, rows: I64) -> dict[int, dict[int, bytes]]:
-        """``"key":value`` of some stats, by owner and key."""
-        rows = rows[self._shown[stats.key[rows]] & (stats.kind[rows] != _BYTES)]
-        found: dict[int, dict[int, bytes]] = {}
-        columns = (stats.owner, stats.key, stats.kind, stats.value, stats.start)
-        for row, (owner, key, kind, value, start) in zip(
-            rows.tolist(), zip(*(c[rows].tolist() for c in columns), strict=True), strict=True
-        ):
-            if kind == _TEXT and value <= _SHORT:  # few different ones, as a rule
-                text = self._text(stats, row, key, bytes(self._plane.data[start : start + value]))
-            elif kind == _SIGNED:
-                text = b"%b%d" % (self._heads[key], value)
-            elif kind == _UNSIGNED:
-                text = b"%b%d" % (self._heads[key], value & ((1 << 64) - 1))
-            elif kind == _TEXT:
-                text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
-            else:
-                text = self._known.get((key, kind, value), b"")
-                if not text:
-                    text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
-                    self._known[key, kind, value] = text
-            found.setdefault(owner, {})[key] = text
-        return found
-
-    def _text(self, stats: Stats, row: int, key: int, raw: bytes) -> bytes:
-        text = self._short.get((key, raw))
-        if text is None:
-            text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
-            if raw.isascii():  # each that is no UTF-8 is counted
-                self._short[key, raw] = text
-        return text
-
-
-def plane_name(data: Any, at: int, end: int) -> str:
-    """The name of the plane ``data[at:end]``, "" if it has none."""
-    try:
-        for one in fields(data, at, end):
-            if one.number == _NAME and one.kind == LENGTH:
-                return bytes(data[one.start : min(one.end, end)]).decode("utf-8", "replace")
-    except (Cut, Damaged):
-        pass
-    return ""
-
-
-_PLANE = ("/", TASK)
+    return Space(tuple(planes), hosts, errors, warnings, broken)
 
 
 def is_space(head: bytes) -> bool:
@@ -579,21 +485,28 @@ def is_space(head: bytes) -> bool:
     if not head.startswith(b"\n"):
         return False
     try:
-        first = next(fields(head, 0, len(head)))
-    except (Cut, Damaged, StopIteration):
+        size, at = varint(head, 1)
+    except BrokenMessage:
         return False
-    inside = min(first.end, len(head))
-    try:
-        for one in fields(head, first.start, inside):
-            if one.number == _NAME and one.kind == LENGTH:
-                return (
-                    bytes(head[one.start : one.end]).decode("utf-8", "replace").startswith(_PLANE)
-                )
-            if one.number not in (_ID, _NAME):
-                return False
-    except (Cut, Damaged):
-        pass
+    for number, _, value in whole_fields(head[at : at + size]):
+        if number == _NAME:
+            return message(value).startswith((b"/", TASK.encode()))
+        if number != _ID:
+            return False
     return False
 
 
-__all__ = ["TASK", "Line", "Plane", "Space", "Stats", "is_space", "signed", "space_of"]
+def _decoded(data: Any, start: I64, size: I64) -> list[str]:
+    spans = zip(start.tolist(), size.tolist(), strict=True)
+    return [bytes(data[at : at + n]).decode("utf-8", "replace") for at, n in spans]
+
+
+def _one(number: int) -> I64:
+    return np.array([number], np.int64)
+
+
+def nested(data: Any, start: I64, size: I64, number: int) -> tuple[I64, I64, I64]:
+    """The messages in a repeated field of some messages: owner, start and size of each."""
+    found = repeated(data, start, size, number)
+    kept = np.flatnonzero(found.length >= 0)
+    return found.owner[kept], found.value[kept].view(np.int64), found.length[kept].astype(np.int64)

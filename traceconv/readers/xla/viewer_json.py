@@ -1,16 +1,15 @@
-"""XLA's profiler: the JSON its own viewer shows, where the profile itself is not there.
+"""XLA's profiler: the JSON of its trace viewer, read where the profile itself is absent.
 
-Written by: ``jax.profiler`` beside the profile (``<host>.trace.json.gz``), and on request
-            (``perfetto_trace.json.gz``); TensorBoard's plugin; seen: JAX 0.10 on processors.
-Files:      ``*.trace.json.gz``, or any name; known by the processes it names. If the
-            ``.xplane.pb`` is beside it, that is read: it has links, programs and all events.
-Units and clock: us with six digits, rounded to the ns, from the begin of the recording: nothing
-            says when that was.
+Written by: ``jax.profiler`` with the profile (``<host>.trace.json.gz``) and on request
+            (``perfetto_trace.json.gz``); TensorBoard's plugin; seen: JAX 0.10 on CPUs.
+Files:      ``*.trace.json.gz``, or any name; recognised by the processes it names. An
+            ``.xplane.pb`` in the folder is read instead: it has links, programs and all events.
+Units and clock: us with six digits, rounded to ns, since the begin of the recording, which is not
+            recorded.
 Rank from:  "rank<n>" in the path. All devices of a file are one rank.
-Quirks:     devices are processes (``/device:TPU:0``), their lines threads; what the backend for
-            processors carried out is on threads of the host, and known by its arguments (golden
-            case devices); arrows lead there from the calls, by numbers of programs or the order of
-            both. What has no length reads a picosecond.
+Quirks:     devices are processes (``/device:TPU:0``), their lines threads. Operations of the CPU
+            backend are on host threads and recognised by their arguments (golden case devices);
+            flows lead to them from the launching calls. A length of 0 is written as 1 ps.
 Ignored:    the last, empty record.
 Source:     as :mod:`traceconv.readers.xla.xplane`.
 """
@@ -18,6 +17,7 @@ Source:     as :mod:`traceconv.readers.xla.xplane`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -34,7 +34,7 @@ _PROCESS = lazy_regex(
 
 
 class ViewerJsonReader:
-    """Reads what XLA's profiler writes for trace viewers."""
+    """Reads the JSON of XLA's trace viewer."""
 
     name = "xla_json"
     title = "XLA profiler, JSON of its viewer"
@@ -42,7 +42,7 @@ class ViewerJsonReader:
     order = 346
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per file; ``perfetto_trace.json.gz`` only where no other is beside it."""
+        """One capture per file; ``perfetto_trace.json.gz`` only in folders without another."""
         found: list[Capture] = []
         folders = set()
         for name in sorted(names, key=lambda n: "perfetto_trace.json" in n):
@@ -55,7 +55,11 @@ class ViewerJsonReader:
             if "perfetto_trace.json" in name and folder in folders:
                 issues.add("repeated-content", source.title(name))
                 last = max(i for i, c in enumerate(found) if c.files[0].startswith(folder))
-                found[last] = _with_known(found[last], name)
+                found[last] = replace(
+                    found[last],
+                    known=(*found[last].known, name),
+                    uses={**found[last].uses, name: "the same events"},
+                )
                 continue
             folders.add(folder)
             rank = rank_in_path(name)
@@ -81,16 +85,6 @@ class ViewerJsonReader:
         lanes = Lanes(build)
         read_events(capture.source, capture.files[0], build, lanes, revise=lanes.revise)
         lanes.draw()
-
-
-def _with_known(capture: Capture, name: str) -> Capture:
-    from dataclasses import replace
-
-    return replace(
-        capture,
-        known=(*capture.known, name),
-        uses={**capture.uses, name: "the same events"},
-    )
 
 
 READER = ViewerJsonReader()

@@ -1,10 +1,9 @@
-"""Lanes of the JSON that XLA's viewer shows: processes are planes, threads their lines."""
+"""Tracks of the JSON of XLA's trace viewer: processes are planes, threads their lines."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,14 +18,14 @@ from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Incoming, Lane, Named, Names, Placed
-from traceconv.readers.xla.device_lines import COLLECTIVES, COPIES, stream_name
+from traceconv.readers.xla.device_lines import COLLECTIVES, COPIES, number_of, stream_name
 from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.operations import operation
 from traceconv.readers.xla.planes import Kind, LineKind, device_kind, kind_of, line_kind, owner
 
 
 class _Stats(msgspec.Struct, frozen=True, gc=False):
-    """The arguments that say what an event is."""
+    """The arguments that identify an event."""
 
     hlo_category: Any = None
     hlo_op: Any = None
@@ -45,9 +44,9 @@ class Lanes:
     """Places the lanes of one file; call it with a lane.
 
     Attributes:
-        sorts, tracks: what is on a track, and the track, by its number.
-        _ran: row, start, duration, track, run, whether it has one, program, device, and whether it
-            is a call, of what launches programs and of operations (see :class:`HostEvents`).
+        sorts, tracks: kind of line and track, by number of the track.
+        _ran: row, start, duration, track, run, whether it has a run, program, device, and whether
+            it is a call, of events that launch programs and of operations (:class:`HostEvents`).
     """
 
     build: TraceBuilder
@@ -87,7 +86,7 @@ class Lanes:
         return Placed(track, op, **more)
 
     def _of_device(self, lane: Lane, name: str) -> Placed:
-        self._devices = True  # beside which what processors carry out decides nothing
+        self._devices = True
         kind = device_kind(lane.process)
         device = owner(lane.process)
         group = f"{kind} {device}"
@@ -104,9 +103,13 @@ class Lanes:
             stream=stream,
         )
         if sort is LineKind.STREAM:
+            words = self.build.comm_words
             return self._placed(
-                hardware, OpClass.COMPUTE, sort, by_name=partial(_kernel, self.build.comm_words)
-            )
+                hardware, OpClass.COMPUTE, sort,
+                by_name=lambda n: Named(
+                    OpClass.COPY if COPIES.match(n) else kernel_class(n, words)
+                ),
+            )  # fmt: skip
         if sort is LineKind.STEPS:
             track = Track(Layer.STEP, name, group)
             return self._placed(track, OpClass.OTHER, sort, by_name=_step)
@@ -121,7 +124,7 @@ class Lanes:
         )
 
     def revise(self, rows: Incoming) -> None:
-        """Give operations their class, device and lane, and marks of steps their number."""
+        """Set class, device and track of operations, and the number of step annotations."""
         numbered = np.full(int(rows.track.max(initial=-1)) + 1, int(LineKind.OTHER), np.int8)
         for number, sort in self.sorts.items():
             if number < len(numbered):
@@ -144,7 +147,7 @@ class Lanes:
                 rows.track[i] = self._collectives(track, lane_title(strings[int(rows.name[i])]))
 
     def _collectives(self, track: Track, title: str) -> int:
-        """The lane of the collectives of a lane of a device."""
+        """The track of the collectives of a device line."""
         named = "" if track.stream >= 0 else track.name
         return self.build.add_track(
             replace(track, layer=Layer.COMM, title=title, sort=0, communicator=named)
@@ -184,7 +187,7 @@ class Lanes:
         )
 
     def draw(self) -> None:
-        """Add arrows from calls to the operations of the programs they launched."""
+        """Add flows from calls to the operations of the programs they launched."""
         if not self._ran:
             return
         build = self.build
@@ -217,7 +220,7 @@ class Lanes:
 
 
 def _integer(value: Any) -> int | None:
-    """The number of a program, which may be negative, and is a text where it was a text."""
+    """A program's number, which may be negative and may be written as text."""
     text = str(value).strip() if isinstance(value, int | str) else ""
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20):
         return None
@@ -228,12 +231,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _kernel(words: tuple[str, ...], name: str) -> Named:
-    return Named(OpClass.COPY if COPIES.match(name) else kernel_class(name, words))
-
-
 def _step(name: str) -> Named | None:
-    digits = name.strip()
-    if digits.isascii() and digits.isdigit() and len(digits) <= 9:
-        return Named(OpClass.ITERATION, step=int(digits))
-    return None
+    step = number_of(name)
+    return Named(OpClass.ITERATION, step=step) if step >= 0 else None

@@ -2,26 +2,25 @@
 
 Written by: ``jax.profiler``, ``tf.profiler`` and ``torch_xla``; seen: TensorFlow of 2020, JAX 0.10
             on processors, GPUs (ROCm) and TPU v6e.
-Files:      ``<run>/<host>.xplane.pb``, one per host, or any name: protobuf is known by its first
-            plane. What the profiler's own viewer makes of it lies beside it and is not read.
-Units and clock: picoseconds, from the time of a line, from ``profile_start_time`` (Unix ns); starts
-            and ends are rounded half up to the ns. Without that time the clock is unknown. A TPU
-            has a clock of its own, too: times are those on the clock of the host, the others are
-            arguments (``device_offset_ps``, ``device_duration_ps``).
-Rank from:  the device: of processors its number in the job (2048 per process), of others its number
-            on the host and that of the host in its name (``...-w-3``); hosts without a number are
-            counted in the order of their names, and that is said. One device per host and no such
-            name: by the name of the file, as for other readers.
-Quirks:     lines of GPUs other than streams, and some of TPUs, say again what is measured
-            elsewhere: they are shown among the scopes and never counted (derived_lines). A loop
-            contains its body; of an asynchronous collective the start is no communication, its end
-            only where the whole is not recorded (tpu_two_hosts). Operations of the CPU backend are
-            among the rows of the host's threads (cpu_two_devices). Steps are those of the device,
-            if it recorded any, else marks of the host with ``step_num``; which of these work of
-            the CPU backend is of, the calls say (:mod:`traceconv.readers.xla.launches`).
-Ignored:    stacks of sources, bytes, and paths but for their last part; links that only join an
-            operation with its end; the files beside.
-Source:     tensorflow.profiler.XSpace and the names of planes and lines in openxla/xla.
+Files:      ``<run>/<host>.xplane.pb``, one per host; other names are recognised by the first
+            plane. The files that XProf derives from it in the same folder are not read.
+Units and clock: picoseconds after the timestamp of a line, which counts from ``profile_start_time``
+            (Unix ns); starts and ends are rounded half up to ns. Without that stat the clock is
+            unknown. TPU events have times on the host's clock, which are used, and on the chip's,
+            which become arguments (``device_offset_ps``, ``device_duration_ps``).
+Rank from:  the device. CPU devices are numbered per job (2048 per process); other devices by their
+            number on the host and the number in the host's name (``...-w-3``). Hosts without a
+            number count in the order of their names, with a warning. A file with one device and no
+            such name takes its rank from the file name.
+Quirks:     GPU lines other than streams, and some TPU lines, repeat what other lines measure: they
+            are shown as scopes and never counted (derived_lines). Loops contain their body. The
+            start of an asynchronous collective is not communication, its end only where the whole
+            is not recorded (tpu_two_hosts). Operations of the CPU backend are rows of host threads
+            (cpu_two_devices). Steps are those of the device, else host annotations with
+            ``step_num``; :mod:`traceconv.readers.xla.launches` finds the step of CPU operations.
+Ignored:    source stacks, bytes, all but the file name of paths, links between an operation and
+            its end.
+Source:     tensorflow.profiler.XSpace; names of planes and lines in openxla/xla.
 """
 
 from __future__ import annotations
@@ -55,18 +54,18 @@ _BESIDE = lazy_regex(
     r".*\.(?:input_pipeline|overview_page|kernel_stats|tensorflow_stats|memory_profile)\.pb)"
 )
 _STRIDES = (131072, 2048)
-"""Device numbers of the CPU backend count from so much per process; older JAX used the first."""
+"""Device numbers per process of the CPU backend; older JAX used the first."""
 
 
 class _File(msgspec.Struct, frozen=True):
-    """What is known of a file.
+    """A file and its devices.
 
     Attributes:
         host:    equal for the files of one host.
-        worker:  number of the host in its name, -1 if there is none.
-        kind, numbers: of its devices.
-        room:    devices the host has, those without events included.
-        start_ns: of the recording, None if it is not known.
+        worker:  the number in the host's name, -1 without one.
+        kind, numbers: of the devices.
+        room:    number of devices of the host, idle ones included.
+        start_ns: begin of the recording; None if unknown.
     """
 
     name: str
@@ -171,7 +170,7 @@ def _is_ours(source: Source, name: str) -> bool:
 
 
 def _devices(space: Space) -> tuple[str, tuple[int, ...], int]:
-    """Kind and numbers of the devices of a file that did something, and how many there are."""
+    """Kind and numbers of the devices with events, and the number of all devices."""
     from traceconv.readers.xla.planes import Kind, device_kind, kind_of, owner
 
     planes = [p for p in space.planes if kind_of(p.name) is Kind.DEVICE]
@@ -194,7 +193,7 @@ def _devices(space: Space) -> tuple[str, tuple[int, ...], int]:
 def _ranks(
     files: Sequence[_File], source: Source, issues: Issues
 ) -> dict[tuple[str, int], tuple[int, str]]:
-    """The rank of every device, by host and number, and what says so."""
+    """The rank of every device and the evidence for it, by host and device number."""
     hosts: dict[str, _File] = {}
     for file in files:
         if file.kind == "Host":
@@ -226,7 +225,7 @@ def _ranks(
 
 
 def _ranks_of_processes(files: Sequence[_File]) -> dict[tuple[str, int], tuple[int, str]]:
-    """Ranks of the devices of the CPU backend: their numbers hold that of the process."""
+    """Ranks of CPU devices, whose numbers contain that of the process."""
     numbers = [n for file in files for n in file.numbers]
     stride = next((s for s in _STRIDES if max(numbers) >= s), _STRIDES[-1])
     each = max(n % stride for n in numbers) + 1
