@@ -64,6 +64,7 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
         (INSIGHT / "straggler_called_exposed", 2, "input", 6.0),
         (INSIGHT / "headline_halved", 1, "computing", 4.54),
         (INSIGHT / "copy_called_host_gap", 3, "copies", 3.0),
+        (INSIGHT / "host_bound_fsdp8", 3, "host", 0.563),
         (GENERAL / "straggler_with_varying_sizes/vary", 2, "computing", 3.0),
         (GENERAL / "straggler_with_varying_sizes/same", 2, "computing", 3.0),
     ],

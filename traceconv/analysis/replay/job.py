@@ -241,10 +241,13 @@ class Replay:
         return found
 
     def _scaled(self, which: NDArray[np.bool_]) -> F64:
-        factor = np.where(which, self.own.factor[:, None], 1.0)
-        work = (self.graph.kind < 0)[:, None]
-        lengths = self.lengths[:, None] * np.where(work, factor, 1.0)
-        return self.steps(lengths, self.delays[:, None] * factor)
+        own, graph = self.own, self.graph
+        factor = np.where(which, own.factor[:, None], 1.0)
+        sooner = np.where(which, own.sooner[graph.step, graph.rank][:, None], 1.0)
+        lengths = self.lengths[:, None] * np.where((graph.kind < 0)[:, None], factor, 1.0)
+        hidden = own.hidden[:, None]
+        delays = self.delays[:, None] * (hidden * sooner + (1 - hidden) * factor)
+        return self.steps(lengths, delays)
 
     def stage_scaled(self, factor: Mapping[int, F64], stage: Callable[[int], int]) -> F64:
         """(steps,): the work of each stage is multiplied with a factor per step."""

@@ -10,6 +10,7 @@ are queued behind each other is not cut up by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,9 +19,14 @@ from numpy.typing import NDArray
 from traceconv.analysis.inferred_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import SLACK_NS, Graph
-from traceconv.analysis.replay.operations import SORTS
+from traceconv.analysis.replay.operations import COMPUTE, SORTS
 from traceconv.analysis.statistics import over_others
 from traceconv.core.columns import F64, I64
+
+_APART = 4  # times as far as in the other steps
+_BEYOND = 2  # times as far as they usually are in the first step
+_FEWEST = 5  # steps
+_FEW_RANKS = 4
 
 
 class OwnTime(msgspec.Struct, frozen=True, eq=False):
@@ -30,16 +36,26 @@ class OwnTime(msgspec.Struct, frozen=True, eq=False):
         roles: (ranks,) ranks with the same number do the same.
         table: (steps, ranks): own time; NaN where a rank has no operation in a step.
         parts: (steps, ranks, sorts): the same by cause.
-        excess: (steps, ranks): what a rank takes beyond the median of the others of its role.
+        late:   (steps, ranks): delay of communication that other work hides, so that it is no own
+            time of the rank, but others may wait for it.
+        excess: (steps, ranks): own time beyond the median of the others of the role; NaN where a
+            first step shows nothing of a rank, because they all differ in it.
+        later:  (steps, ranks): the same of ``late``.
         factor: per operation, what its own time has to be multiplied with to become that of its
             peers; 1 where these are unknown.
+        hidden: per operation, the part of its delay that is in ``late``, a share.
+        sooner: (steps, ranks): what ``late`` has to be multiplied with to become that of the peers.
     """
 
     roles: I64
     table: F64
     parts: F64
+    late: F64
     excess: F64
+    later: F64
     factor: F64
+    hidden: F64
+    sooner: F64
 
     def members(self, role: int) -> NDArray[np.intp]:
         """Indexes of the ranks of a role."""
@@ -55,27 +71,60 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
     by_rank = {one.rank: one for one in every}
     roles = _roles([by_rank[rank] for rank in graph.ranks])
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own, hidden = np.zeros((n, len(SORTS))), np.zeros(n, bool)
+    own, covered = np.zeros((n, len(SORTS))), np.zeros(n, bool)
     order = np.lexsort((graph.row, graph.rank))
     borders = np.searchsorted(graph.rank[order], np.arange(ranks + 1))
-    work = _work_parts(graph)
+    work = work_parts(graph)
     for number in range(ranks):
         rows = order[borders[number] : borders[number + 1]]
-        own[rows], hidden[rows] = _of_rank(graph, rows, work[rows])
+        own[rows], covered[rows] = _of_rank(graph, rows, work[rows])
     place = graph.step.astype(np.int64) * ranks + graph.rank
-    sums = [np.bincount(place, own[:, sort], steps * ranks) for sort in range(len(SORTS))]
-    parts = np.stack(sums, axis=1).reshape(steps, ranks, len(SORTS)).astype(np.float64)
+
+    def of_steps(values: F64) -> F64:
+        found = np.bincount(place, values, steps * ranks).reshape(steps, ranks)
+        return np.asarray(found, np.float64)
+
+    delay = graph.delay_ns.sum(axis=1)
+    comm = graph.kind >= 0
+    late = np.where(comm, delay - own.sum(axis=1), 0.0)
+    hidden = np.divide(late, delay, out=np.zeros(n), where=delay > 0)
+    parts = np.stack([of_steps(own[:, sort]) for sort in range(len(SORTS))], axis=2)
     seen = np.bincount(place, minlength=steps * ranks).reshape(steps, ranks) > 0
     table = np.where(seen, parts.sum(axis=2), np.nan)
-    excess = np.full(table.shape, np.nan)
+    lates = np.where(seen, of_steps(late), np.nan)
+    excess, later = _over_peers(table, roles), _over_peers(lates, roles)
+    factor = _factors(graph, own.sum(axis=1), _cells(graph, order, covered, roles), roles)
+    if (unclear := _unclear_at_first(excess)).any():
+        excess[0, unclear] = later[0, unclear] = np.nan
+        factor[(graph.step == 0) & unclear[graph.rank]] = 1
+    usual = np.minimum(lates, np.where(np.isnan(later), lates, lates - later))
+    sooner = np.divide(usual, lates, out=np.ones(lates.shape), where=lates > 0)
+    return OwnTime(roles, table, parts, lates, excess, later, factor, hidden, sooner)
+
+
+def _over_peers(table: F64, roles: I64) -> F64:
+    found = np.full(table.shape, np.nan)
     for role in np.unique(roles).tolist():
         members = np.flatnonzero(roles == role)
-        excess[:, members] = over_others(table[:, members])
-    factor = _factors(graph, own.sum(axis=1), _cells(graph, order, hidden, roles), roles)
-    return OwnTime(roles, table, parts, excess, factor)
+        found[:, members] = over_others(table[:, members])
+    return found
 
 
-def _work_parts(graph: Graph) -> F64:
+def _unclear_at_first(excess: F64) -> NDArray[np.bool_]:
+    """(ranks,): of which the first step shows nothing, because ranks differ in it far more than in
+    the others: the profiler starts, or something is compiled. A rank that is late by more than
+    that remains."""
+    found = np.zeros(excess.shape[1], bool)
+    if len(excess) < _FEWEST or len(found) < _FEW_RANKS:
+        return found
+    off = np.abs(np.nan_to_num(excess))
+    apart = np.median(off, axis=1)
+    if apart[0] > _APART * np.median(apart[1:]):
+        found = off[0] <= _BEYOND * apart[0]
+    return found
+
+
+def work_parts(graph: Graph) -> F64:
     """(operations, sorts): what work consists of."""
     sort = graph.sorts[graph.name] if len(graph.name) else graph.name
     cells = graph.part.astype(np.int64) * len(SORTS) + sort
@@ -134,9 +183,12 @@ def _cells(graph: Graph, order: I64, hidden: NDArray[np.bool_], roles: I64) -> I
 
 def _factors(graph: Graph, own: F64, cell: I64, roles: I64) -> F64:
     """See :attr:`OwnTime.factor`. Parts of a step are compared one by one where all ranks of a role
-    have equally many in it, else all of it at once."""
+    have equally many in it, else all of it at once. Before a collective that one rank begins late
+    there is other work on it: such parts are joined."""
     steps, ranks = len(graph.steps), len(graph.ranks)
     found = np.ones(len(graph))
+    worked = graph.sorts[graph.name] == COMPUTE
+    kernels = np.bincount(graph.part[worked], graph.part_count[worked], len(graph))
     most = np.zeros((steps, ranks), np.int64)
     np.maximum.at(most, (graph.step, graph.rank), cell + 1)
     roles = _alike(roles, most)
@@ -150,20 +202,35 @@ def _factors(graph: Graph, own: F64, cell: I64, roles: I64) -> F64:
             axis=1, keepdims=True
         )
         width = np.where(alike.all(axis=1), counts.max(axis=1), 1)
-        offset = np.concatenate(([0], np.cumsum(width)))
         column = np.full(ranks, -1)
         column[members] = np.arange(len(members))
         rows = np.flatnonzero(column[graph.rank] >= 0)
-        step = graph.step[rows]
+        step, of = graph.step[rows], column[graph.rank[rows]]
+
+        offset = np.concatenate(([0], np.cumsum(width)))
         at = offset[step] + np.where(width[step] > 1, cell[rows], 0)
-        of = column[graph.rank[rows]]
-        sums = np.bincount(at * len(members) + of, own[rows], int(offset[-1]) * len(members))
-        table = sums.reshape(-1, len(members)).astype(np.float64)
+
+        # parts at whose ends ranks have run as many kernels are the same ones; others are joined
+        shape = int(offset[-1]), len(members)
+        ran = np.cumsum(_table(shape, at, of, kernels[rows]), axis=0)
+        ran -= np.repeat(np.concatenate((np.zeros((1, len(members))), ran))[offset[:-1]], width, 0)
+        ran = np.where(np.repeat(seen, width, axis=0), ran, ran.max(axis=1, keepdims=True))
+        same = np.ptp(ran, axis=1) == 0
+        same[offset[1:] - 1] = True
+        at = (np.cumsum(same) - same)[at]
+        width = np.add.reduceat(same, offset[:-1], dtype=np.int64)
+        table = _table((int(width.sum()), len(members)), at, of, own[rows])
         table[np.repeat(~seen, width, axis=0)] = np.nan
         typical = table - over_others(table)
         factor = np.divide(typical, table, out=np.ones_like(table), where=table > 0)
         found[rows] = np.nan_to_num(factor[at, of], nan=1.0)
     return found
+
+
+def _table(shape: tuple[int, int], row: I64, column: I64, values: NDArray[Any]) -> F64:
+    """Sums of values by row and column."""
+    sums = np.bincount(row * shape[1] + column, values, shape[0] * shape[1])
+    return np.asarray(sums.reshape(shape), np.float64)
 
 
 def _alike(roles: I64, parts: I64) -> I64:

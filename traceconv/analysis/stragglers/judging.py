@@ -20,7 +20,7 @@ from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
-from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, INPUT
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
 from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others
 from traceconv.analysis.stragglers.links import slow_groups
 from traceconv.analysis.stragglers.verdict import (
@@ -130,7 +130,7 @@ class _Judging:
 
     def __init__(self, replay: Replay, material: float) -> None:
         self.replay, self.own, self.graph = replay, replay.own, replay.graph
-        self.least = material * replay.step_ns
+        self.least = material * float(np.median(replay.base))
         self.material = material
 
     def verdict(self, basis: Verdict) -> Verdict:
@@ -168,32 +168,35 @@ class _Judging:
     # -- ranks ------------------------------------------------------------------------------------
 
     def _suspects(self) -> list[int]:
-        """Ranks that take longer than their peers by more than chance."""
-        found: list[int] = []
+        """Ranks that take longer than their peers by more than chance, or whose communication
+        begins later."""
+        found: dict[int, None] = {}
         roles = [r for r in np.unique(self.own.roles).tolist() if len(self.own.members(r)) > 1]
         for role in roles:
             members = self.own.members(role)
-            table = self.own.table[:, members].copy()
-            named: list[int] = []
-            for _ in range(max(int(_MOST_SLOW * len(members)), 1)):
-                excess = over_others(table)
-                seen = ~np.isnan(excess)
-                means = np.where(seen, excess, 0).sum(axis=0) / max(len(table), 1)
-                order = np.argsort(-means)
-                if means[order[0]] < self.least:
-                    break
-                sure = by_chance(excess) <= self._levels(members) / len(roles)
-                sure &= means >= self.least
-                fresh = [i for i in order.tolist() if sure[i]]
-                if not fresh:
-                    break
-                named += fresh
-                table[:, fresh] = np.nan
-                if (~np.isnan(table)).any(axis=0).sum() < 2:
-                    break
-            if len(named) <= _MOST_SLOW * len(members):
-                found += members[named].tolist()
-        return found
+            own = np.where(np.isnan(self.own.excess), np.nan, self.own.table)[:, members]
+            late = np.where(np.isnan(self.own.later), np.nan, self.own.late)[:, members]
+            for table in (own, late):
+                named = self._longest(table, self._levels(members) / len(roles))
+                found |= dict.fromkeys(members[named].tolist())
+        return list(found)
+
+    def _longest(self, table: F64, levels: F64) -> list[int]:
+        """Columns with larger values than the others, by more than chance and by what matters."""
+        table, named = table.copy(), list[int]()
+        most = _MOST_SLOW * table.shape[1]
+        for _ in range(max(int(most), 1)):
+            excess = over_others(table)
+            means = np.nan_to_num(excess).sum(axis=0) / max(len(table), 1)
+            sure = (means >= self.least) & (by_chance(excess) <= levels)
+            fresh = [i for i in np.argsort(-means).tolist() if sure[i]]
+            if not fresh:
+                break
+            named += fresh
+            table[:, fresh] = np.nan
+            if (~np.isnan(table)).any(axis=0).sum() < 2:
+                break
+        return named if len(named) <= most else []
 
     def _levels(self, members: NDArray[np.intp]) -> F64:
         """How unlikely each rank's excess has to be."""
@@ -225,15 +228,17 @@ class _Judging:
 
     def _finding(self, column: int, cost: F64, slow: Sequence[int]) -> Finding:
         graph, own = self.graph, self.own
-        excess = own.excess[:, column]
-        known = ~np.isnan(excess)
-        values = np.where(known, excess, 0)
+        known = ~np.isnan(own.excess[:, column])
         peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
         # compared with peers that are slow as well, a step shows less than it costs
         usual = [i for i in peers if i not in slow] or peers
+        parts = own.parts[:, column] - np.median(own.parts[:, usual], axis=1)
         values = np.where(
             known, own.table[:, column] - np.nanmedian(own.table[:, usual], axis=1), 0
         )
+        later = np.nan_to_num(own.later[:, column])
+        if later.mean() > values.mean():  # the host is late with communication that work hides
+            values = parts[:, HOST] = later
         late = known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
         numbers = [int(n) for n in graph.steps[late, 1]]
         constant = 2 * np.median(values[known]) >= values[known].mean()
@@ -241,8 +246,9 @@ class _Judging:
         since = 0 < first < len(late) - 2 and bool(late[first:].mean() >= 0.9)
         if since:
             since = bool(values[:first].mean() < _LATE * values[first:].mean())
+        # the first steps may be left out because they show nothing
+        since &= bool(known[:first].any())
         constant &= not since
-        parts = own.parts[:, column] - np.median(own.parts[:, usual], axis=1)
         low, high = interval(cost)
         slice_name, start, dur = self._place(column, late)
         return Finding(
