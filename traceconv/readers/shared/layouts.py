@@ -221,12 +221,14 @@ def add_rows(
     rows: TableRows,
     more: Members | None = None,
     args: I32 | None = None,
+    **columns: I32,
 ) -> I64:
     """Add the rows of a table as slices or instants.
 
     Args:
         more: makes further arguments of rows, given their positions.
         args: argument ids that replace those of the layout.
+        columns: further columns of the events, by row: ``graph``, ``step``.
 
     Returns:
         The event row of each row, -1 for rows that are left out; see ``TraceBuilder.extend``.
@@ -241,7 +243,10 @@ def add_rows(
     string = np.array([build.string(text) for text in texts], np.int32)
     name = string[back] if len(string) else np.empty(0, np.int32)
     op = _classes(build, layout, rows, at, name)
-    step = np.array([step_number(text) for text in texts] if layout.steps else [], np.int32)
+    given = {key: column[at] for key, column in columns.items()}
+    if layout.steps:
+        step = np.array([step_number(text) for text in texts], np.int32)
+        given["step"] = step[back] if len(step) else step
     first = build.extend(
         track=_tracks(build, layout, rows, at, np.where(op == OpClass.COMM, name, -1)),
         kind=layout.kind,
@@ -249,8 +254,8 @@ def add_rows(
         dur_ns=dur[at] if layout.kind is Kind.SLICE else 0,
         name=name,
         op=op,
-        step=step[back] if len(step) else -1,
         args=arguments(build, rows, layout.args, at, more) if args is None else args[at],
+        **given,
     )
     added = np.full(len(rows), -1, np.int64)
     added[at] = np.arange(first, first + len(at))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, NO_GRAPH, Layer
-from traceconv.readers.shared.sqlite.database import Column, Database
-
-TIMES = {"startNs": -1, "endNs": -1}
+from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.ordering import factored_rows
+from traceconv.readers.shared.arguments import lookup, picked
+from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
+from traceconv.readers.shared.sqlite.database import Database
+from traceconv.readers.shared.table_rows import database_rows
 
 KB, MB = 1 / 1024, 1 / 1024**2
-"""Databases count bytes, tables and counters the thousands of 1024."""
+"""Databases count bytes; tables and counters count units of 1024."""
 
 _INT32_MAX = 2**31 - 1
 _DEVICE_TABLES = (
@@ -25,13 +27,16 @@ _DEVICE_TABLES = (
 )  # fmt: skip
 _HOST_TABLES = ("PYTORCH_API", "CANN_API", "MSTX_EVENTS")
 
+Placed = tuple[str, Mapping[str, Any]]
+"""The text of a label, and the track fields that follow from it."""
+
 
 @dataclass
 class Export:
-    """What the modules that read tables share. See :class:`Database` for how they ask.
+    """An open database, shared by the modules that read its tables.
 
     Attributes:
-        framework: how host operators are called: "Python" or "MindSpore".
+        framework: title of the framework's operators: "Python" or "MindSpore".
     """
 
     database: Database
@@ -47,14 +52,54 @@ class Export:
         """The names of an enumeration.
 
         Args:
-            otherwise: those of values the table lacks; None: where the database has none of the
-                tables of communication, as in 2023, the strings.
+            otherwise: names of values that the table lacks. By default the table of strings, if
+                the database has no enumerations of communication, as in 2023.
         """
         found = self.database.texts(table, "id", "name")
         if otherwise is not None:
             return {**otherwise, **found}
         known = any(name.startswith("ENUM_HCCL_") for name in self.database.tables)
         return found if known else self.strings
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def rows(self, layout: RowLayout) -> TableRows:
+        """The rows of a table. A row without an end gets the duration 0, which is reported.
+
+        In arguments, strings that are missing, empty or "N/A" are absent.
+        """
+        rows = database_rows(self.database, layout, lambda ids: self.strings if len(ids) else {})
+        book_unread(self.build, rows)
+        for key in layout.strings - {layout.name.field}:
+            codes, back = np.unique(rows[key], return_inverse=True)
+            stated = [self.strings.get(code, "") not in ("", "N/A") for code in codes.tolist()]
+            rows.columns[key] = np.where(np.array(stated, bool)[back], rows[key], -1)
+        if layout.end:
+            start, end = rows["start"], rows["end"]
+            ended = (start < 0) | (end >= 0)
+            self.build.skip("missing-duration", rows.where, int((~ended).sum()))
+            rows.columns["end"] = np.where(ended, end, start)
+        return rows
+
+    @staticmethod
+    def join(rows: TableRows, key: I64, other: TableRows, at: I64 | None = None) -> I64:
+        """Add the columns of another table's rows, found by ``task``; the row of each, -1: none."""
+        at = lookup(other["task"], key) if at is None else at
+        for name, column in other.columns.items():
+            rows.columns.setdefault(name, picked(column, at))
+            rows.names.setdefault(name, other.names.get(name, {}))
+        return at
+
+    @staticmethod
+    def label(
+        rows: TableRows, field: str, columns: tuple[I64, ...], text: Callable[..., Placed]
+    ) -> None:
+        """Add a field that numbers the combinations of some columns."""
+        table, codes = factored_rows(*columns)
+        placed = [text(*row) for row in table]
+        rows.columns[field] = codes.astype(np.int64)
+        rows.names[field] = {i: name for i, (name, _) in enumerate(placed)}
+        rows.identity[field] = {i: identity for i, (_, identity) in enumerate(placed)}
 
     # -- whose rows -----------------------------------------------------------------------
 
@@ -66,26 +111,14 @@ class Export:
             found |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}
         return len(found) > 1
 
-    def device(self, device: int) -> str:
-        """What sets the lanes of a device apart, "" if there is only one."""
-        return f"NPU {device}" if self.several and device >= 0 else ""
-
-    def device_track(
-        self, layer: Layer, name: str, device: int, title: str, *, inner: str = "", **more: Any
-    ) -> int:
-        """A lane of a device.
-
-        Args:
-            inner: heading of what nests within the device, "" if nothing.
-            more:  further fields of the track.
-        """
-        group = f"{self.device(device)} {inner}".strip()
-        number = max(device, -1)
-        return self.build.track(layer, name, group, title, device=number, device_kind="NPU", **more)
+    def of_device(self, device: int, inner: str = "", **more: Any) -> Placed:
+        """The heading of a device with an inner heading, and the fields of its tracks."""
+        own = f"NPU {device}" if self.several and device >= 0 else ""
+        return f"{own} {inner}".strip(), {"device": max(device, -1), **more}
 
     @cached_property
     def pid(self) -> int:
-        """The process most of the host's rows are of."""
+        """The process that most rows of the host are of."""
         pids = [p for p in self.database.distinct("TASK", "globalPid") if p > 0]
         if pids:
             return pids[0]
@@ -94,48 +127,22 @@ class Export:
                 return thread >> 32
         return -1
 
-    def thread_track(self, layer: Layer, thread: int, title: str) -> int:
-        """The lane of a thread, given its global id."""
-        pid, tid = thread >> 32, thread & 0xFFFFFFFF
-        own = pid in (self.pid, 0)
-        return self.build.track(
-            layer,
-            f"Thread {tid}",
-            "" if own else f"Process {pid}",
-            title,
-            process=-1 if own else pid,
-            thread=tid,
-        )
+    def threads(self, layout: RowLayout) -> TableRows:
+        """The rows of a table of the host, with thread and process; ids are pid << 32 | tid."""
+        rows = self.rows(layout)
+        rows.columns["Thread Id"] = rows["global"] & 0xFFFFFFFF
 
-    # -- columns --------------------------------------------------------------------------
+        def thread(pid: int, tid: int) -> Placed:
+            own = pid in (self.pid, 0)
+            return f"Thread {tid}", {"process": -1 if own else pid, "thread": tid}
 
-    def names(self, ids: I64, table: str, changed: Mapping[int, str] | None = None) -> I32:
-        """The trace's string ids of the database's; unknown ones are booked and stay empty.
+        def process(pid: int) -> Placed:
+            return "" if pid in (self.pid, 0) else f"Process {pid}", {}
 
-        Args:
-            changed: what some are called here.
-        """
-        strings = {**self.strings, **changed} if changed else self.strings
-        values, codes = np.unique(ids, return_inverse=True)
-        unknown = np.array([v not in strings for v in values.tolist()], bool)
-        self.build.skip("missing-name", f"table {table}", int(unknown[codes].sum()))
-        found = [self.build.string(strings.get(v, "")) for v in values.tolist()]
-        return np.array(found, np.int32)[codes]
-
-    def timed(
-        self, rows: Mapping[str, Column], table: str, kind: str = "slice"
-    ) -> tuple[dict[str, Column], I64]:
-        """Rows with a usable time, and their durations; the others are booked."""
-        place, start, end = f"table {table}", rows["startNs"], rows["endNs"]
-        bad, open_ = start < 0, end < 0
-        negative = ~bad & ~open_ & (end < start)
-        self.build.seen(kind, len(start))
-        self.build.skip("bad-time", place, int(bad.sum()), kind)
-        self.build.skip("negative-duration", place, int(negative.sum()), kind)
-        self.build.skip("missing-duration", place, int((open_ & ~bad).sum()))
-        kept = ~bad & ~negative
-        good = {name: column[kept] for name, column in rows.items()}
-        return good, np.maximum(good["endNs"] - good["startNs"], 0)
+        pid = rows["global"] >> 32
+        self.label(rows, "thread", (pid, rows["Thread Id"]), thread)
+        self.label(rows, "process", (pid,), process)
+        return rows
 
 
 def graphs(model_ids: I64) -> I32:

@@ -5,7 +5,7 @@ samples of 2023-10 to 2025-07.
 Files: ``*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/ascend_*_profiler[_<rank>].db``, or ``PROF_*/
 msprof_<time>.db``; any SQLite file with their tables, whatever it is called. A ``-wal`` file
 beside one is read, too. Where a timeline in JSON is in the same folder, that is read instead,
-unless this reader is asked for by name. ``analysis.db`` and ``communication_analyzer.db`` hold
+unless this reader is selected by name. ``analysis.db`` and ``communication_analyzer.db`` hold
 sums of the same: they are side tables here; alone they are left to the reader ``ascend_tables``.
 Units and clock: integer ns of Unix time; those of the framework as text.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
@@ -78,11 +78,11 @@ _SUMS = frozenset(
 )
 _OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _METADATA = ("distributed_args", "parallel_group_info")
-"""What is read of META_DATA; the environment variables there are left alone."""
+"""Keys of META_DATA that are read; its environment variables never are."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What a database holds.
+    """The content of a database.
 
     Attributes:
         events:  whether events; else sums made from them.
@@ -242,7 +242,7 @@ def _folder(root: str) -> str:
 
 
 def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: str) -> list[str]:
-    """The other files of a capture, and databases with sums beside it."""
+    """The other files of a capture, including databases with sums."""
     found = []
     for other in below(ordered, root):
         relative = inside(other, root)
