@@ -6,7 +6,7 @@ Several may be windows of one process, or formats of one window.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -131,40 +131,19 @@ def _of_timeline(name: str, head: bytes) -> list[File]:
 
 
 def _of_pb(name: str, head: bytes) -> File:
-    spans = list(_spans(head))
-    if not spans:
+    from traceconv.readers.paddle.protobuf import host_spans
+
+    pid, start, end = host_spans(head)
+    if not len(pid):
         return File(name, PB, _worker(name))
-    first, last = min(start for _, start, _ in spans), max(end for _, _, end in spans)
-    return File(name, PB, _worker(name), spans[0][0], first, last)
+    return File(name, PB, _worker(name), int(pid[0]), int(start.min()), int(end.max()))
 
 
 def _of_profile(name: str, head: bytes) -> list[File]:
-    from traceconv.readers.paddle.old import first_events
+    from traceconv.readers.paddle.old import first_span
 
-    events = first_events(head)
-    if not events:
-        return []
-    first, last = min(e.start_ns for e in events), max(e.end_ns for e in events)
-    return [File(name, PROFILE, "", -1, first, last)]
-
-
-def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
-    """Process, start and end of the host events whose nodes are wholly in the first bytes."""
-    from traceconv._proto import message, parsed
-    from traceconv.readers.paddle.protobuf import NODE, PACKAGE, STEM, TREE
-    from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields
-
-    node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
-    try:
-        for tree in fields(head, 0, len(head)):
-            inside = fields(head, tree.start, min(tree.end, len(head)))
-            for field in inside if tree.number == TREE else ():
-                if field.number == NODE and field.end <= len(head):
-                    event = parsed(node, head[field.start : field.end]).host_trace_event
-                    if event.end_ns < 2**63:
-                        yield event.process_id, event.start_ns, event.end_ns
-    except (Cut, Damaged, ValueError):
-        return
+    span = first_span(head)
+    return [File(name, PROFILE, "", -1, *span)] if span else []
 
 
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:

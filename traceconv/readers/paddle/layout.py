@@ -50,10 +50,15 @@ class What(IntEnum):
     RUNTIME = 2
     KERNEL = 3
     COPY = 4
-    HOST = 5  # host rows that say nothing of their side
+    HOST = 5  # host rows of an unknown side
+    UNKNOWN = 6  # device rows of an unknown type
 
 
-_OPS = {What.KERNEL: OpClass.COMPUTE, What.COPY: OpClass.COPY}
+_OPS = {
+    What.KERNEL: OpClass.COMPUTE,
+    What.COPY: OpClass.COPY,
+    What.UNKNOWN: OpClass.UNCLASSIFIED,
+}
 _SIDES = {What.PYTHON: "Python", What.NATIVE: "C++"}
 
 

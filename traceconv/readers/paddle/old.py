@@ -15,67 +15,58 @@ from typing import Any
 
 import numpy as np
 
-from traceconv._proto import message, parsed
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source, Stream
 from traceconv.io.sources import FileSource
+from traceconv.protobuf.message_columns import DAMAGED, Columns, columns
 from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
-from traceconv.readers.paddle.protobuf import BATCH_BYTES, PACKAGE, STEM
-from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.paddle.protobuf import spans
+from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.gpu_kernels import kernel_class
-from traceconv.readers.shared.protobuf_wire import Cut, Damaged, content, fields
+from traceconv.readers.shared.protobuf_wire import content, damage_in, nested
 from traceconv.readers.shared.trace_events import contract
 from traceconv.readers.shared.trace_events.contract import Named, Placed
 from traceconv.scratch.temporary import named_temporary_file
 
-EVENT, MEMORY = 1, 4
-CALL_ROW = -1
+_EVENTS, _MEMORY = 1, 4
+_NAME, _START, _END, _DEVICE, _ROW, _COPY, _TYPE, _DETAIL = 1, 2, 3, 5, 6, 7, 8, 9
+"""Fields of an event; the row is a thread or a stream."""
+
+_CALL_ROW = -1
 """In place of a device: the calls into CUDA."""
 
-_KNOWN = frozenset((1, 2, 3, 5, 6, 7, 8, 9))
-_LOOKED_AT = 4
 _ON_GPU = 1
-
-Row = tuple[int, int, int, int, int]
-"""lane, start, end, name, args"""
+_LOOKED_AT = 4
 
 
-def first_events(head: bytes) -> list[Any]:
-    """The first events, if these bytes begin such a file; else none.
+def first_span(head: bytes) -> tuple[int, int] | None:
+    """First start and last end of the first events, ns; None if these bytes begin no such file.
 
-    Nothing in it says what it is, so every member of several events has to fit.
+    Nothing in it names the format, so every field of several events has to fit.
     """
-    found: list[Any] = []
-    kind = message(STEM, f"{PACKAGE}.ProfileEvent")
-    try:
-        for field in fields(head, 0, len(head)):
-            if field.number != EVENT or field.end > len(head) or len(found) == _LOOKED_AT:
-                break
-            inner = fields(head, field.start, field.end)
-            event = parsed(kind, head[field.start : field.end])
-            if not {f.number for f in inner} <= _KNOWN or not _is_event(event):
-                return []
-            found.append(event)
-    except (Cut, Damaged, ValueError):
-        return []
-    return found
-
-
-def _is_event(event: Any) -> bool:
-    try:
-        name = event.name.decode()
-    except UnicodeDecodeError:
-        return False
-    timed = event.HasField("start_ns") and event.HasField("end_ns") and event.HasField("type")
-    return bool(name.isprintable() and name and timed and event.start_ns <= event.end_ns)
+    _, start, size = nested(head, np.array([0]), np.array([len(head)]), _EVENTS)
+    start, size = start[:_LOOKED_AT], size[:_LOOKED_AT]
+    found = columns(head, start, size, range(1, 10))
+    begin, end = found.integer(_START), found.integer(_END)
+    fits = found.has(_START) & found.has(_END) & found.has(_TYPE) & (begin <= end)
+    fits &= (found.rest == 0) & ~found.has(_MEMORY) & found.is_bytes(_NAME)
+    if not len(start) or not head.startswith(b"\n") or not fits.all():
+        return None
+    for at, length in zip(*map(np.ndarray.tolist, found.spans(_NAME)), strict=True):
+        try:
+            name = head[at : at + length].decode()
+        except UnicodeDecodeError:
+            return None
+        if not name or not name.isprintable():
+            return None
+    return int(begin.min()), int(end.max())
 
 
 def is_copy(name: str) -> bool:
-    """Whether work of a device that is called so moves or sets memory."""
+    """Whether device work of this name moves or sets memory."""
     return name.upper().startswith(("MEMCPY", "MEMSET"))
 
 
@@ -91,96 +82,60 @@ def read_profile(
         MalformedInputError: nothing in it can be read.
     """
     data = content(source, name)
-    events, lost = _Events(build), ""
-    memory, first, at = 0, 0, 0
-    try:
-        for field in fields(data, 0, len(data)):
-            if field.end > len(data):
-                raise Cut(field.begin)
-            if at - first >= BATCH_BYTES:
-                events.take(data[first:at])
-                first = at
-            memory, at = memory + (field.number == MEMORY), field.end
-    except Cut as e:
-        lost = f"byte {e.args[0]}"
-        build.skip("truncated", lost)
-    except Damaged as e:
-        lost = f"byte {e.args[0]}"
-        build.skip("skipped-bytes", lost, len(data) - e.args[0])
-    events.take(data[first:at])
-    if lost and not events.rows:
-        raise MalformedInputError(source.title(name), lost, "not one event can be read")
-    build.skip("kind-not-read", "allocations", memory)
+    whole = np.array([0]), np.array([len(data)])
+    at, _, cut = damage_in(data, 0, len(data), _EVENTS)
+    if at >= 0:
+        code, count = ("truncated", 1) if cut else ("skipped-bytes", len(data) - at)
+        build.skip(code, f"byte {at}", count)
+    _, start, size = nested(data, *whole, _EVENTS)
+    found = columns(data, start, size, range(1, 10))
+    build.skip("malformed-record", count=int((found.rest & DAMAGED > 0).sum()))
+    if at >= 0 and not len(found):
+        raise MalformedInputError(source.title(name), f"byte {at}", "not one event can be read")
+    build.skip("kind-not-read", "allocations", len(nested(data, *whole, _MEMORY)[0]))
     noted(build, version="Profile")
-    return put(events.records(), build, pid)
+    return put(_records(data, found, build), build, pid)
 
 
-class _Events:
-    """Rows of decoded events."""
-
-    def __init__(self, build: TraceBuilder) -> None:
-        self._build = build
-        self._profile = message(STEM, f"{PACKAGE}.Profile")
-        self._lanes: dict[Lane, int] = {}
-        self.rows: list[Row] = []
-
-    def take(self, raw: bytes) -> None:
-        """Add the events of a piece of the file."""
-        try:
-            decoded = parsed(self._profile, raw).events
-        except ValueError:
-            self._build.skip("malformed-record", "events that cannot be decoded")
-            return
-        for event in decoded:
-            lane = self._lanes.setdefault(_lane(event), len(self._lanes))
-            start, end = event.start_ns, event.end_ns
-            if max(start, end) > INT64_MAX:
-                start = end = INT64_MAX + 1
-            name = self._build.string(event.name.decode("utf-8", "replace"))
-            self.rows.append((lane, start, end, name, self._build.args(_args(event))))
-
-    def records(self) -> Records:
-        """Everything taken."""
-        lane, start, end, name, args = zip(*self.rows, strict=True) if self.rows else [()] * 5
-        begin, stop = np.array(start, np.uint64), np.array(end, np.uint64)
-        held = begin <= INT64_MAX
-        at = np.where(held, begin, INT64_MAX).astype(np.int64)
-        dur = np.where(held, np.where(held, stop, 0).astype(np.int64) - at, INT64_MAX)
-        n, none = len(at), np.empty(0, np.int64)
-        return Records(
-            list(self._lanes),
-            np.array(lane, np.int32),
-            at,
-            dur,
-            np.array(name, np.int32),
-            np.array(args, np.int32),
-            np.full(n, -1, np.int32),
-            np.zeros(n, bool),
-            (none, none),
-        )
-
-
-def _lane(event: Any) -> Lane:
-    device, row = str(event.device_id), str(event.sub_device_id)
-    if event.device_id == CALL_ROW:
-        return Lane(What.RUNTIME, "", row)
-    if event.type == _ON_GPU:
-        moves = event.HasField("memcopy") or is_copy(event.name.decode("utf-8", "replace"))
-        return Lane(What.COPY if moves else What.KERNEL, device, row)
-    return Lane(What.HOST, "", row)
-
-
-def _args(event: Any) -> bytes:
-    members = []
-    if event.HasField("memcopy"):
-        members.append(b'"bytes":%d' % event.memcopy.bytes)
-    if event.detail_info:
-        members.append(b'"detail":%b' % quoted(event.detail_info.decode("utf-8", "replace")))
-    return b"{%b}" % b",".join(members) if members else b""
+def _records(data: Any, found: Columns, build: TraceBuilder) -> Records:
+    names, details = (
+        [bytes(data[at : at + length]).decode("utf-8", "replace") for at, length in
+         zip(*map(np.ndarray.tolist, found.spans(number)), strict=True)]
+        for number in (_NAME, _DETAIL)
+    )  # fmt: skip
+    lanes: dict[Lane, int] = {}
+    lane, args = [], []
+    copies = columns(data, *found.spans(_COPY), (1,)).integer(1).tolist()
+    place = (found.integer(number).tolist() for number in (_DEVICE, _ROW, _TYPE))
+    moved = found.is_bytes(_COPY).tolist()
+    rows = zip(names, details, copies, moved, *place, strict=True)
+    for name, detail, count, copies_memory, device, row, kind in rows:
+        what, of = What.HOST, ""
+        if device == _CALL_ROW:
+            what = What.RUNTIME
+        elif kind == _ON_GPU:
+            what, of = What.COPY if copies_memory or is_copy(name) else What.KERNEL, str(device)
+        lane.append(lanes.setdefault(Lane(what, of, str(row)), len(lanes)))
+        members = [b'"bytes":%d' % count] if copies_memory else []
+        members += [b'"detail":%b' % quoted(detail)] if detail else []
+        args.append(b"{%b}" % b",".join(members) if members else b"")
+    n, none = len(found), np.empty(0, np.int64)
+    start, dur = spans(found, _START)
+    return Records(
+        list(lanes),
+        np.array(lane, np.int32),
+        start,
+        dur,
+        np.array([build.string(name) for name in names], np.int32),
+        objects(build, args),
+        np.full(n, -1, np.int32),
+        np.zeros(n, bool),
+        (none, none),
+    )
 
 
 _TIME = lazy_regex(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
-_ROW = lazy_regex(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
+_PROCESS = lazy_regex(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
 BLOCK_BYTES = 1 << 20
 
 
@@ -226,7 +181,7 @@ def _thousandth(match: re.Match[bytes]) -> bytes:
 
 def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None:
     """The place of a lane; None if it is another process's."""
-    match = _ROW.fullmatch(lane.process)
+    match = _PROCESS.fullmatch(lane.process)
     if match is None or match[2] != key:
         return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))
     if match[1] or lane.phase == "C":

@@ -1,26 +1,32 @@
-"""Paddle's protobuf: a few thousand nodes of a thread's tree at a time, to columns.
+"""Paddle's protobuf (``NodeTreesProto``) as columns.
 
-Only the outermost framing is walked here; nodes are decoded by the protobuf runtime, with our own
-description of them. So of a file that is cut or damaged all that precedes the damage is read, and
-memory holds one batch of nodes, not the file. Arguments have the names that Paddle's JSON has for
-them.
+A file holds a tree of host events per thread; runtime calls hang below host events, and device
+events below the calls that launched them. Each level is read for the whole file at once, so damage
+costs the message it is in and what follows in the same thread. Arguments have the names that
+Paddle's JSON gives them.
+
+Source: paddle/fluid/platform/profiler/dump/nodetree.proto of PaddlePaddle/Paddle.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from traceconv._proto import message, parsed
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64
+from traceconv.core.ordering import factored_rows
 from traceconv.core.source import Source
+from traceconv.protobuf.message import Value, integers, message, signed, whole_fields
+from traceconv.protobuf.message_columns import DAMAGED, FIXED32, Columns, codes, columns
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,
     PHASES,
@@ -34,300 +40,50 @@ from traceconv.readers.paddle.layout import (
     phase_names,
     put,
 )
-from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.arguments import apart, objects, quoted, register
 from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.protobuf_wire import Cut, Damaged, Field, content, fields
+from traceconv.readers.shared.protobuf_wire import content, damage_in, nested
 
-PLACE = b'{"device":%d,"context":%d,"stream":%d,"correlation id":%d'
-_MEASURES = (
-    (b',"blocks per SM":%b', "blocks_per_sm"),
-    (b',"warps per SM":%b', "warps_per_sm"),
-    (b',"theoretical achieved occupancy %%":%b', "occupancy"),
-)
-_RARE = (
-    (b',"local memory per thread":%d', "local_memory_per_thread"),
-    (b',"local memory total":%d', "local_memory_total"),
-    (b',"queued":%d', "queued"),
-    (b',"submitted":%d', "submitted"),
-    (b',"completed":%d', "completed"),
-)
+# fields of NodeTreesProto, ThreadNodeTreeProto and HostTraceEventNodeProto
+_VERSION, _SPAN_INDEX, _TREES, _EXTRA_INFO, _DEVICES = range(1, 6)
+_NODES = 2
+_PARENT, _HOST, _CALLS, _MEMORY, _SUPPLEMENTS = range(2, 7)
+
+_NAME, _TYPE, _START, _END, _PROCESS, _THREAD = range(1, 7)
+"""Fields of HostTraceEventProto; calls have no type and device events more."""
+
+_DEVICE_FACTS = (
+    "id", "name", "total_global_memory", "compute_major", "compute_minor", "max_threads_per_block",
+    "max_threads_per_multiprocessor", "regs_per_block", "regs_per_multiprocessor", "warp_size",
+    "shared_memory_per_block", "shared_memory_per_multiprocessor", "sm_count",
+    "shared_memory_per_block_optin",
+)  # fmt: skip
+"""The fields of DevicePropertyProto, from number 1."""
+
+_DETAILS = (_KERNEL, _COPY, _SET) = (9, 10, 11)
+"""Fields of DeviceTraceEventProto that hold the details of a kernel, a copy and a fill."""
+
+_MEASURES = {
+    "blocks per SM": 15, "warps per SM": 16, "theoretical achieved occupancy %": 17,
+}  # fmt: skip
+_RARE = {
+    "local memory per thread": 10, "local memory total": 11, "queued": 12, "submitted": 13,
+    "completed": 14,
+}  # fmt: skip
+_MEMORY_MEASURES = (
+    "increase_bytes", "", "current_allocated", "current_reserved", "peak_allocated",
+    "peak_reserved",
+)  # fmt: skip
+"""Fields of MemTraceEventProto from number 6; number 7 is the place."""
+
+_STEP, _COPIES = TYPES.index("ProfileStep"), (TYPES.index("Memcpy"), TYPES.index("Memset"))
+_WHATS = {TYPES.index("Kernel"): What.KERNEL, **dict.fromkeys(_COPIES, What.COPY)}
+_NO_PARENT, _ROOT = -1, "root node"
 
 
 def type_name(kind: int) -> str:
     """The name of a kind of event."""
     return TYPES[kind] if 0 <= kind < len(TYPES) else f"Type {kind}"
-
-
-def kernel_args(info: Any) -> bytes:
-    """What follows :data:`PLACE` of a kernel."""
-    text = (
-        b',"registers per thread":%d,"shared memory":%d,"grid":[%d,%d,%d],"block":[%d,%d,%d]'
-    ) % (
-        info.registers_per_thread,
-        info.dynamic_shared_memory + info.static_shared_memory,
-        info.grid_x,
-        info.grid_y,
-        info.grid_z,
-        info.block_x,
-        info.block_y,
-        info.block_z,
-    )
-    for key, field in _MEASURES:
-        if info.HasField(field):
-            text += key % _float(getattr(info, field))
-    for key, field in _RARE:
-        if value := getattr(info, field):
-            text += key % value
-    return text + b"}"
-
-
-def _float(value: float) -> bytes:
-    return b"%.6g" % value if math.isfinite(value) else b"null"
-
-
-def operator_args(kind: int, nodes: Any) -> bytes:
-    """Arguments of an operator, as the JSON of Paddle names them; nothing that is empty."""
-    args: dict[str, Any] = {}
-    for node in nodes:
-        event = node.op_supplement_event
-        shapes, types = event.input_shapes, event.dtypes
-        args["op_type"] = event.op_type
-        args["input_shapes"] = {
-            decoded(key): [[_signed(n) for n in shape.size] for shape in of_key.shape]
-            for key, of_key in zip(shapes.key, shapes.shapes, strict=False)
-        }
-        args["input_dtypes"] = {
-            decoded(key): [decoded(name) for name in of_key.name]
-            for key, of_key in zip(types.key, types.dtypes, strict=False)
-        }
-        args["callstack"] = event.callstack
-        args["op_id"] = event.op_id
-    stated = {key: decoded(v) if isinstance(v, bytes) else v for key, v in args.items() if v}
-    return msgspec.json.encode({"type": type_name(kind), **stated})
-
-
-def decoded(raw: bytes) -> str:
-    """Text as far as it is UTF-8."""
-    return raw.decode("utf-8", "replace")
-
-
-def _signed(size: int) -> int:
-    """Sizes that are not known are -1, in a field without a sign."""
-    return size - 2**64 if size >= 2**63 else size
-
-
-_STEP = TYPES.index("ProfileStep")
-_PHASES = tuple(TYPES.index(kind) for kind in PHASES)
-_COPIES = (TYPES.index("Memcpy"), TYPES.index("Memset"))
-_NO_PARENT, _ROOT = -1, b"root node"
-_LOCAL = -2  # from here down: arguments of the batch at hand, not registered yet
-
-
-class Nodes:
-    """Takes nodes and makes columns of them.
-
-    Attributes:
-        count: slices and instants so far.
-    """
-
-    def __init__(self, build: TraceBuilder) -> None:
-        self.count = 0
-        self._build = build
-        self._lanes: dict[Lane, int] = {}
-        self._of: dict[tuple[What, int, int], int] = {}
-        self._names: dict[bytes, int] = {}
-        self._quoted: dict[bytes, bytes] = {}
-        self._types: dict[int, int] = {}
-        self._phases: dict[int, dict[int, None]] = {}  # names, in order
-        self._rows: list[tuple[int, int, int, int, int, int, bool]] = []
-        self._texts: list[bytes] = []  # arguments of the batch at hand
-        self._batches: list[list[Any]] = []
-        self._src: list[int] = []
-        self._dst: list[int] = []
-
-    def take(self, nodes: Iterable[Any]) -> None:
-        """Add the events of decoded nodes."""
-        roots, remembered = 0, []
-        for node in nodes:
-            event = node.host_trace_event
-            if node.parent_id == _NO_PARENT and event.name == _ROOT:
-                roots += 1
-            else:
-                self._host(event, node.op_supplement_event_nodes)
-            for call in node.runtime_trace_event_nodes:
-                self._call(call.runtime_trace_event, call.device_trace_event_nodes)
-            remembered += [one.mem_event for one in node.mem_trace_event_nodes]
-        self._build.skip("metadata-unused", "roots of threads", roots)
-        self._remember(remembered)
-        self._close_batch()
-
-    def records(self) -> Records:
-        """Everything taken."""
-        for kind, names in sorted(self._phases.items()):
-            phase_names(self._build, TYPES[kind], names)
-        if not self._batches:
-            self._close_batch()
-        lane, start, dur, name, args, step, instant = (
-            np.concatenate(parts) for parts in zip(*self._batches, strict=True)
-        )
-        arrows: tuple[I64, I64] = (np.array(self._src, np.int64), np.array(self._dst, np.int64))
-        return Records(list(self._lanes), lane, start, dur, name, args, step, instant, arrows)
-
-    # -- one event -------------------------------------------------------------------------
-
-    def _add(self, lane: int, event: Any, args: int, step: int = -1) -> int:
-        """Add a slice; its row."""
-        name = self._name(event.name)
-        self._rows.append((lane, event.start_ns, event.end_ns, name, args, step, False))
-        self.count += 1
-        return self.count - 1
-
-    def _host(self, event: Any, supplements: Any) -> None:
-        kind = event.type
-        what = What.PYTHON if type_name(kind) in PYTHON_TYPES else What.NATIVE
-        step = -1
-        if kind == _STEP:
-            step = step_number(decoded(event.name))
-        args = self._args(operator_args(kind, supplements)) if supplements else self._typed(kind)
-        if kind in _PHASES:
-            self._phases.setdefault(kind, {})[self._name(event.name)] = None
-        self._add(self._lane(what, event.process_id, event.thread_id), event, args, step)
-
-    def _call(self, event: Any, launched: Any) -> None:
-        args = self._args(b'{"correlation id":%d}' % event.correlation_id)
-        source = self._add(self._lane(What.RUNTIME, event.process_id, event.thread_id), event, args)
-        for node in launched:
-            work = node.device_trace_event
-            what = What.COPY if work.type in _COPIES else What.KERNEL
-            lane = self._lane(what, work.device_id, work.stream_id)
-            self._src.append(source)
-            self._dst.append(self._add(lane, work, self._args(self._device_args(work))))
-
-    def _lane(self, what: What, process: int, thread: int) -> int:
-        number = self._of.get((what, process, thread))
-        if number is None:
-            lane = Lane(what, str(process), str(thread))
-            number = self._lanes.setdefault(lane, len(self._lanes))
-            self._of[what, process, thread] = number
-        return number
-
-    def _name(self, raw: bytes) -> int:
-        number = self._names.get(raw)
-        if number is None:
-            text = decoded(raw)
-            self._build.skip("bad-encoding", text[:40], int(text.encode() != raw))
-            number = self._names[raw] = self._build.string(text)
-        return number
-
-    # -- arguments -------------------------------------------------------------------------
-
-    def _args(self, text: bytes) -> int:
-        self._texts.append(text)
-        return _LOCAL + 1 - len(self._texts)
-
-    def _typed(self, kind: int) -> int:
-        """Arguments that hold the type and nothing else."""
-        if kind not in self._types:
-            self._types[kind] = self._build.args({"type": type_name(kind)})
-        return self._types[kind]
-
-    def _text(self, raw: bytes) -> bytes:
-        if raw not in self._quoted:
-            self._quoted[raw] = quoted(decoded(raw))
-        return self._quoted[raw]
-
-    def _device_args(self, event: Any) -> bytes:
-        ids = (event.device_id, event.context_id, event.stream_id, event.correlation_id)
-        text, detail = PLACE % ids, event.WhichOneof("detail")
-        if detail == "kernel_info":
-            return text + kernel_args(event.kernel_info)
-        if detail == "memcpy_info":
-            info = event.memcpy_info
-            stated = (("copy kind", info.copy_kind), ("from", info.src_kind), ("to", info.dst_kind))
-            return text + b',"bytes":%d' % info.num_bytes + self._texts_of(stated) + b"}"
-        if detail == "memset_info":
-            info = event.memset_info
-            text += b',"bytes":%d,"value":%d' % (info.num_bytes, info.value)
-            return text + self._texts_of((("memory kind", info.memory_kind),)) + b"}"
-        return text + b"}"
-
-    def _texts_of(self, stated: Iterable[tuple[str, bytes]]) -> bytes:
-        return b"".join(b',"%b":%b' % (k.encode(), self._text(v)) for k, v in stated if v)
-
-    # -- memory, batches -------------------------------------------------------------------
-
-    def _remember(self, events: list[Any]) -> None:
-        """Memory events: instants, and samples of what is in use."""
-        if not events:
-            return
-        for event in events:
-            lane = self._lane(What.NATIVE, event.process_id, event.thread_id)
-            known = 0 <= event.type < len(MEMORY_TYPES)
-            name = MEMORY_TYPES[event.type] if known else f"Memory {event.type}"
-            args, at = self._args(self._memory_args(event)), event.timestamp_ns
-            self._rows.append((lane, at, at, self._name(name.encode()), args, -1, True))
-        self.count += len(events)
-        events = [e for e in events if e.timestamp_ns <= INT64_MAX]
-        start = np.array([e.timestamp_ns for e in events], np.int64)
-        places = [decoded(e.place) for e in events]
-        allocated = np.array([e.current_allocated for e in events], np.float64)
-        reserved = np.array([e.current_reserved for e in events], np.float64)
-        memory(self._build, start, places, allocated, reserved)
-
-    def _memory_args(self, event: Any) -> bytes:
-        return (
-            b'{"place":%b,"addr":"%d","increase_bytes":%d,"current_allocated":%d,'
-            b'"current_reserved":%d,"peak_allocated":%d,"peak_reserved":%d}'
-        ) % (
-            self._text(event.place),
-            event.addr,
-            event.increase_bytes,
-            event.current_allocated,
-            event.current_reserved,
-            event.peak_allocated,
-            event.peak_reserved,
-        )
-
-    def _close_batch(self) -> None:
-        """Rows at hand to columns, their arguments registered."""
-        columns: Any = zip(*self._rows, strict=True) if self._rows else [()] * 7
-        lane, start, end, name, args, step, instant = columns
-        begin, dur = _spans(start, end)
-        self._batches.append(
-            [
-                np.array(lane, np.int32),
-                begin,
-                dur,
-                np.array(name, np.int32),
-                self._registered(np.array(args, np.int32)),
-                np.array(step, np.int32),
-                np.array(instant, bool),
-            ]
-        )
-        self._rows = []
-
-    def _registered(self, args: I32) -> I32:
-        length = np.array([len(text) for text in self._texts], np.int32)
-        first = self._build.args_bytes(b"".join(self._texts), length) if self._texts else 0
-        self._texts = []
-        return np.where(args <= _LOCAL, np.int32(first + _LOCAL) - args, args)
-
-
-def _spans(start: tuple[int, ...], end: tuple[int, ...]) -> tuple[I64, I64]:
-    """Starts and durations; what no int64 can hold gets a span that none can."""
-    begin, stop = np.array(start, np.uint64), np.array(end, np.uint64)
-    held = (begin <= INT64_MAX) & (stop <= INT64_MAX)
-    begin, stop = np.where(held, begin, INT64_MAX), np.where(held, stop, 0)
-    at = begin.astype(np.int64)
-    return at, np.where(held, stop.astype(np.int64) - at, INT64_MAX)
-
-
-STEM, PACKAGE = "paddle_profiler", "traceconv.paddle"
-BATCH_BYTES = 256 << 10
-"""Nodes are decoded in batches of about this size."""
-
-VERSION, SPAN_INDEX, TREE, EXTRA_INFO, DEVICE = range(1, 6)
-NODE = 2
 
 
 def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
@@ -343,122 +99,333 @@ def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[i
         MalformedInputError: nothing in it can be read.
     """
     file = _File(content(source, name), build)
-    file.read()
-    if not file.nodes.count and file.broken:
-        raise MalformedInputError(source.title(name), file.broken, "not one event can be read")
-    if not file.nodes.count:
+    records = file.records()
+    if not len(records.lane):
+        if file.broken:
+            raise MalformedInputError(source.title(name), file.broken, "not one event can be read")
         build.skip("empty-file")
-    noted(build, **file.facts)
-    return put(file.nodes.records(), build, pid)
+    noted(build, **file.facts())
+    return put(records, build, pid)
+
+
+def host_spans(head: bytes) -> tuple[I64, I64, I64]:
+    """Process, start and end (ns) of the whole host events in the first bytes of a file."""
+    start, size = _trees(head)
+    _, start, size = nested(head, start, size, _NODES)
+    found = columns(head, *columns(head, start, size, (_HOST,)).spans(_HOST), range(1, 7))
+    kept = found.has(_START) & found.has(_END) & (found.integer(_END) >= 0)
+    return tuple(found.integer(number)[kept] for number in (_PROCESS, _START, _END))  # type: ignore[return-value]
+
+
+def _trees(data: Any) -> tuple[I64, I64]:
+    """Start and size of the trees of a file, what is there of a cut one included."""
+    _, start, size = nested(data, np.array([0]), np.array([len(data)]), _TREES)
+    inside = damage_in(data, 0, len(data), _TREES).inside
+    if inside is not None:
+        start, size = np.append(start, inside), np.append(size, len(data) - inside)
+    return start, size
+
+
+class _Rows(NamedTuple):
+    """Slices or instants of one level: columns of equal length."""
+
+    lane: I32
+    start: I64
+    dur: I64
+    name: I32
+    args: I32
+    step: I32
 
 
 class _File:
     """One NodeTreesProto.
 
     Attributes:
-        nodes:  the events read so far.
-        facts:  what else it says.
         broken: where it is cut or damaged, "" if it is whole.
     """
 
     def __init__(self, data: Any, build: TraceBuilder) -> None:
         self._data, self._build = data, build
-        self.nodes = Nodes(build)
-        self.facts: dict[str, Any] = {
-            "version": None, "span_index": None, "devices": [], "extra_info": {},
-        }  # fmt: skip
+        self._lanes: dict[Lane, int] = {}
+        self._codes = codes()
+        self._strings: list[str] = []
+        self._ids = np.empty(0, np.int32)
         self.broken = ""
-        self._tree, self._node, self._extra, self._device = (
-            message(STEM, f"{PACKAGE}.{name}")
-            for name in (
-                "ThreadNodeTreeProto",
-                "HostTraceEventNodeProto",
-                "NodeTreesProto.ExtraInfoMap",
-                "DevicePropertyProto",
-            )
-        )
 
-    def read(self) -> None:
-        """Take everything, up to where the file is cut or damaged."""
-        size = len(self._data)
-        try:
-            for field in fields(self._data, 0, size):
-                if field.number == TREE:
-                    self._take_tree(field.start, min(field.end, size))
-                elif field.end <= size:
-                    self._take_fact(field)
-                if field.end > size:
-                    self._lose("truncated", field.begin)
-        except Cut as e:
-            self._lose("truncated", e.args[0])
-        except Damaged as e:
-            self._lose("skipped-bytes", e.args[0], size - e.args[0])
+    def records(self) -> Records:
+        """All events; what cannot be read is counted."""
+        start, size = self._checked_trees()
+        _, start, size = nested(self._data, start, size, _NODES)
+        nodes = self._columns(start, size, (_PARENT, _HOST))
+        hosts = self._hosts(nodes, start, size)
+        _, at, length, calls = self._events(start, size, _CALLS, range(1, 7))
+        of_call, _, _, work = self._events(at, length, 2, range(1, 12))
+        _, _, _, events = self._events(start, size, _MEMORY, range(1, 12))
+        parts = [hosts, self._calls(calls), self._work(work), self._memory(events)]
+        lane, begin, dur, name, args, step = map(np.concatenate, zip(*parts, strict=True))
+        instant = np.repeat((False, True), (len(lane) - len(parts[3].lane), len(parts[3].lane)))
+        first = len(hosts.lane) + len(calls)
+        arrows = len(hosts.lane) + of_call, np.arange(first, first + len(work))
+        lanes = list(self._lanes)
+        return Records(lanes, lane, begin, dur, name, args, step, instant, arrows)
+
+    def facts(self) -> dict[str, Any]:
+        """What the file states beside events."""
+        whole = np.array([0]), np.array([len(self._data)])
+        head = columns(self._data, *whole, (_VERSION, _SPAN_INDEX))
+        extra = columns(self._data, *nested(self._data, *whole, _EXTRA_INFO)[1:], (1, 2))
+        devices = []
+        for at, size in zip(*map(np.ndarray.tolist, nested(self._data, *whole, _DEVICES)[1:]),
+                            strict=True):  # fmt: skip
+            stated = whole_fields(bytes(self._data[at : at + size]))
+            devices.append({
+                _DEVICE_FACTS[n - 1]: v if isinstance(v, int) else decoded(v)
+                for n, _, v in stated if n <= len(_DEVICE_FACTS)
+            })  # fmt: skip
+        return {
+            "version": self._texts(head, _VERSION)[0] if head.is_bytes(_VERSION)[0] else None,
+            "span_index": int(head.integer(_SPAN_INDEX)[0]) if head.has(_SPAN_INDEX)[0] else None,
+            "devices": devices,
+            "extra_info": dict(zip(self._texts(extra, 1), self._texts(extra, 2), strict=True)),
+        }
+
+    # -- framing ----------------------------------------------------------------------------
 
     def _lose(self, code: str, at: int, count: int = 1) -> None:
-        if not self.broken or code != "truncated":
-            self._build.skip(code, f"byte {at}", count)
+        self._build.skip(code, f"byte {at}", count)
         self.broken = self.broken or f"byte {at}"
 
-    def _take_tree(self, at: int, end: int) -> None:
-        """The nodes of one thread."""
-        first = at
-        try:
-            for field in fields(self._data, at, end):
-                if field.end > end:
-                    self._lose("truncated" if end == len(self._data) else "malformed-record", at)
-                    break
-                if at - first >= BATCH_BYTES:
-                    self._take_nodes(first, at)
-                    first = at
-                at = field.end
-        except Cut as e:
-            self._lose("truncated", e.args[0])
-        except Damaged as e:
-            self._lose("skipped-bytes", e.args[0], end - e.args[0])
-        self._take_nodes(first, at)
+    def _checked_trees(self) -> tuple[I64, I64]:
+        end = len(self._data)
+        at, _, cut = damage_in(self._data, 0, end, _TREES)
+        if at >= 0:
+            self._lose("truncated" if cut else "skipped-bytes", at, 1 if cut else end - at)
+        start, size = _trees(self._data)
+        for begin, stop in zip(start.tolist(), (start + size).tolist(), strict=True):
+            at, _, cut = damage_in(self._data, begin, stop, _NODES)
+            if at >= 0 and not cut:
+                self._lose("skipped-bytes", at, stop - at)
+            elif at >= 0 and stop < end:
+                self._lose("malformed-record", at)  # a cut tree at the end is counted already
+        return start, size
 
-    def _take_nodes(self, first: int, end: int) -> None:
-        """Nodes (and the thread's id) in ``data[first:end]``."""
-        try:
-            nodes = parsed(self._tree, self._data[first:end]).host_event_nodes
-        except ValueError:
-            nodes = self._one_by_one(first, end)
-        self.nodes.take(nodes)
-
-    def _one_by_one(self, first: int, end: int) -> list[Any]:
-        """The nodes that can be decoded."""
-        found = []
-        for field in fields(self._data, first, end):
-            if field.number == NODE:
-                try:
-                    found.append(parsed(self._node, self._data[field.start : field.end]))
-                except ValueError:
-                    self._lose("malformed-record", field.begin)
+    def _columns(self, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
+        found = columns(self._data, start, size, wanted)
+        for row in np.flatnonzero(found.rest & DAMAGED).tolist():
+            self._lose("malformed-record", int(start[row]))
         return found
 
-    def _take_fact(self, field: Field) -> None:
-        raw = self._data[field.start : field.end]
-        if field.number == VERSION:
-            self.facts["version"] = raw.decode("utf-8", "replace")
-        elif field.number == SPAN_INDEX:
-            self.facts["span_index"] = field.value
-        elif field.number in (EXTRA_INFO, DEVICE):
-            try:
-                self._take_message(field.number, raw)
-            except ValueError:
-                self._lose("malformed-record", field.begin)
+    def _events(
+        self, start: I64, size: I64, number: int, wanted: Sequence[int]
+    ) -> tuple[I64, I64, I64, Columns]:
+        """The nodes in a repeated field: owner, start and size of each, and its event."""
+        owner, at, length = nested(self._data, start, size, number)
+        return (
+            owner,
+            at,
+            length,
+            self._columns(*columns(self._data, at, length, (1,)).spans(1), wanted),
+        )
 
-    def _take_message(self, number: int, raw: bytes) -> None:
-        if number == EXTRA_INFO:
-            one = parsed(self._extra, raw)
-            self.facts["extra_info"][_text(one.key)] = _text(one.value)
-        else:
-            one = parsed(self._device, raw)
-            stated = ((f.name, value) for f, value in one.ListFields())
-            self.facts["devices"].append(
-                {name: _text(v) if isinstance(v, bytes) else v for name, v in stated}
+    # -- texts and lanes --------------------------------------------------------------------
+
+    def _coded(self, found: Columns, number: int) -> NDArray[np.int32]:
+        """The code of a text field; ``self._strings`` and ``self._ids`` hold the texts."""
+        coded = np.frombuffer(self._codes.texts(self._data, *found.spans(number)), np.int32)
+        for raw in self._codes.entries(len(self._strings)):
+            text = decoded(raw)
+            self._build.skip("bad-encoding", text[:40], int(text.encode() != raw))
+            self._strings.append(text)
+        return coded
+
+    def _texts(self, found: Columns, number: int) -> list[str]:
+        return [self._strings[code] for code in self._coded(found, number).tolist()]
+
+    def _names(self, found: Columns) -> I32:
+        coded = self._coded(found, _NAME)
+        distinct, back = np.unique(coded, return_inverse=True)
+        ids = [self._build.string(self._strings[code]) for code in distinct.tolist()]
+        return np.array(ids, np.int32)[back]
+
+    def _on_lanes(self, what: NDArray[Any], process: I64, thread: I64) -> I32:
+        table, row = factored_rows(what.astype(np.int64), process, thread)
+        lanes = [Lane(What(w), *(str(n & 0xFFFF_FFFF_FFFF_FFFF) for n in ids)) for w, *ids in table]
+        numbers = [self._lanes.setdefault(lane, len(self._lanes)) for lane in lanes]
+        return np.array(numbers, np.int32)[row]
+
+    def _rows(
+        self, found: Columns, what: NDArray[Any], first: int, place: tuple[int, int], args: I32
+    ) -> _Rows:
+        """Slices. ``first``: field of the start, the end follows; ``place``: of what a lane is."""
+        start, dur = spans(found, first)
+        lane = self._on_lanes(what, *(found.integer(number) for number in place))
+        return _Rows(lane, start, dur, self._names(found), args, np.full(len(lane), -1, np.int32))
+
+    # -- levels -----------------------------------------------------------------------------
+
+    def _hosts(self, nodes: Columns, start: I64, size: I64) -> _Rows:
+        build, at = self._build, nodes.spans(_HOST)
+        found = self._columns(*at, range(1, 7))
+        names, kinds = np.array(self._texts(found, _NAME), object), found.integer(_TYPE)
+        root = (nodes.integer(_PARENT) == _NO_PARENT) & (names == _ROOT)
+        build.skip("metadata-unused", "roots of threads", int(root.sum()))
+        distinct, back = np.unique(kinds, return_inverse=True)
+        types = [build.args({"type": type_name(kind)}) for kind in distinct.tolist()]
+        args = np.array(types, np.int32)[back]
+        owner, _, _, stated = self._events(start, size, _SUPPLEMENTS, range(1, 9))
+        if len(owner):
+            args[owner] = objects(build, self._operators(stated, kinds[owner]))
+        python = [type_name(kind) in PYTHON_TYPES for kind in distinct.tolist()]
+        what = np.where(np.array(python, bool)[back], What.PYTHON, What.NATIVE)
+        rows = self._rows(found, what, _START, (_PROCESS, _THREAD), args)
+        for row in np.flatnonzero((kinds == _STEP) & ~root).tolist():
+            rows.step[row] = step_number(names[row])
+        for kind in map(TYPES.index, PHASES):
+            phase_names(build, TYPES[kind], np.unique(rows.name[(kinds == kind) & ~root]).tolist())
+        damaged = (found.rest & DAMAGED > 0) | (at[1] == 0)
+        return _Rows(*(column[~root & ~damaged] for column in rows))
+
+    def _operators(self, found: Columns, kinds: I64) -> list[bytes]:
+        """Arguments of operators; empty values are left out."""
+        types, stacks = self._texts(found, 2), self._texts(found, 7)
+        shapes, dtypes = (
+            [_by_key(self._data[at : at + size], read) for at, size in
+             zip(*map(np.ndarray.tolist, found.spans(number)), strict=True)]
+            for number, read in ((5, _shapes), (6, _dtypes))
+        )  # fmt: skip
+        rows = zip(types, shapes, dtypes, stacks, found.integer(8).tolist(), strict=True)
+        keys = ("op_type", "input_shapes", "input_dtypes", "callstack", "op_id")
+        return [
+            msgspec.json.encode(
+                {"type": type_name(kind)} | {k: v for k, v in zip(keys, row, strict=True) if v}
             )
+            for kind, row in zip(kinds.tolist(), rows, strict=True)
+        ]
+
+    def _calls(self, found: Columns) -> _Rows:
+        args = register(self._build, {"correlation id": found.integer(6)})
+        return self._rows(found, np.full(len(found), What.RUNTIME), 2, (4, 5), args)
+
+    def _work(self, found: Columns) -> _Rows:
+        kinds = found.integer(_TYPE)
+        what = np.full(len(found), What.UNKNOWN)
+        for kind, one in _WHATS.items():
+            what[kinds == kind] = one
+        args = np.full(len(found), -1, np.int32)
+        detail = np.full(len(found), -1)
+        for number in _DETAILS:
+            detail[found.is_bytes(number)] = number
+        for number, members in ((_KERNEL, self._kernel), (_COPY, self._copy), (_SET, self._set)):
+            rows = np.flatnonzero(detail == number)
+            start, size = (column[rows] for column in found.spans(number))
+            numbers, more = members(self._columns(start, size, range(1, 18)))
+            args[rows] = self._device_args(found, rows, numbers, more)
+        rows = np.flatnonzero(detail == -1)
+        args[rows] = self._device_args(found, rows, {}, {})
+        return self._rows(found, what, _START, (5, 7), args)
+
+    def _device_args(
+        self, found: Columns, rows: NDArray[np.intp], numbers: Mapping[str, I64], more: Members
+    ) -> I32:
+        places = {"device": 5, "context": 6, "stream": 7, "correlation id": 8}
+        own = {key: found.integer(number)[rows] for key, number in places.items()}
+        return apart(self._build, {**own, **numbers}, more or {"": (rows * 0, lambda _: b"")})
+
+    def _kernel(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
+        grid, block = ([info.integer(n) for n in axes] for axes in ((4, 5, 6), (1, 2, 3)))
+        shared = info.integer(7) + info.integer(8)
+        lengths, values = info.lengths, info.values
+        bits = {key: np.where(lengths[n - 1] == FIXED32, values[n - 1].view(np.int64), -1)
+                for key, n in _MEASURES.items()}  # fmt: skip
+        return {}, {
+            "registers per thread": (info.integer(9), b"%d".__mod__),
+            "shared memory": (shared, b"%d".__mod__),
+            "grid": _triples(*grid),
+            "block": _triples(*block),
+            **{key: (column, _float) for key, column in bits.items()},
+            **{k: (info.integer(n), lambda v: b"%d" % v if v else b"") for k, n in _RARE.items()},
+        }
+
+    def _copy(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
+        texts = {"copy kind": 2, "from": 3, "to": 4}
+        return {"bytes": info.integer(1)}, {
+            key: (self._coded(info, number).astype(np.int64), self._stated)
+            for key, number in texts.items()
+        }
+
+    def _set(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
+        kind = self._coded(info, 2).astype(np.int64), self._stated
+        return {"bytes": info.integer(1), "value": info.integer(3)}, {"memory kind": kind}
+
+    def _stated(self, code: int) -> bytes:
+        return quoted(self._strings[code]) if self._strings[code] else b""
+
+    def _memory(self, found: Columns) -> _Rows:
+        """Memory events: instants, and samples of the memory in use."""
+        places, kinds = self._texts(found, 7), found.integer(2).tolist()
+        names = [MEMORY_TYPES[k] if 0 <= k < len(MEMORY_TYPES) else f"Memory {k}" for k in kinds]
+        addresses = (found.integer(3).view(np.uint64)).tolist()
+        measures = {key: found.integer(n) for n, key in enumerate(_MEMORY_MEASURES, 6) if key}
+        args = register(
+            self._build,
+            {"place": [quoted(place) for place in places],
+             "addr": [b'"%d"' % address for address in addresses], **measures},
+        )  # fmt: skip
+        start = found.integer(1)
+        good = start >= 0
+        memory(
+            self._build,
+            start[good],
+            [place for place, one in zip(places, good.tolist(), strict=True) if one],
+            measures["current_allocated"][good].astype(np.float64),
+            measures["current_reserved"][good].astype(np.float64),
+        )
+        lane = self._on_lanes(np.full(len(found), What.NATIVE), found.integer(4), found.integer(5))
+        start, dur = np.where(good, start, INT64_MAX), np.where(good, 0, INT64_MAX)
+        ids = np.array([self._build.string(name) for name in names], np.int32)
+        return _Rows(lane, start, dur, ids, args, np.full(len(lane), -1, np.int32))
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+Members = Mapping[str, tuple[I64, Callable[[int], bytes]]]
+"""Arguments: key -> numbers, and the JSON of a number; b"" leaves it out."""
+
+
+def decoded(raw: Value) -> str:
+    """Text as far as it is UTF-8."""
+    return message(raw).decode("utf-8", "replace")
+
+
+def spans(found: Columns, first: int) -> tuple[I64, I64]:
+    """Starts and durations; times beyond int64 get a span that no int64 can hold."""
+    start, end = found.integer(first), found.integer(first + 1)
+    held = (start >= 0) & (end >= 0)
+    return np.where(held, start, INT64_MAX), np.where(held, end - start, INT64_MAX)
+
+
+def _float(bits: int) -> bytes:
+    """The JSON of a 32-bit float; -1: there is none."""
+    if bits < 0:
+        return b""
+    (value,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF_FFFF))
+    return b"%.6g" % value if math.isfinite(value) else b"null"
+
+
+def _triples(*axes: I64) -> tuple[I64, Callable[[int], bytes]]:
+    table, code = factored_rows(*axes)
+    return code.astype(np.int64), lambda i: b"[%d,%d,%d]" % tuple(table[i])
+
+
+def _by_key(raw: bytes, read: Callable[[Value], Any]) -> dict[str, Any]:
+    """A message with keys in field 1 and a value of each in field 2."""
+    stated = whole_fields(raw)
+    keys, values = ([v for n, _, v in stated if n == number] for number in (1, 2))
+    return {decoded(key): read(value) for key, value in zip(keys, values, strict=False)}
+
+
+def _shapes(raw: Value) -> list[list[int]]:
+    """The shapes of an operand; an unknown size is -1."""
+    return [[signed(n) for n in integers(whole_fields(one), 1)] for _, _, one in whole_fields(raw)]
+
+
+def _dtypes(raw: Value) -> list[str]:
+    return [decoded(name) for _, _, name in whole_fields(raw)]

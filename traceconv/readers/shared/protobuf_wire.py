@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from traceconv.core.columns import I64
 from traceconv.core.source import Source
-from traceconv.protobuf.message_columns import DAMAGED, columns
+from traceconv.protobuf.message_columns import DAMAGED, columns, repeated
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""
@@ -78,26 +79,44 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
     raise Cut(at)
 
 
-def damage_in(data: Any, at: int, end: int, number: int) -> tuple[int, int | None]:
-    """Where the message ``data[at:end]`` is damaged or cut off, -1 if it is whole.
+class Damage(NamedTuple):
+    """Where a message cannot be read on.
 
-    The second is where the content of its field ``number`` begins, if the message ends within it.
+    Attributes:
+        at:     the field that is damaged or cut off; -1: the message is whole.
+        inside: where the content of that field begins, if it is the requested one and cut off.
+        cut:    the message ends too early; else its bytes are no field.
     """
+
+    at: int = -1
+    inside: int | None = None
+    cut: bool = False
+
+
+def damage_in(data: Any, at: int, end: int, number: int) -> Damage:
+    """Where the message ``data[at:end]`` with the repeated field ``number`` is damaged."""
     if not columns(data, np.array([at]), np.array([end - at]), (number,)).rest[0] & DAMAGED:
-        return -1, None
+        return Damage()
     begin = at
     try:
         for one in fields(data, at, end):
             begin = one.begin
             if not 0 < one.number < _FIELDS:
-                return begin, None
+                return Damage(begin)
             if one.end > end:
                 inside = one.number == number and one.kind == LENGTH and one.start <= end
-                return begin, one.start if inside else None
+                return Damage(begin, one.start if inside else None, cut=True)
             begin = one.end
-    except (Cut, Damaged):
-        return begin, None
-    return -1, None
+    except (Cut, Damaged) as e:
+        return Damage(begin, cut=isinstance(e, Cut))
+    return Damage()
+
+
+def nested(data: Any, start: I64, size: I64, number: int) -> tuple[I64, I64, I64]:
+    """The messages in a repeated field of some messages: owner, start and size of each."""
+    found = repeated(data, start, size, number)
+    kept = np.flatnonzero(found.length >= 0)
+    return found.owner[kept], found.value[kept].view(np.int64), found.length[kept].astype(np.int64)
 
 
 def content(source: Source, name: str) -> Any:

@@ -17,7 +17,8 @@ from traceconv.core.model import OpClass
 from traceconv.core.patterns import lazy_regex
 from traceconv.protobuf.message import Field, integers, message, whole_fields
 from traceconv.protobuf.message_columns import columns
-from traceconv.readers.xla.space import Plane, nested
+from traceconv.readers.shared.protobuf_wire import nested
+from traceconv.readers.xla.space import Plane
 
 _SAME = {
     **dict.fromkeys(("psum", "psum2", "pmax", "pmin"), "all-reduce"),

@@ -23,16 +23,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I32, I64, Mask
 from traceconv.protobuf.message import BrokenMessage, message, varint, whole_fields
-from traceconv.protobuf.message_columns import (
-    DAMAGED,
-    FIXED64,
-    VARINT,
-    Columns,
-    columns,
-    repeated,
-)
+from traceconv.protobuf.message_columns import DAMAGED, FIXED64, VARINT, Columns, columns
 from traceconv.readers.shared.arguments import AT_ONCE, quoted
-from traceconv.readers.shared.protobuf_wire import damage_in
+from traceconv.readers.shared.protobuf_wire import damage_in, nested
 
 # fields of XSpace
 _PLANES, _ERRORS, _WARNINGS, _HOSTS = 1, 2, 3, 4
@@ -142,7 +135,7 @@ class Plane:
     def _lines(self) -> tuple[I64, I64, bool]:
         """Start and size of the lines, and whether the last one is cut off."""
         start, size = self._messages(_LINES)
-        broken, cut = damage_in(self.data, self.at, self.end, _LINES)
+        broken, cut, _ = damage_in(self.data, self.at, self.end, _LINES)
         self._count_damage(broken, self.end)
         if cut is None:
             return start, size, False
@@ -465,7 +458,7 @@ class Space(NamedTuple):
 def space_of(data: Any) -> Space:
     """The planes of a file; events are read when first used."""
     whole = _one(0), _one(len(data))
-    broken, cut = damage_in(data, 0, len(data), _PLANES)
+    broken, cut, _ = damage_in(data, 0, len(data), _PLANES)
     _, start, size = nested(data, *whole, _PLANES)
     if cut is not None:
         start, size = np.append(start, cut), np.append(size, len(data) - cut)
@@ -503,10 +496,3 @@ def _decoded(data: Any, start: I64, size: I64) -> list[str]:
 
 def _one(number: int) -> I64:
     return np.array([number], np.int64)
-
-
-def nested(data: Any, start: I64, size: I64, number: int) -> tuple[I64, I64, I64]:
-    """The messages in a repeated field of some messages: owner, start and size of each."""
-    found = repeated(data, start, size, number)
-    kept = np.flatnonzero(found.length >= 0)
-    return found.owner[kept], found.value[kept].view(np.int64), found.length[kept].astype(np.int64)
