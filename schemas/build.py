@@ -1,4 +1,4 @@
-"""Turns ``schemas/proto/*.proto`` into the descriptor sets that ship in ``traceconv/_proto``.
+"""Turns ``schemas/proto/*.proto`` into the descriptor sets of ``tests/descriptors``.
 
 Run it as ``make proto``; a test fails when the result is not what lies there. No protocol
 compiler is needed: our files use a small part of the language, and this module reads just that
@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 SOURCES = Path(__file__).parent / "proto"
-TARGET = Path(__file__).parents[1] / "traceconv" / "_proto"
+TARGET = Path(__file__).parents[1] / "tests" / "descriptors"
 
 _TOKEN = re.compile(r'\s+|//[^\n]*|(?P<token>"[^"]*"|[\w.]+|[{}=;])')
 _LABELS = ("optional", "required", "repeated")

@@ -26,7 +26,7 @@ LEVELS = (
     {"protobuf", "io"},
     {"core"},
     {"scratch"},
-    {"core.errors", "core.patterns", "core.version", "core.choices", "native", "_proto"},
+    {"core.errors", "core.patterns", "core.version", "core.choices", "native"},
     {"core.codes"},
 )
 """The contract: a room imports rooms below its own line only. ``traceconv`` is the package itself,
@@ -38,7 +38,7 @@ SHARED_BY_READERS = "readers.shared"
 OUTSIDERS = {
     "click": ("cli",),
     "tqdm": ("cli",),
-    "google": ("_proto", "validation"),
+    "google": ("validation",),
     "perfetto": ("validation",),
 }
 """Packages that only some rooms import."""

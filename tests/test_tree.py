@@ -14,7 +14,7 @@ TOP_LEVEL = {
     "traceconv",
 }  # fmt: skip
 
-BINARY = {"examples": {".gz"}, "docs": {".png"}, "traceconv": {".binpb"}, "schemas": {".binpb"}}
+BINARY = {"examples": {".gz"}, "docs": {".png"}, "tests": {".binpb"}}
 """Suffixes of files that are not text, by top-level folder; golden inputs may be anything."""
 
 

@@ -6,7 +6,7 @@ import pytest
 from paths import ROOT
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-from traceconv import _proto
+import tests.descriptors as _proto
 from traceconv.protobuf import perfetto_schema
 
 STEMS = sorted(path.stem for path in (ROOT / "schemas" / "proto").glob("*.proto"))
@@ -19,13 +19,13 @@ spec.loader.exec_module(build)
 @pytest.mark.parametrize("stem", STEMS)
 def test_descriptor_sets_are_up_to_date(stem):
     """``make proto`` would change nothing."""
-    shipped = (ROOT / "traceconv" / "_proto" / f"{stem}.binpb").read_bytes()
+    shipped = (ROOT / "tests" / "descriptors" / f"{stem}.binpb").read_bytes()
     assert build.descriptor_set(ROOT / "schemas" / "proto" / f"{stem}.proto") == shipped
 
 
 def test_nothing_else_is_shipped():
     """Every descriptor set has a source."""
-    assert sorted(p.stem for p in (ROOT / "traceconv" / "_proto").glob("*.binpb")) == STEMS
+    assert sorted(p.stem for p in (ROOT / "tests" / "descriptors").glob("*.binpb")) == STEMS
 
 
 def our_messages():

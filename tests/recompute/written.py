@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from traceconv import _proto
+from tests import descriptors
 
 HEADINGS = {
     "step": "Step Trace", "overlap": "Overlap Analysis", "host": "Host", "runtime": "Runtime",
@@ -246,7 +246,9 @@ class _Perfetto:
                     sequence[kind, entry.iid] = entry.name
             for own in UnknownFieldSet(packet):
                 if own.field_number == 1990:
-                    said = _proto.message("traceconv_rank", "traceconv.Rank").FromString(own.data)
+                    said = descriptors.message("traceconv_rank", "traceconv.Rank").FromString(
+                        own.data
+                    )
                     tracks = json.loads(said.about or "{}").get("tracks", {})
                     self._ranks |= {int(uuid): said.rank for uuid in tracks}
                     self._lanes |= {int(uuid): track for uuid, track in tracks.items()}

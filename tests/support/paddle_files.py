@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traceconv import _proto
+from tests import descriptors
 from traceconv.readers.paddle.layout import MEMORY_TYPES, PYTHON_TYPES, TYPES
 
 T0 = 1_740_000_000_000_000_137
@@ -240,7 +240,7 @@ def _meta(what, pid, tid, name):
 
 
 def message(name):
-    return _proto.message("paddle_profiler", f"traceconv.paddle.{name}")
+    return descriptors.message("paddle_profiler", f"traceconv.paddle.{name}")
 
 
 def as_pb(recording: Recording, version: str = "1.0.2") -> bytes:

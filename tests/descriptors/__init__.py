@@ -1,7 +1,6 @@
-"""Descriptor sets of the protobuf messages we know, made from ``schemas/proto`` (``make proto``).
+"""Protobuf messages for tests, from the descriptor sets of ``schemas/proto`` (``make proto``).
 
-Message classes are built when asked for, with whatever protobuf runtime is installed. Generated
-modules would check its version instead, and training environments pin old ones.
+The package itself decodes and encodes protobuf without a runtime.
 """
 
 from __future__ import annotations
@@ -39,19 +38,3 @@ def message(stem: str, name: str) -> Any:
     from google.protobuf import message_factory  # type: ignore[import-untyped, unused-ignore]
 
     return message_factory.GetMessageClass(_pool(stem).FindMessageTypeByName(name))
-
-
-def parsed(cls: Any, raw: bytes) -> Any:
-    """One message of a class that :func:`message` returned.
-
-    Raises:
-        ValueError: ``raw`` is no such message.
-    """
-    from google.protobuf.message import (  # type: ignore[import-untyped, unused-ignore]
-        DecodeError,
-    )
-
-    try:
-        return cls.FromString(raw)
-    except DecodeError as e:
-        raise ValueError(str(e)) from e
