@@ -195,7 +195,7 @@ def test_names_do_not_command_the_terminal(here, capsys):
     written("\x1b[2Jtrace.json", [{**EVENT, "dur": -1}, EVENT])
     assert run(["convert", ".", "-o", "out.txt"]) == 0
     told = capsys.readouterr().err
-    assert "\\x1b[2Jtrace.json" in told
+    assert "\\u001b[2Jtrace.json" in told
     assert "\x1b[2J" not in told
 
 

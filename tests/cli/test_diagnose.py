@@ -88,8 +88,8 @@ def test_nothing_is_overwritten_without_force(tmp_path, capsys):
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path, capsys):
     """Not a traceback."""
-    assert run(["diagnose", SAMPLE, "-q", "-o", str(tmp_path / "no" / "f.md")]) == 3
-    assert "cannot be written" in capsys.readouterr().err
+    assert run(["diagnose", SAMPLE, "-q", "-o", str(tmp_path / "no" / "f.md")]) == 2
+    assert "does not exist; create it" in capsys.readouterr().err
 
 
 def test_rules_can_be_chosen(capsys):

@@ -223,7 +223,7 @@ def test_names_on_a_page_stay_text(tmp_path):
     [
         (["-o", "d.xyz"], "no format ends in '.xyz'"),
         (["--report", "d.pftrace"], "no format ends in '.pftrace'"),
-        (["--report", "nowhere/d.html"], "its folder does not exist"),
+        (["--report", "nowhere/d.html"], "its folder nowhere does not exist"),
         (["-o", "nowhere/d.pftrace"], "nowhere"),
         (["-o", "there.pftrace"], "exists"),
         (["--json", "--format", "md"], "both want stdout"),

@@ -10,7 +10,7 @@ import pytest
 
 from traceconv.core.errors import OutputError
 from traceconv.io import atomic
-from traceconv.io.atomic import opened, replacing, replacing_folder, write_file
+from traceconv.io.atomic import opened, replacing, replacing_folder, write_files
 from traceconv.io.sources import sources
 from traceconv.scratch import temporary
 
@@ -40,13 +40,13 @@ def test_a_link_stays_a_link(tmp_path):
     """What it points to is replaced."""
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("real")
-    write_file(tmp_path / "link", b"new")
+    write_files({tmp_path / "link": b"new"})
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_bytes()) == (True, b"new")
 
 
 def test_devices_are_written_as_they_are():
     """They are never replaced by a file."""
-    write_file(Path(os.devnull), b"x")
+    write_files({Path(os.devnull): b"x"})
     assert not Path(os.devnull).is_file()
 
 
@@ -97,7 +97,7 @@ def folder(path):
         (made / "one").write_bytes(b"x")
 
 
-@pytest.mark.parametrize("write", [written, lambda path: write_file(path, b"x")])
+@pytest.mark.parametrize("write", [written, lambda path: write_files({path: b"x"})])
 def test_an_output_is_on_the_disk_before_it_is_told(tmp_path, acts, write):
     """Content, then the name, then the folder that lists it."""
     write(tmp_path / "a")
@@ -115,7 +115,7 @@ def test_a_folder_is_on_the_disk_before_it_is_told(tmp_path, acts):
     ]
 
 
-@pytest.mark.parametrize("write", [written, lambda path: write_file(path, b"x"), folder])
+@pytest.mark.parametrize("write", [written, lambda path: write_files({path: b"x"}), folder])
 def test_what_a_killed_run_left_is_removed(tmp_path, write):
     """By who writes the same output; not what another run is writing, nor other files."""
     (tmp_path / "a.0123abcd.part").write_bytes(b"left")

@@ -29,6 +29,8 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.find import registry
 from traceconv.find.rank_selection import refuse_missing
+from traceconv.io.atomic import check
+from traceconv.io.run_files import one_run
 from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target
@@ -39,7 +41,6 @@ from traceconv.options.verbs import DiffArguments, DiffOptions
 from traceconv.report import diff_document, diff_page, diff_text
 from traceconv.run import run_items
 from traceconv.run.summaries import Summarizing, found_numbers
-from traceconv.writers import output
 from traceconv.writers.output import Written
 
 
@@ -220,6 +221,7 @@ def _units(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
 
 
 @takes(DiffOptions, DiffArguments)
+@one_run()
 def diff(
     before: values.Paths, after: values.Paths | None = None, **given: Unpack[DiffArguments]
 ) -> DiffReport:
@@ -307,7 +309,7 @@ def _target(wanted: Output) -> Target | None:
         return None
     factory = registry.writer_for(wanted.out, wanted.writer)
     target = Target(redact_url(wanted.out), factory, wanted.force)
-    output.check(target.path, wanted.force)
+    check(target.path, wanted.force)
     return target
 
 

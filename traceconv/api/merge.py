@@ -13,6 +13,8 @@ from traceconv.core.errors import OptionError
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import registry
+from traceconv.io.atomic import check
+from traceconv.io.run_files import one_run
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target, finish, read_ranks
 from traceconv.merging.run_report import Report, known_issues
@@ -23,7 +25,6 @@ from traceconv.options.values import Mode
 from traceconv.options.verbs import JoinArguments, JoinOptions, MergeArguments, MergeRequest
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import stored
-from traceconv.writers import output
 
 
 @takes(MergeRequest, MergeArguments)
@@ -42,6 +43,7 @@ def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
     return merged(paths, MergeRequest.of(given))
 
 
+@one_run()
 def merged(paths: Sequence[values.Paths], request: MergeRequest, keep: bool = False) -> Report:
     """As :func:`merge`, of options that have been checked.
 
@@ -79,7 +81,7 @@ def _merge(
         issues = known_issues(captures.issues, clock, {})
         return Report.of(asked.mode, target.path, captures.found, clock, issues)
     asked.passes()  # refuses early
-    output.check(target.path, target.force)
+    check(target.path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
     if (copy or keep) and asked.mode == "source":
         from traceconv.merging.copying import copied, copyable, kept
@@ -134,6 +136,7 @@ def _started(captures: Sequence[Capture], run: RunOptions) -> AbstractContextMan
 
 
 @takes(JoinOptions, JoinArguments)
+@one_run()
 def join(*paths: values.Paths, **given: Unpack[JoinArguments]) -> Report:
     """Join the shards of one merge to the trace that one run would have written.
 
@@ -153,7 +156,7 @@ def join(*paths: values.Paths, **given: Unpack[JoinArguments]) -> Report:
     path = redact_url(wanted.out or _default_path(asked.mode, ranks.captures))
     target = Target(path, registry.writer_for(path, wanted.writer), wanted.force, wanted.strict)
     _refuse_layout(asked, target)
-    output.check(path, wanted.force)
+    check(path, wanted.force)
     with started(run, [one.path.stat().st_size for one in ranks.spilled]) as executor:
         return finish(ranks, asked, target, executor, run.progress)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import DataTable
 from traceconv.options import values
@@ -28,10 +30,13 @@ def query(trace: values.AnyPath, sql: str) -> DataTable:
         MissingExtraError: the trace processor or the package is missing, or too old.
         EngineError: the trace processor does not start, or ends.
     """
+    from traceconv.io.run_files import read_from
     from traceconv.validation.processor import loaded
 
     statement = values.text(sql, "sql")
     if not statement or not statement.strip():
         raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
-    with loaded(str(values.path(trace, "trace"))) as processor:
+    path = str(values.path(trace, "trace"))
+    read_from([Path(path)])
+    with loaded(path) as processor:
         return processor.query(statement)

@@ -9,6 +9,8 @@ from traceconv.alignment.collective_records import collective_records
 from traceconv.core.errors import RankError
 from traceconv.core.model import Trace, arranged
 from traceconv.find import registry
+from traceconv.io.atomic import check
+from traceconv.io.run_files import one_run, read_from
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
@@ -19,10 +21,10 @@ from traceconv.options.verbs import WriteArguments, WriteOptions
 from traceconv.passes.lanes import lanes
 from traceconv.run.executor import Executor, started
 from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
-from traceconv.writers import output
 
 
 @takes(WriteOptions, WriteArguments)
+@one_run()
 def write(
     traces: Trace | Iterable[Trace], out: values.AnyPath, **given: Unpack[WriteArguments]
 ) -> Report:
@@ -50,7 +52,7 @@ def write(
     wanted = asked.output
     path = redact_url(values.path(out, "out") or "")
     factory = registry.writer_for(path, wanted.writer)
-    output.check(path, wanted.force)
+    check(path, wanted.force)
     limit = asked.limits.size_limit()
     merge_options = MergeOptions(mode="source", align="none", args=asked.args, limit=limit)
     target = Target(path, factory, wanted.force, wanted.strict)
@@ -65,6 +67,8 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
     found: dict[int, SpilledRank] = {}
     captures = {}
     for given in traces:
+        source = given.capture.source
+        read_from(path for name in given.capture.files if (path := source.path(name)) is not None)
         trace = lanes(arranged(given))
         if trace.rank in found:
             raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")

@@ -15,15 +15,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
-from types import FrameType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 import click
 
 from traceconv.cli import completion, say
 from traceconv.core.choices import unknown
-from traceconv.core.errors import TraceconvError
+from traceconv.core.errors import OutputError, ResourceError, TraceconvError
 from traceconv.core.patterns import lazy_regex
+from traceconv.io.run_files import one_run
 
 _PERFETTO_MODE = lazy_regex(
     "binary|bundle|ctrace|deobfuscate|decompress_packets|firefox|hprof|java_heap_profile|json|"
@@ -37,28 +38,6 @@ NOT_PERFETTO = (
 )
 
 
-COMMANDS = {
-    "merge": "merge.merge",
-    "inspect": "inspect.inspect",
-    "convert": "convert.convert",
-    "align": "align.align",
-    "stragglers": "stragglers.stragglers",
-    "what-if": "what_if.what_if",
-    "critical-path": "critical_path.critical_path",
-    "diagnose": "diagnose.diagnose",
-    "diff": "diff.diff",
-    "join": "join.join",
-    "stats": "stats.stats",
-    "validate": "validate.validate",
-    "formats": "formats.formats",
-    "explain": "explain.explain",
-    "open": "open.open_",
-    "new-reader": "new_reader.new_reader",
-    "query": "query.query",
-}
-"""Commands by name: the module here and the function in it."""
-
-
 TASKS = {
     "Write traces": "merge convert join align",
     "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff",
@@ -67,13 +46,16 @@ TASKS = {
 }
 """Commands by task."""
 
+COMMANDS = sorted(name for names in TASKS.values() for name in names.split())
+"""Each is a function of the module that has its name."""
+
 
 class Commands(click.Group):
     """The group of commands, with pointed answers to what people type by habit."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in order."""
-        return sorted(COMMANDS)
+        return COMMANDS
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by task."""
@@ -85,12 +67,12 @@ class Commands(click.Group):
                 formatter.write(f"  {name:<15}{command.get_short_help_str(60)}\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name, None if there is none. It is loaded here: the options of all
-        commands would take longer than all that a small merge does."""
+        """The command of this name, or None. It is loaded here: loading the options of all
+        commands takes longer than a small merge."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, function = COMMANDS[cmd_name].partition(".")
-        command: click.Command = getattr(import_module(f"traceconv.cli.{module}"), function)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"traceconv.cli.{name}"), name)
         return command
 
     def resolve_command(
@@ -109,23 +91,19 @@ class Commands(click.Group):
             return self.resolve_command(ctx, [args[1], "--help"])
         if word not in COMMANDS:
             if _PERFETTO_MODE.fullmatch(word):
-                raise click.UsageError(_meant_perfetto(word, args[1:]), ctx)
+                names = [one for one in args[1:] if not one.startswith("-")]
+                source, target = (*names, *("IN", "OUT.json")[len(names) :])[:2]
+                raise click.UsageError(
+                    f"`traceconv {word} ...` calls another program. {NOT_PERFETTO} "
+                    f"To convert a file here: traceconv convert {source} -o {target}",
+                    ctx,
+                )
             if Path(word).exists():
                 call = " ".join(["traceconv merge", *args])
                 raise click.UsageError(f"no command given; did you mean: {call}", ctx)
             if not ctx.resilient_parsing:  # a shell asks what could follow
                 raise click.UsageError(unknown("command", word, COMMANDS), ctx)
         return super().resolve_command(ctx, args)
-
-
-def _meant_perfetto(word: str, rest: list[str]) -> str:
-    names = [arg for arg in rest if not arg.startswith("-")]
-    source = names[0] if names else "IN"
-    target = names[1] if len(names) > 1 else "OUT.json"
-    return (
-        f"`traceconv {word} ...` calls another program. {NOT_PERFETTO} "
-        f"To convert a file here: traceconv convert {source} -o {target}"
-    )
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
@@ -176,29 +154,39 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit code. Errors meant for people are on stderr by then."""
+    """Run one command line; the exit code. Errors are on standard error by then."""
     try:
-        with cli.make_context("traceconv", list(arguments)) as ctx:
+        with one_run(), cli.make_context("traceconv", list(arguments)) as ctx:
             cli.invoke(ctx)
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
         if type(e).__name__ == "NoArgsIsHelpError":  # click 8.2
             e.show()
-            return e.exit_code
-        say.message(f"error: {_usage_error(e)}", fg="red")
+        else:
+            say.message(f"error: {_usage_error(e)}", fg="red")
         return e.exit_code
     except (KeyboardInterrupt, click.Abort):
         say.message("interrupted; nothing was written")
         return 130
-    except BrokenPipeError:
-        return _reader_gone()
     except TraceconvError as e:
         if isinstance(e.__cause__, BrokenPipeError):
-            return _reader_gone()
+            return READER_GONE
         say.message(f"error: {say.with_flags(str(e))}", fg="red")
         return e.exit_code
+    except BrokenPipeError:
+        return READER_GONE
+    except OSError as e:  # of the system, not of this program
+        say.message(f"error: {f'{e.filename}: ' * bool(e.filename)}{e.strerror or e}", fg="red")
+        return OutputError.exit_code
+    except MemoryError:
+        say.message("error: not enough memory; --mem-limit keeps a run within a limit", fg="red")
+        return ResourceError.exit_code
     return 0
+
+
+READER_GONE = 141
+"""Exit code of a command whose output is not read any more."""
 
 
 def _usage_error(error: click.ClickException) -> str:
@@ -210,12 +198,6 @@ def _usage_error(error: click.ClickException) -> str:
         hint = f" (did you mean {' or '.join(map(repr, sorted(near)))}?)" if near else ""
         return f"no option {error.option_name}{hint}; `{error.ctx.command_path} -h` lists all"
     return text
-
-
-def _reader_gone() -> int:
-    """Who read our output has gone: end quietly; the interpreter's last flush goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 141
 
 
 def _internal_error(
@@ -230,17 +212,12 @@ def _internal_error(
         say.message("This is a fault of traceconv. Add -v for the traceback, and report it.")
 
 
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    """A batch system cancels us: what is temporary goes, as after Ctrl-C."""
-    sys.exit(128 + number)
-
-
 _LOADING = RLock()
 
 
 class _PutOff(ModuleType):
-    """A package that is loaded when something of it is first used: what only finds captures and
-    names types of columns goes without."""
+    """A package that is loaded when something of it is first used. Finding captures does not use
+    numpy, whose loading takes as long as that."""
 
     def __getattr__(self, name: str) -> Any:
         with _LOADING:
@@ -251,7 +228,7 @@ class _PutOff(ModuleType):
                 self.__class__ = ModuleType  # type: ignore[assignment]
                 self.__path__ = spec.submodule_search_locations or []
                 spec.loader.exec_module(self)
-                gc.freeze()  # what is loaded stays: it need not be searched for cycles
+                gc.freeze()  # modules stay, and need no search for cycles
         return getattr(self, name)
 
 
@@ -264,11 +241,21 @@ def _put_off(package: str) -> None:
 
 
 def main() -> NoReturn:
-    """What the installed scripts call."""
+    """Run the command line of this process, and end it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # a file must not get the number of a standard stream that is closed
+    os.close(number)
     _put_off("numpy")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
-    gc.set_threshold(100_000, 20, 100)  # small merges make half of that, with hardly a cycle
+    gc.set_threshold(100_000, 20, 100)  # a small merge makes half as many objects and few cycles
     sys.excepthook = _internal_error
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and clean up
     completed = completion.answer(cli)
-    sys.exit(run(sys.argv[1:]) if completed is None else completed)
+    code = run(sys.argv[1:]) if completed is None else completed
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:  # reported where it was written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or OutputError.exit_code
+    sys.exit(code)

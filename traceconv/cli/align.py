@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -34,11 +33,8 @@ def align(
     traceconv align ./prof --align collective -o offsets.json
     traceconv merge ./prof --align offsets.json
     """
-    if output == "-":
-        output, as_json = None, True
-    if output:
-        options.form_of(output, None, ("json",))
-        files.refuse_existing(Path(output), force)
+    as_json = as_json or output == "-"
+    target = files.Target.of(output, None, ("json",), as_json=False, force=force, quiet=True)
     from traceconv import align
 
     with say.bar(quiet=quiet) as progress:
@@ -50,12 +46,6 @@ def align(
         lines = [clock, *table]
         for line in lines if verbose else screen.folded(lines):
             say.data(line)
-    if output:
-        _write(found.as_dict(), Path(output))
+    if target.path:
+        target.put(say.json_text(found.as_dict()) + "\n")
     say.show_issues(found.issues, quiet, verbose)
-
-
-def _write(document: dict[str, Any], path: Path) -> None:
-    import orjson
-
-    files.write(path, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import completion, files, options, outcome, say
+from traceconv.io import atomic
 
 if TYPE_CHECKING:
     from traceconv import Report
@@ -32,10 +33,10 @@ def prepare(options: dict[str, Any]) -> Path:
         raise click.UsageError("--salvage writes two files; name one with -o")
     if options.get("strict"):
         raise click.UsageError("--salvage accepts losses, --strict refuses them")
-    path = Path(options["out"] + SUFFIX)
-    files.refuse_existing(path, options.get("force", False))
+    path = options["out"] + SUFFIX
+    atomic.check(path, options.get("force", False), "the list of losses")
     options["allow_missing_ranks"] = True
-    return path
+    return Path(path)
 
 
 def write(report: Report, path: Path, quiet: bool) -> None:
@@ -44,21 +45,19 @@ def write(report: Report, path: Path, quiet: bool) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    import orjson
-
-    found = say.flagged(document(report))
-    files.write(path, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    found = document(report)
+    files.write({path: say.json_text(found) + "\n"})
     if quiet:
         return
     seen, lost = (sum(kind[key] for kind in found["events"].values()) for key in ("met", "lost"))
-    say.message(f"saved {seen - lost} of {seen} events; what was lost is listed in {path}")
+    say.message(f"saved {seen - lost} of {seen} events; {path} lists the losses")
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The report as JSON values: events by kind, losses and doubts with their places.
+    """The report as JSON values: events by kind, losses and warnings with their places.
 
-    ``met`` are the events a reader saw, ``lost`` those of them it could not keep; bytes that
-    cannot be read at all are no events, and are among the losses only.
+    ``met`` counts the events a reader saw, ``lost`` those of them it could not keep. Unreadable
+    bytes are not events, and are listed as losses only.
     """
     events = {kind: {"met": 0, "lost": 0} for kind in ("slice", "instant", "counter", "flow")}
     for stages in report.ledger.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +18,7 @@ SHOWN = 4
 """Findings on a screen."""
 
 GATE = 10
-"""Exit code of a run that --fail-on does not let pass."""
+"""Exit code if --fail-on finds something."""
 
 
 @click.command(cls=options.Command, short_help="Find problems, with evidence and advice.")
@@ -60,20 +59,23 @@ def diagnose(
     traceconv diagnose ./prof --rule long-tail --threshold long-tail=30
     traceconv diagnose ./prof -o findings.json --fail-on warning
     """
-    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
-    target = None if output in (None, "-") else Path(str(output))
-    if target:
-        files.refuse_existing(target, force)
+    target = files.Target.of(output, form, FORMATS, as_json=as_json, force=force, quiet=quiet)
+    form = target.form
     from traceconv import diagnose
 
     with say.bar(quiet=quiet) as progress:
         found = diagnose(*paths, **options.given(given), analyse=form == "html", progress=progress)
-    if form == "text" and target is None and not verbose:
+    if form == "html":
+        target.put(replace(found, document=say.flagged(found.document)).html_text())
+    elif form == "json":
+        target.put(say.json_text(found.as_dict()) + "\n")
+    elif form == "md" or target.path or verbose:
+        text = found.markdown(verbose) if form == "md" else found.text(verbose)
+        target.put(say.with_flags(text))
+    else:
         for line in _short(found):
             say.data(line)
-    else:
-        _write(_rendered(found, form, verbose), target, quiet)
-    if as_json and target:
+    if as_json and target.path:
         say.document(found.as_dict())
     say.show_issues(found.issues, quiet, verbose)
     if fail_on and found.findings.at_least(fail_on):
@@ -85,34 +87,16 @@ def _short(found: Diagnosis) -> list[str]:
     """The verdict, and two lines for each of the findings that save most."""
     findings = found.findings
     lines = [found.headline, *(found.verdict.lines() if found.verdict else ())]
-    told = findings.by_rule()
-    for first, others in told[:SHOWN]:
+    by_rule = findings.by_rule()
+    for first, others in by_rule[:SHOWN]:
         also = f" (and {len(others)} more)" * bool(others)
         lines.append(say.short(f"{first.severity}: {first.text()}{also}"))
         saving = f"({first.saving()}) " if first.saving() else ""
         lines.append(say.short(f"    -> {saving}{say.with_flags(first.advice)}"))
-    if not told:
+    if not by_rule:
         lines.append("no findings")
-    rest = [say.number(len(told) - SHOWN, "more finding")] * (len(told) > SHOWN)
+    rest = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
     rest += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
     skipped = say.number(len(findings.unchecked), "check")
     rest += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
     return screen.folded([*map(say.with_flags, lines), f"{', '.join(rest)}; -v: details"])
-
-
-def _rendered(found: Diagnosis, form: str, every: bool) -> str:
-    """The findings as text of a format, with flags where the library names keywords."""
-    if form == "html":
-        return replace(found, document=say.flagged(found.document)).html_text()
-    if form == "json":
-        return say.json_text(found.as_dict()) + "\n"
-    return say.with_flags(found.markdown(every) if form == "md" else found.text(every))
-
-
-def _write(text: str, target: Path | None, quiet: bool) -> None:
-    if target is None:
-        say.data(text.rstrip("\n"))
-        return
-    files.write(target, text)
-    if not quiet:
-        say.message(f"wrote {target}")

@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from traceconv.cli import completion, files, options, say, screen
-from traceconv.core.errors import ComparisonError, OutputPathError
+from traceconv.core.errors import ComparisonError
+from traceconv.io import atomic
 from traceconv.options import values
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "md", "csv", "html")
 REGRESSION, UNSURE = 10, 11
-"""Exit codes of a run that --fail-on does not let pass, and of one that it cannot judge."""
+"""Exit codes if a gate fails, and if it has no verdict."""
 
 _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 
@@ -77,14 +78,13 @@ def diff(
     traceconv diff ./prof --steps 1-5:6-10
     """
     trace = output if (output or "").endswith(_TRACES) else None
-    page = None if trace or output in (None, "-") else output
-    form = options.on_stdout(as_json, form, page)
-    if page:
-        form = options.form_of(page, form, FORMATS)
-    _refuse(page, force)
-    _refuse(report, force)
+    target = files.Target.of(
+        None if trace else output, form, FORMATS, as_json=as_json, force=force, quiet=True
+    )
+    form = target.form if target.path or as_json else form
     if report:
-        options.form_of(report, None, FORMATS)
+        atomic.check(report, force, "the report")
+        report_form = files.form_of(Path(report), None, FORMATS)
     from traceconv import diff
 
     try:
@@ -98,15 +98,18 @@ def diff(
         say.message(f"no verdict: {say.with_flags(str(e))}", fg="yellow")
         return
     passed = found.outcome == "passed"
-    if form in (None, "text") and not page and not verbose:
+    if form in (None, "text") and not target.path and not verbose:
         top = _fitting(found, top)
-    _print(found, form, page, top, passed)
-    if as_json and page:
-        say.data(found.json_text().rstrip("\n"))
+    if target.path or not (passed and form is None):
+        target.put(_rendered(found, form or "text", top))
+    if passed and (target.path or form is None):
+        say.data(f"passed: {'; '.join(found.gate_lines())}")
+    if as_json and target.path:
+        say.raw(found.json_text().rstrip("\n"))
     if report:
-        files.write(Path(report), _rendered(found, options.form_of(report, None, FORMATS), None))
+        files.write({Path(report): _rendered(found, report_form, None)})
     if not quiet:
-        for name in filter(None, (page, trace, report)):
+        for name in filter(None, (target.path, trace, report)):
             say.message(f"wrote {name}")
     if not quiet and not (passed and form is None):
         say.show_issues(found.issues, quiet, verbose)
@@ -115,27 +118,6 @@ def diff(
             say.message(f"gate {line}")
         code = REGRESSION if found.outcome == "failed" else UNSURE
         click.get_current_context().exit(code)
-
-
-def _refuse(path: str | None, force: bool) -> None:
-    """Raise early for a file that could not be written later."""
-    if path is None:
-        return
-    files.refuse_existing(Path(path), force)
-    if not Path(path).parent.is_dir():
-        raise OutputPathError(f"{path}: its folder does not exist")
-
-
-def _print(
-    found: DiffReport, form: str | None, page: str | None, top: int | None, passed: bool
-) -> None:
-    """The result on stdout or in its file; one line where all gates pass and no form is asked."""
-    if page:
-        files.write(Path(page), _rendered(found, form or "text", top))
-    if passed and (page or form is None):
-        say.data(f"passed: {'; '.join(found.gate_lines())}")
-    elif not page:
-        say.data(_rendered(found, form or "text", top).rstrip("\n"))
 
 
 def _fitting(found: DiffReport, top: int | None) -> int | None:

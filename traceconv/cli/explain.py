@@ -1,4 +1,4 @@
-"""``traceconv explain``: what a code means."""
+"""``traceconv explain``: the meaning of codes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from traceconv.core.choices import nearest
 SCHEMA_VERSION = 1
 
 _ISSUE = {
-    "info": "only said; nothing is lost or in doubt",
-    "doubt": "kept or repaired, and maybe not right; an error under --strict",
+    "info": "a note; nothing is lost or uncertain",
+    "doubt": "kept or repaired, but maybe wrong; an error under --strict",
     "loss": "not in the output; an error under --strict",
 }
 _FAULT = {
     "error": "viewers count an error, or refuse the file",
     "loss": "viewers count a loss",
-    "silent": "viewers say nothing, and drop something or show it wrong",
+    "silent": "viewers drop something or show it wrong, without a message",
     "notice": "nothing is lost",
 }
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one code means.
+    """The meaning of one code.
 
     Attributes:
         code: as it is printed.
-        kind: what it is the code of: an issue, a rule of ``diagnose`` or ``validate``, a table.
+        kind: an issue, a rule of ``diagnose`` or ``validate``, or a table.
         says: one line.
         more: (heading, text) pairs; texts may name keyword arguments.
     """
@@ -43,57 +43,42 @@ class Meaning:
     more: tuple[tuple[str, str], ...] = ()
 
 
-def meanings() -> list[Meaning]:
+def meanings() -> Iterator[Meaning]:
     """Every code of issues (those of plugins, too), rules and tables."""
-    return [*_issues(), *_rules(), *_faults(), *_tables()]
-
-
-def _issues() -> Iterator[Meaning]:
+    from traceconv.analysis.rules.catalog import RULES, rows
+    from traceconv.analysis.tables.catalog import FILES, TABLES
     from traceconv.core.errors import codes
     from traceconv.find import registry
+    from traceconv.validation.rules import RULES as CHECKS
 
     registry.readers()  # a plugin announces its codes as it is imported
     for name, code in codes().items():
         severity = str(code.severity)
         yield Meaning(name, f"issue, {severity}", code.advice, (("that is", _ISSUE[severity]),))
-
-
-def _rules() -> Iterator[Meaning]:
-    from traceconv.analysis.rules.catalog import RULES, rows
-
     for rule, row in zip(RULES.values(), rows(), strict=True):
-        more = (
+        more: tuple[tuple[str, str], ...] = (
             ("speaks if", f"{row['measure']} {row['threshold']} (from: {row['source']})"),
             ("needs", rule.needs),
             ("advice", rule.advice),
             ("change it by", f"--threshold {rule.id}=NUMBER"),
         )
         yield Meaning(rule.id, f"rule of diagnose, about {rule.theme}", rule.title, more)
-
-
-def _faults() -> Iterator[Meaning]:
-    from traceconv.validation.rules import RULES
-
-    for name, rule in RULES.items():
-        severity = str(rule.severity)
+    for name, check in CHECKS.items():
+        severity = str(check.severity)
         more = (("that is", _FAULT[severity]),)
-        yield Meaning(name, f"rule of validate, {severity}", rule.sentence, more)
-
-
-def _tables() -> Iterator[Meaning]:
-    from traceconv.analysis.tables.catalog import FILES, TABLES
-
+        yield Meaning(name, f"rule of validate, {severity}", check.sentence, more)
     for table in (*TABLES.values(), *FILES.values()):
         more = (("formula", table.formula), ("needs", table.needs))
         yield Meaning(table.name, "table of stats", table.title, more)
 
 
-def _offered() -> list[tuple[str, str]]:
-    return [(one.code, one.kind) for one in meanings()]
-
-
 @click.command(cls=options.Command, short_help="Explain an issue, a rule or a table.")
-@click.argument("words", metavar="[CODE]...", nargs=-1, shell_complete=completion.one_of(_offered))
+@click.argument(
+    "words",
+    metavar="[CODE]...",
+    nargs=-1,
+    shell_complete=completion.one_of(lambda: [(one.code, one.kind) for one in meanings()]),
+)
 @options.as_json
 def explain(words: Sequence[str], as_json: bool) -> None:
     """Explain each CODE: an issue, a rule of `diagnose` or `validate`, or a table of `stats`.
@@ -103,43 +88,28 @@ def explain(words: Sequence[str], as_json: bool) -> None:
     traceconv explain truncated
     traceconv explain long-tail P05-redefined
     """
-    every = meanings()
-    found = [one for word in words for one in _called(word, every)] if words else every
+    found = every = list(meanings())
+    if words:
+        by_code = {one.code.lower(): one for one in every}
+        for word in words:
+            if word.lower() not in by_code:
+                near = nearest(word, [one.code for one in every])
+                raise click.UsageError(f"no code {word!r}{near}; `traceconv explain` lists all")
+        found = [by_code[word.lower()] for word in words]
     if as_json:
         entries = [{**asdict(one), "more": dict(one.more)} for one in found]
         say.document({"schema_version": SCHEMA_VERSION, "codes": say.flagged(entries, True)})
-        return
-    for line in _lines(found) if words else _listed(found):
-        say.data(line)
-
-
-def _called(word: str, every: Sequence[Meaning]) -> list[Meaning]:
-    found = [one for one in every if one.code.lower() == word.lower()]
-    if not found:
-        near = nearest(word, [one.code for one in every])
-        raise click.UsageError(f"no code {word!r}{near}; `traceconv explain` lists all")
-    return found
-
-
-def _lines(found: Sequence[Meaning]) -> Iterator[str]:
-    for one in found:
-        yield f"{one.code} ({one.kind})"
-        yield textwrap.indent(_filled(one.says), "  ")
-        for heading, text in one.more:
-            if text:
-                yield textwrap.indent(_filled(f"{heading}: {text}"), "  ")
-
-
-def _listed(found: Sequence[Meaning]) -> Iterator[str]:
-    widths = [
-        max(len(text) for text in column)
-        for column in zip(*((m.code, m.kind) for m in found), strict=True)
-    ]
-    for one in found:
-        yield f"{one.code:{widths[0]}}  {one.kind:{widths[1]}}  {say.with_flags(one.says)}"
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(
-        say.with_flags(text), say.width() - 2, break_long_words=False, break_on_hyphens=False
-    )
+    elif words:
+        for one in found:
+            say.data(f"{one.code} ({one.kind})")
+            for text in (one.says, *(f"{heading}: {text}" for heading, text in one.more if text)):
+                say.page(
+                    textwrap.fill(
+                        say.with_flags(text), say.width(), initial_indent="  ",
+                        subsequent_indent="  ", break_long_words=False, break_on_hyphens=False,
+                    )
+                )  # fmt: skip
+    else:
+        code, kind = (max(len(getattr(one, part)) for one in found) for part in ("code", "kind"))
+        for one in found:
+            say.data(f"{one.code:{code}}  {one.kind:{kind}}  {say.with_flags(one.says)}")

@@ -314,7 +314,7 @@ def viewing(command: options.Function) -> options.Function:
     help="Open this report instead; its findings lead to their places in the trace.",
 )
 @options.option("-q", "--quiet", is_flag=True, section="Messages", help="Print only the link.")
-def open_(
+def open(
     path: str, viewer: str, no_browser: bool, wait: int, report: str | None, quiet: bool
 ) -> None:
     """Open TRACE in ui.perfetto.dev, with the ranks expanded and the steps in view.

@@ -8,37 +8,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import click
 
 from traceconv.cli import completion, say
-from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.options import values
-from traceconv.options.declaration import Declared, declared
+from traceconv.options.declaration import declared
 from traceconv.options.verbs import VERBS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-BINARY = ("parquet", "xlsx")
-"""Forms of tables that a terminal cannot show."""
-
 SECTIONS = (
-    *(
-        "Output",
-        "Selection",
-        "Comparison",
-        "Tables",
-        "Verdict",
-        "Changes",
-        "Rules",
-        "View",
-        "Viewer",
-    ),
-    *("Size limit", "Clocks", "Input", "Resources", "Messages"),
-)
+    "Output", "Selection", "Comparison", "Tables", "Verdict", "Changes", "Rules", "View", "Viewer",
+    "Size limit", "Clocks", "Input", "Resources", "Messages",
+)  # fmt: skip
 """Headings of options, in order."""
 
 
@@ -71,32 +56,21 @@ def of(
     """
 
     def add(function: Function) -> Function:
-        for one in reversed([*declared(VERBS[verb])]):
-            if one.option.flags and one.name not in without:
-                function = _click_option(one, (help or {}).get(one.name))(function)
+        for name, one, default, section in reversed([*declared(VERBS[verb])]):
+            if not one.flags or name in without:
+                continue
+            shown = say.with_flags((help or {}).get(name, one.help))
+            if default not in (None, False, True, ()):
+                words = ",".join(default) if isinstance(default, tuple) else default
+                shown += f"  [default: {words}]"
+            function = option(
+                *one.flags, name, section=section, usual=one.usual, default=None,
+                is_flag=not one.metavar, multiple=one.repeated, metavar=one.metavar or None,
+                help=shown, shell_complete=completion.of_option(one),
+            )(function)  # fmt: skip
         return function
 
     return add
-
-
-def _click_option(one: Declared, text: str | None) -> Callable[[Function], Function]:
-    found = one.option
-    shown = say.with_flags(text or found.help)
-    if one.default not in (None, False, True, ()):
-        default = ",".join(one.default) if isinstance(one.default, tuple) else one.default
-        shown += f"  [default: {default}]"
-    return option(
-        *found.flags,
-        one.name,
-        section=one.section,
-        usual=found.usual,
-        default=None,
-        is_flag=not found.metavar,
-        multiple=found.repeated,
-        metavar=found.metavar or None,
-        help=shown,
-        shell_complete=completion.of_option(found),
-    )
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,19 +86,11 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.params.append(
-            Option(
-                ["-h", "short_help"], section="Messages", is_flag=True, is_eager=True,
-                expose_value=False, callback=_show_short, help="Show a short help and exit.",
-            )
-        )  # fmt: skip
+        self.params.append(_help_option(["-h", "short_help"], "Show a short help and exit."))
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """``--help``."""
-        return Option(
-            ["--help"], section="Messages", is_flag=True, is_eager=True, expose_value=False,
-            callback=_show_long, help="Show all options and exit.",
-        )  # fmt: skip
+        return _help_option(["--help"], "Show all options and exit.")
 
     def sections(self, ctx: click.Context) -> dict[str, list[Option]]:
         """The options by heading."""
@@ -168,17 +134,17 @@ class Command(click.Command):
         return formatter.getvalue().rstrip("\n")
 
 
-def _show_short(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
-    if shown and not ctx.resilient_parsing:
-        assert isinstance(ctx.command, Command)
-        click.echo(ctx.command.short(ctx))
-        ctx.exit()
+def _help_option(flags: list[str], text: str) -> Option:
+    def show(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
+        if shown and not ctx.resilient_parsing:
+            assert isinstance(ctx.command, Command)
+            click.echo(ctx.command.short(ctx) if flags[0] == "-h" else ctx.get_help())
+            ctx.exit()
 
-
-def _show_long(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
-    if shown and not ctx.resilient_parsing:
-        click.echo(ctx.get_help())
-        ctx.exit()
+    return Option(
+        flags, section="Messages", is_flag=True, is_eager=True, expose_value=False, callback=show,
+        help=text,
+    )  # fmt: skip
 
 
 # -- what only the command line has -------------------------------------------------------
@@ -257,47 +223,3 @@ def chatter(function: Function) -> Function:
     return option(
         "-q", "--quiet", is_flag=True, section="Messages", help="Say nothing but errors."
     )(function)
-
-
-def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
-    """How a result is written: as the extension of ``output`` says, else in ``form``.
-
-    Args:
-        output: name of a file; None or "-" for standard output.
-        form:   what --format says, if anything.
-        forms:  those there are; the first goes where nothing is said.
-
-    Raises:
-        click.UsageError: the extension names none of ``forms``, or another one than ``form``.
-    """
-    ending = "" if output in (None, "-") else PurePath(str(output)).suffix
-    known = {".txt" if one == "text" else f".{one}": one for one in forms}
-    if ending and ending not in known:
-        raise click.UsageError(f"-o {output}: {unknown('format ends in', ending, known)}")
-    if ending and form not in (None, known[ending]):
-        why = f"the extension says {known[ending]}, and --format says {form}"
-        raise click.UsageError(f"-o {output}: {why}")
-    return known[ending] if ending else form or forms[0]
-
-
-def refuse_binary(form: str) -> None:
-    """Raise for a form that is no text, where nothing but standard output is named.
-
-    Raises:
-        click.UsageError: it is Parquet or a workbook.
-    """
-    if form in BINARY:
-        raise click.UsageError(f"{form} needs a file; name one with -o FILE.{form}")
-
-
-def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
-    """What --format says where --json may ask for one document on stdout instead.
-
-    Raises:
-        click.UsageError: both want stdout.
-    """
-    if not as_json or output not in (None, "-"):
-        return form
-    if form not in (None, "json"):
-        raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
-    return "json"

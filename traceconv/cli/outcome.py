@@ -1,4 +1,4 @@
-"""From options to a call of the library, and from its report to words."""
+"""Commands that write traces: their call of the library, and how its report is shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import files, options, say, screen
-from traceconv.core.errors import OutputPathError, StrictError
+from traceconv.core.errors import StrictError
+from traceconv.core.markup import one_line
+from traceconv.io.atomic import check
+from traceconv.io.run_files import planned
 
 if TYPE_CHECKING:
     from traceconv import Report
@@ -32,22 +35,32 @@ def write(document: Mapping[str, Any], path: Path) -> None:
         text = html.page(document)
     else:
         text = markdown(document)
-    files.write(path, text)
+    files.write({path: text})
 
 
 def markdown(document: Mapping[str, Any]) -> str:
-    """The account for people: files, ranks, clock, steps, issues, drops, ledger."""
+    """The report as Markdown: files, ranks, clock, steps, issues, what was dropped, ledger."""
     from traceconv.report.markdown import lines as analysis_lines
 
+    order = {"loss": 0, "doubt": 1, "info": 2}
+    issues = sorted(document["issues"], key=lambda issue: order[issue["severity"]])
+    stages = {
+        (rank, stage): kinds
+        for rank, of_rank in document["ledger"].items()
+        for stage, kinds in of_rank.items()
+    }
+    present = {kind for kinds in stages.values() for kind in kinds}
+    none = {kind: 0 for kind in ("slice", "instant", "counter", "flow") if kind in present}
+    ledger = [{"rank": r, "stage": s, **none, **kinds} for (r, s), kinds in stages.items()]
     sections = [
         [f"# traceconv {document['traceconv']}: {document['mode']}"],
         analysis_lines(document.get("overview")),
         _table("Written", document["written"], leave_out=("issues",)),
         _table("Ranks", document["captures"], leave_out=("files",)),
         _clock(document["clock"]),
-        _table("Issues", _issues(document["issues"])),
+        _table("Issues", [{**i, "rank": "" if i["rank"] < 0 else i["rank"]} for i in issues]),
         _table("Dropped to keep the limit", document["dropped"]),
-        _table("Rows by stage", _ledger(document["ledger"])),
+        _table("Rows by stage", ledger),
     ]
     for rank, notes in document["notes"].items():
         steps = notes.get("steps")
@@ -64,12 +77,8 @@ def _table(
     if not rows:
         return []
     names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
-    lines = [f"## {title}", "", _line(names), _line(["---"] * len(names))]
-    return lines + [_line([_cell(row.get(name)) for name in names]) for row in rows]
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    cells = [names, ["---"] * len(names), *([_cell(row.get(n)) for n in names] for row in rows)]
+    return [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in cells)]
 
 
 def _cell(value: Any) -> str:
@@ -81,37 +90,18 @@ def _cell(value: Any) -> str:
         value = ", ".join(str(v) for v in value)
     if value is None or value == "":
         return UNKNOWN
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    return one_line(str(value)).replace("|", "\\|")
 
 
 def _clock(clock: Mapping[str, Any]) -> list[str]:
-    plain = [f"{key}: {value}" for key, value in clock.items() if isinstance(value, (str, int))]
-    lines = ["## Clock", "", *[f"- {line}" for line in plain]]
+    lines = ["## Clock", ""]
+    lines += [f"- {key}: {value}" for key, value in clock.items() if isinstance(value, (str, int))]
     for key, value in clock.items():
         if isinstance(value, Mapping) and value:
-            lines += ["", *_nested(key, value)]
+            rows = (v if isinstance(v, Mapping) else {"value": v} for v in value.values())
+            keyed = [{key: k, **row} for k, row in zip(value, rows, strict=True)]
+            lines += ["", *_table(key, keyed)[2:]]
     return lines
-
-
-def _nested(key: str, value: Mapping[str, Any]) -> list[str]:
-    rows = [{key: k, **(v if isinstance(v, Mapping) else {"value": v})} for k, v in value.items()]
-    return _table(key, rows)[2:]
-
-
-def _issues(issues: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    order = {"loss": 0, "doubt": 1, "info": 2}
-    ranked = sorted(issues, key=lambda issue: order[issue["severity"]])
-    return [{**i, "rank": "" if i["rank"] < 0 else i["rank"]} for i in ranked]
-
-
-def _ledger(ledger: Mapping[str, Mapping[str, Mapping[str, int]]]) -> list[dict[str, Any]]:
-    there = {kind for stages in ledger.values() for kinds in stages.values() for kind in kinds}
-    named = [kind for kind in ("slice", "instant", "counter", "flow") if kind in there]
-    return [
-        {"rank": rank, "stage": stage, **dict.fromkeys(named, 0), **kinds}
-        for rank, stages in ledger.items()
-        for stage, kinds in stages.items()
-    ]
 
 
 VIEWER = "https://ui.perfetto.dev"
@@ -119,11 +109,11 @@ VIEWER = "https://ui.perfetto.dev"
 
 @dataclass(frozen=True)
 class Task:
-    """One call of the library, and how its outcome is reported.
+    """One call of the library, and how its report is shown.
 
     Attributes:
         options: keyword arguments for :func:`traceconv.merge` or :func:`traceconv.convert`.
-        report:  file for the full account, "" for none.
+        report:  file for the full report, "" for none.
     """
 
     options: dict[str, Any]
@@ -147,11 +137,16 @@ class Task:
             if task.as_json:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
             task.options.setdefault("writer", "perfetto")
-        _check_report(task.report, task.options.get("force", False))
+        if given["out"]:
+            planned(given["out"], "the output")
+        if report and not report.endswith((".html", ".md", ".json")):
+            raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
+        if report:
+            check(report, task.options.get("force", False), "the report")
         return task
 
     def show(self, report: Report) -> None:
-        """Show what was done: lines on stderr, JSON on stdout, the account in its file."""
+        """Show what was done: lines on stderr, JSON on stdout, the report in its file."""
         self._account(report)
         if self.as_json:
             say.document(report.as_dict())
@@ -168,23 +163,18 @@ class Task:
         wrote = [f"wrote {part.path} ({say.size(part.bytes)})" for part in report.written]
         for line in wrote if self.verbose else screen.folded(wrote, 4):
             say.message(line)
-        if self.report and not self.options.get("dry_run"):
-            say.message(f"wrote {self.report}{self._with_trace(report)}")
         first = str(report.written[0].path) if report.written else ""
+        if self.report and not self.options.get("dry_run"):
+            beside = f"; with its trace: traceconv open {shlex.quote(first)} --report "
+            beside = beside + shlex.quote(self.report) if self.report.endswith(".html") else ""
+            say.message(f"wrote {self.report}{beside * bool(first)}")
         if first.endswith((".pftrace", ".pftrace.gz", ".tar")):
             say.message(f"to look at it: traceconv open {shlex.quote(first)}, or {VIEWER}")
         say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
 
-    def _with_trace(self, report: Report) -> str:
-        """How the report is opened beside its trace."""
-        if not self.report.endswith(".html") or not report.written:
-            return ""
-        trace = shlex.quote(str(report.written[0].path))
-        return f"; with its trace: traceconv open {trace} --report {shlex.quote(self.report)}"
-
     @contextmanager
     def accounted(self) -> Iterator[None]:
-        """Around the call of the library: the account is written even if --strict refuses."""
+        """Around the call of the library: the report is written even if --strict refuses."""
         try:
             yield
         except StrictError as e:
@@ -195,13 +185,3 @@ class Task:
     def _account(self, report: Report) -> None:
         if self.report:
             write(say.flagged(report.as_dict()), Path(self.report))
-
-
-def _check_report(report: str, force: bool) -> None:
-    if not report:
-        return
-    if not report.endswith((".html", ".md", ".json")):
-        raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
-    files.refuse_existing(Path(report), force)
-    if not Path(report).parent.is_dir():
-        raise OutputPathError(f"{report}: its folder does not exist")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from traceconv.cli import completion, files, options, say, screen
+from traceconv.core.markup import one_line
 
 if TYPE_CHECKING:
     from traceconv.core.side_tables import DataTable
@@ -48,26 +47,23 @@ def query(
     traceconv query out.pftrace "select name, sum(dur) from slice group by 1"
     traceconv query out.pftrace "select ts, value from counter" -o counter.csv
     """
-    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
-    target = None if output in (None, "-") else Path(str(output))
-    if target is None:
-        options.refuse_binary(form)
-    else:
-        files.refuse_existing(target, force)
+    target = files.Target.of(
+        output, form, FORMATS, as_json=as_json, force=force, quiet=quiet or as_json
+    )
     from traceconv import query
 
+    if sql == "-" and sys.stdin is None:
+        raise click.UsageError("SQL is -, but standard input is closed")
     found = query(trace, sys.stdin.read() if sql == "-" else sql)
-    if target is None:
-        lines = _rendered(found, form).rstrip("\n").split("\n")
-        limited = form == "text" and not verbose
-        for line in screen.cut(lines, screen.LINES) if limited else lines:
+    if target.form in files.BINARY:
+        target.put(_binary(found, target.form))
+    elif target.form == "text" and not target.path and not verbose:
+        for line in screen.cut(_rendered(found, "text").split("\n"), screen.LINES):
             say.data(line)
-        return
-    files.write(target, _binary(found, form) if form in options.BINARY else _rendered(found, form))
-    if as_json:
-        say.data(_rendered(found, "json").rstrip("\n"))
-    elif not quiet:
-        say.message(f"wrote {target}")
+    else:
+        target.put(_rendered(found, target.form))
+    if as_json and target.path:
+        say.raw(_rendered(found, "json"))
 
 
 def _rendered(found: DataTable, form: str) -> str:
@@ -81,7 +77,19 @@ def _rendered(found: DataTable, form: str) -> str:
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([columns, *rows])
         return out.getvalue()
-    return "\n".join(_lines(columns))
+    from traceconv.report import fitting
+    from traceconv.report.figures import UNKNOWN
+
+    shown = [
+        fitting.Cells(
+            name,
+            [UNKNOWN if value is None else one_line(str(value)) for value in values],
+            is_text=any(isinstance(value, str) for value in values),
+            is_key=place == 0,
+        )
+        for place, (name, values) in enumerate(columns.items())
+    ]
+    return "\n".join(fitting.lines(shown, say.width() if say.fits() else None, 200))
 
 
 def _binary(found: DataTable, form: str) -> bytes:
@@ -102,7 +110,7 @@ def _binary(found: DataTable, form: str) -> bytes:
 
 
 def _values(found: DataTable, name: str) -> list[Any]:
-    """The cells of a column; None where there is none."""
+    """The cells of a column; None where SQL has NULL."""
     from traceconv.core.side_tables import ABSENT
 
     column = found[name]
@@ -111,19 +119,3 @@ def _values(found: DataTable, name: str) -> list[Any]:
     if absent is None:
         return values
     return [None if gone else value for value, gone in zip(values, absent.tolist(), strict=True)]
-
-
-def _lines(columns: Mapping[str, Sequence[Any]]) -> list[str]:
-    from traceconv.report import fitting
-    from traceconv.report.figures import UNKNOWN
-
-    shown = [
-        fitting.Cells(
-            name,
-            [UNKNOWN if value is None else str(value) for value in values],
-            is_text=any(isinstance(value, str) for value in values),
-            is_key=place == 0,
-        )
-        for place, (name, values) in enumerate(columns.items())
-    ]
-    return fitting.lines(shown, say.width() if say.fits() else None, 200)

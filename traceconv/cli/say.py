@@ -9,19 +9,20 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
 from traceconv.core.codes import Severity
-from traceconv.core.errors import Issue
+from traceconv.core.errors import Issue, OutputError
+from traceconv.core.markup import one_line
 from traceconv.core.patterns import lazy_regex
 from traceconv.options.declaration import declared
 from traceconv.options.verbs import VERBS
 
 ISSUE_LINES = 4
-"""At most this many lines of issues end a run; ``-v`` and ``--report`` have them all."""
+"""Lines of issues at the end of a run; ``-v`` and ``--report`` have all of them."""
 
 ALL_LINES = 1000
 """The same under ``-v``."""
@@ -29,10 +30,9 @@ ALL_LINES = 1000
 FILES_LISTED = 5
 
 _LISTED = ("own-output", "steps-uncovered", "unread-file")
-"""Codes whose files or places are named, as they say what a result does not hold."""
+"""Codes whose files or places are named: they say what is missing in a result."""
 
-_GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
-_CONTROL = lazy_regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_WORST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
 _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue"}
 
 
@@ -45,12 +45,12 @@ FLAGS = {
 """The flag for every keyword argument that messages of the library name in backticks."""
 
 API_ONLY = {"analyse", "merge_options", "selection"}
-"""Keywords that messages name and the command line has no flag for, as it never needs them."""
+"""Keywords in messages for which the command line needs no flag."""
 
 _KEYWORD = lazy_regex(r"`([a-z_]+)(?:=([^`]+))?`")
 _PLAIN = lazy_regex(r"[\w./:-]+")
 _LONG = {"step_items"}
-"""Members of documents that are columns of numbers for programs."""
+"""Members of documents that are long columns of numbers."""
 
 _ADVISING = ("advice", "needs", "remarks")
 """Members of documents whose text names keywords."""
@@ -58,16 +58,14 @@ _ADVISING = ("advice", "needs", "remarks")
 
 def with_flags(text: str) -> str:
     """A text of the library with its keyword arguments as flags: `force=True` becomes -f."""
-    return _KEYWORD.sub(_flag, text)
 
+    def flag(match: re.Match[str]) -> str:
+        known, value = FLAGS.get(match[1]), match[2]
+        if known is None:
+            return match[0]
+        return known if value in (None, "True") else f"{known} {_word(value)}"
 
-def _flag(match: re.Match[str]) -> str:
-    flag, value = FLAGS.get(match[1]), match[2]
-    if flag is None:
-        return match[0]
-    if value is None or value == "True":
-        return flag
-    return f"{flag} {_word(value)}"
+    return _KEYWORD.sub(flag, text)
 
 
 def _word(value: str) -> str:
@@ -99,18 +97,40 @@ def flagged(content: Any, advising: bool = False) -> Any:
     return with_flags(content) if advising and isinstance(content, str) else content
 
 
-def data(text: str) -> None:
-    """A line of the result."""
-    click.echo(_harmless(text) if sys.stdout.isatty() else text)
+def data(line: str) -> None:
+    """A line of the result for people. Names in it cannot act on the terminal or begin a line."""
+    raw(one_line(line))
+
+
+def page(text: str) -> None:
+    """Lines of the result for people."""
+    for line in text.rstrip("\n").split("\n"):
+        data(line)
+
+
+def raw(text: str) -> None:
+    """A result for programs, as it is.
+
+    Raises:
+        OutputError: standard output is closed, or cannot be written.
+    """
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
+    try:
+        click.echo("\n".join(map(one_line, text.split("\n"))) if sys.stdout.isatty() else text)
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise OutputError(f"standard output cannot be written: {e.strerror or e}") from e
 
 
 def document(content: Mapping[str, Any]) -> None:
     """The result as one JSON document."""
-    click.echo(json_text(content))
+    raw(json_text(content))
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """A document as JSON text, its advice with flags; long columns on a line of their own."""
+    """A document as JSON text. Its advice names flags, and its long columns take one line each."""
     import orjson
 
     plain = flagged(content)
@@ -120,24 +140,21 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def message(text: str, **style: Any) -> None:
-    """A line for people. Control characters of inputs do not reach the terminal."""
-    text = _harmless(text)
+    """Lines for people on standard error; nothing where that is closed or full."""
+    text = "\n".join(map(one_line, text.split("\n")))
     styled = click.style(text, **style) if style else text
-    click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
-
-
-def _harmless(text: str) -> str:
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    with suppress(OSError):
+        click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def width() -> int:
-    """Columns of the terminal, by the variable COLUMNS or itself; 80 where there is none."""
+    """Columns of the terminal, or of the variable COLUMNS; 80 by default."""
     return max(shutil.get_terminal_size().columns, 40)
 
 
 def fits() -> bool:
     """Whether results are to keep to :func:`width`: on a terminal, or where COLUMNS is set."""
-    return sys.stdout.isatty() or "COLUMNS" in os.environ
+    return "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty())
 
 
 def short(text: str) -> str:
@@ -164,9 +181,9 @@ def size(n_bytes: int) -> str:
 
 
 def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity]]:
-    """One line per issue code, the gravest first, with counts summed over files and ranks.
+    """One line per issue code, the worst first, with counts summed over files and ranks.
 
-    What is only for information shares one line, unless there is room for everything.
+    Notes share one line, unless all lines are wanted.
 
     Returns:
         (line, severity) pairs, at most ``limit`` of them.
@@ -174,52 +191,46 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
     groups: dict[str, list[Issue]] = {}
     for issue in issues:
         groups.setdefault(issue.code, []).append(issue)
-    ordered = sorted(groups.values(), key=lambda g: _GRAVEST_FIRST.index(g[0].severity))
+    ordered = sorted(groups.values(), key=lambda g: _WORST_FIRST.index(g[0].severity))
     if limit == ALL_LINES:
-        return [(_issue_line(group) + _places(group), group[0].severity) for group in ordered]
-    grave = [group for group in ordered if group[0].severity is not Severity.INFO]
-    lines = [(_issue_line(group), group[0].severity) for group in grave]
+        return [(_issue_line(group, True), group[0].severity) for group in ordered]
+    lines: list[tuple[str, Severity]] = [
+        (_issue_line(group), group[0].severity)
+        for group in ordered
+        if group[0].severity is not Severity.INFO
+    ]
+    notes = ordered[len(lines) :]
     if len(lines) > limit - 1:
         rest = len(lines) - limit + 2
         lines = [
             *lines[: limit - 2],
             (f"... and {rest} more kinds (-v shows them)", Severity.DOUBT),
         ]
-    own, notes = _parted(ordered[len(grave) :])
-    lines += [(_issue_line(group), group[0].severity) for group in own]
-    if notes:
-        codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in notes)
+    lines += [(_issue_line(group), Severity.INFO) for group in notes if group[0].code in _LISTED]
+    others = [group for group in notes if group[0].code not in _LISTED]
+    if others:
+        codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in others)
         lines.append((f"info: {codes} (-v explains)", Severity.INFO))
     return lines
-
-
-def _parted(groups: list[list[Issue]]) -> tuple[list[list[Issue]], list[list[Issue]]]:
-    """Groups that say something of what is in the result, and those that may share a line."""
-    shown = [group for group in groups if group[0].code in _LISTED]
-    return shown, [group for group in groups if group not in shown]
 
 
 def _count(group: list[Issue]) -> int:
     return sum(issue.count for issue in group)
 
 
-def _issue_line(group: list[Issue]) -> str:
+def _issue_line(group: list[Issue], with_places: bool = False) -> str:
     first, count = group[0], _count(group)
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
+    places = list(dict.fromkeys(place for one in group for place in one.places))
     where = f" in {len(files)} files" if len(files) > 1 else f" in {files[0]}" if files else ""
     if first.code in _LISTED:
-        named = files or list(dict.fromkeys(place for one in group for place in one.places))
+        named = files or places
         where = f": {', '.join(named[:FILES_LISTED])}{' ...' * (len(named) > FILES_LISTED)}"
-    return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
-
-
-def _places(group: list[Issue]) -> str:
-    """Where to look, for those who want to know all of it."""
-    if group[0].code in _LISTED:
-        return ""
-    places = list(dict.fromkeys(place for one in group for place in one.places))
-    more = " ..." if len(places) > FILES_LISTED or _count(group) > len(places) else ""
-    return f" [{'; '.join(places[:FILES_LISTED])}{more}]" if places else ""
+    line = f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
+    if not with_places or not places or first.code in _LISTED:
+        return line
+    more = " ..." if len(places) > FILES_LISTED or count > len(places) else ""
+    return f"{line} [{'; '.join(places[:FILES_LISTED])}{more}]"
 
 
 def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bool = False) -> None:
@@ -233,7 +244,7 @@ def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bo
         message(line if verbose else short(line), fg=_COLOURS[severity])
     if pointer and any(severity is not Severity.INFO for _, severity in lines):
         message(
-            "All issues with their places: --report report.md; what a code means: "
+            "All issues with their places: --report report.md. Meaning of a code: "
             "traceconv explain CODE"
         )
 
@@ -241,15 +252,11 @@ def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bo
 @contextmanager
 def bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
     """A callable for ``progress=`` that draws bars on a terminal and does nothing elsewhere."""
-    bars = _Bars(shown=not quiet and sys.stderr.isatty())
+    bars = _Bars(shown=not quiet and sys.stderr is not None and sys.stderr.isatty())
     try:
         yield bars.advance
     finally:
         bars.close()
-
-
-_BYTES = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
-"""What is counted, in units of 1024, with how many per second."""
 
 
 class _Bars:
@@ -261,8 +268,8 @@ class _Bars:
         self._label = ""
 
     def advance(self, done: int, total: int, label: str) -> None:
-        """Take in that ``done`` more bytes of ``total`` (0 = unknown) of the stage ``label`` are
-        done; a stage that counts none is named when it begins."""
+        """Count ``done`` more bytes of ``total`` (0 = unknown) of the stage ``label``. A stage
+        without bytes is named when it begins."""
         if not self._shown:
             return
         if self._bar is None or label != self._label:
@@ -275,7 +282,9 @@ class _Bars:
                 desc=label,
                 bar_format=None if total or done else "{desc} ...",
                 leave=False,
-                **_BYTES,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1024,
             )
         self._bar.update(done)
 

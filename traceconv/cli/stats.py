@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,14 +61,12 @@ def stats(
     traceconv stats ./prof --by overlap,comm --group-by pp
     traceconv stats ./prof --by all -o tables.xlsx
     """
-    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
-    target = None if output in (None, "-") else Path(str(output))
-    if target is None:
-        options.refuse_binary(form)
-        if form == "csv":
-            _refuse_several(values.words(given["by"] or BY, "by"))
-    elif form not in ONE_TABLE:
-        files.refuse_existing(target, force)
+    target = files.Target.of(
+        output, form, FORMATS, as_json=as_json, force=force, quiet=quiet, apart=ONE_TABLE
+    )
+    form = target.form
+    if form == "csv" and not target.path:
+        _refuse_several(values.words(given["by"] or BY, "by"))
     whole = verbose or explain or any(given[name] for name in _ARRANGING)
     if given["top"] is None and form in ("text", "md"):
         given["top"] = DEFAULT_TOP
@@ -77,23 +74,36 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **options.given(given), progress=progress)
-    for name, why in found.left_out:
-        if not quiet:
-            say.message(f"table {name} is left out: {why}")
-    if not any(one.rows for one in found.results):
+    missing = {
+        one.table.name: f"table {one.table.name} has no data: needs {one.table.needs}"
+        for one in found.results
+        if not one.rows
+    }
+    for name, why in found.left_out if not quiet else ():
+        say.message(f"table {name} is left out: {why}")
+    if len(missing) == len(found.results):
         say.show_issues(found.issues, quiet, verbose)
-        raise EmptyResultError(_missing(found.results, bool(found.left_out)))
-    shown = _with_rows(found.results, quiet) if form in SHEETS else found.results
-    width = say.width() if target is None and say.fits() else None
-    if target is None and form == "text" and not whole:
-        _show(found, digest=given["by"] is None)
-    elif target is None:
-        say.data("\n".join(rendered(shown, form, explain, width).values()).rstrip("\n"))
-    else:
+        why = "no table remains; see --columns and --filter"
+        if missing:
+            why = "\n".join([*missing.values(), "`--by files` has the profilers' own tables"])
+        elif not found.left_out:
+            why = "the profilers left no tables beside these timelines"
+        raise EmptyResultError(why)
+    shown = found.results
+    if form in SHEETS:  # a table without rows would be an empty file or sheet
+        shown = tuple(one for one in shown if one.rows)
+        for line in missing.values() if not quiet else ():
+            say.message(f"{line}; it is not written")
+    if target.path:
         several = len(found.results) + len(found.left_out) > 1
-        write(contents(shown, form, explain), target, several, force, quiet)
+        target.put_tables(contents(shown, form, explain), several)
         if as_json:
-            say.data(rendered(found.results, "json", explain)[""].rstrip("\n"))
+            say.raw(rendered(found.results, "json", explain)[""].rstrip("\n"))
+    elif form == "text" and not whole:
+        _show(found, digest=given["by"] is None)
+    else:
+        width = say.width() if say.fits() else None
+        target.put("\n".join(rendered(shown, form, explain, width).values()))
     if not quiet:
         for line in screen.folded(found.step_lines, 99 if verbose else 2):
             say.message(line)
@@ -174,29 +184,6 @@ def _refuse_several(by: Sequence[str]) -> None:
         )
 
 
-def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
-    """The tables that have rows; the others, which would be empty files or sheets, get a line."""
-    full = [one for one in results if one.rows]
-    for one in results if not quiet else ():
-        if not one.rows:
-            say.message(f"{_without_rows(one)}; it is not written")
-    return full
-
-
-def _missing(results: Sequence[Result], left_out: bool) -> str:
-    """Why no table has a row."""
-    if not results:
-        if left_out:
-            return "nothing is left of these tables; see --columns and --filter"
-        return "the profilers left no tables beside these timelines"
-    lines = [_without_rows(one) for one in results]
-    return "\n".join([*lines, "nothing is left to show; `--by files` has what profilers left"])
-
-
-def _without_rows(result: Result) -> str:
-    return f"table {result.table.name} has no data: needs {result.table.needs}"
-
-
 def rendered(
     results: Sequence[Result], form: str, explain: bool, width: int | None = None
 ) -> dict[str, str]:
@@ -222,27 +209,3 @@ def contents(results: Sequence[Result], form: str, explain: bool) -> Mapping[str
         sheets = {result.table.name: table_text.exact_columns(result) for result in results}
         return {"": table_files.workbook(sheets)}
     return rendered(results, form, explain)
-
-
-def write(
-    contents: Mapping[str, str | bytes], path: Path, several: bool, force: bool, quiet: bool
-) -> None:
-    """One file, or one per table.
-
-    Args:
-        several: whether several tables were asked for: then the names of files tell them apart,
-            even if only one of them has rows.
-
-    Raises:
-        OutputError: it exists, or cannot be written.
-    """
-    found = {
-        path.with_stem(f"{path.stem}_{name}") if several and name else path: content
-        for name, content in contents.items()
-    }
-    for file in found:
-        files.refuse_existing(file, force)
-    for file, content in found.items():
-        files.write(file, content)
-        if not quiet:
-            say.message(f"wrote {file}")

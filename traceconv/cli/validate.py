@@ -11,7 +11,7 @@ from traceconv.cli import completion, options, say
 from traceconv.core.errors import InputError
 
 if TYPE_CHECKING:
-    from traceconv.validation import Finding, ValidationReport
+    from traceconv.validation import ValidationReport
 
 SCHEMA_VERSION = 2
 
@@ -81,12 +81,8 @@ def _show(verdict: ValidationReport, verbose: bool) -> None:
         importer = ", ".join(f"{count} {name}" for name, count in verdict.importer.items())
         say.data(f"{verdict.path}: Perfetto's importer: {importer}")
     for finding in verdict.findings:
-        say.data(_line(finding, verbose))
+        places = finding.places if verbose else finding.places[:1]
+        where = f" ({', '.join(places)})" if places else ""
+        say.data(f"{finding.severity}: {finding.rule} x{finding.count}{where}: {finding.sentence}")
     if verdict.ok:
         say.data(f"{verdict.path}: ok")
-
-
-def _line(finding: Finding, verbose: bool) -> str:
-    places = finding.places if verbose else finding.places[:1]
-    where = f" ({', '.join(places)})" if places else ""
-    return f"{finding.severity}: {finding.rule} x{finding.count}{where}: {finding.sentence}"

@@ -34,6 +34,11 @@ def visible(text: object) -> str:
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
+def one_line(text: str) -> str:
+    """:func:`visible` text in one line: ends of lines become escapes, too."""
+    return visible(text).replace("\n", "\\n").replace("\r", "\\r")
+
+
 def esc(text: object) -> Markup:
     """``text`` as markup that shows it; markup stays as it is."""
     return text if isinstance(text, Markup) else Markup(visible(text).translate(_ESCAPES))

@@ -24,6 +24,7 @@ from traceconv.find.capture_windows import JoinedSource
 from traceconv.find.own_outputs import is_own, own_bundles, own_outputs, written_by_us
 from traceconv.find.registry import reader_named, readers
 from traceconv.find.unread import explained, left_aside
+from traceconv.io.run_files import read_from
 from traceconv.readers import Reader
 
 BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
@@ -82,6 +83,12 @@ def discover(
     every, sources = sources, [one for one in sources if one not in bundles]
     own = [own_outputs(source) for source in sources]
     found = _asked(sources, asked, own)
+    read_from(
+        path
+        for one in found.captures
+        for name in (*one.files, *one.known)
+        if (path := one.source.path(name)) is not None
+    )
     if not found.captures and (bundles or any(own)):
         sources, bundles = every, []
         own = [{} for _ in sources]

@@ -1,9 +1,10 @@
 """Files and folders that appear complete or not at all.
 
 Whatever is written grows under a temporary name beside its target and is renamed when it is
-complete; a failure removes it. Three forms: :func:`replacing` for a file written in one block,
-:func:`replacing_folder` for a folder, and :func:`opened` for outputs that are complete long before
-they may get their name (all parts of a trace, or none), on this machine or at a URL.
+complete; a failure removes it. :func:`replacing` writes a temporary file of a run,
+:func:`replacing_folder` a folder, :func:`write_files` small outputs. :func:`opened` is for outputs
+that are complete long before they may get their name (all parts of a trace, or none), on this
+machine or at a URL.
 
 Guarantees for outputs on this machine: the content is on the disk (``fsync``) before the file gets
 its name, and the name (``fsync`` of the folder) before the output is reported as written. After a
@@ -22,15 +23,15 @@ import re
 import shutil
 import stat
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import pieces
+from traceconv.io.run_files import planned
 from traceconv.io.storage import S3, Storage, is_url, original_url
 from traceconv.scratch.temporary import remove_abandoned
 
@@ -60,7 +61,7 @@ def is_incomplete(name: str) -> bool:
 
 
 def _begun(target: Path) -> tuple[Path, IO[bytes]]:
-    """A new incomplete file of ``target``, locked; what killed runs have left of it is removed."""
+    """A new incomplete file of ``target``, locked. Those that killed runs have left are removed."""
     _sweep(target)
     while True:
         path = target.with_name(_incomplete(target.name))
@@ -115,49 +116,37 @@ def output_errors(path: str, advice: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path, advice: str = "", *, output: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: Path, advice: str = "") -> Iterator[IO[bytes]]:
     """A file for writing that gets the name ``path`` when the block ends without an error.
 
-    A file of that name is replaced in one step; one that is a link stays a link.
-
-    Args:
-        output: whether it is to outlive the run: it is on the disk when the block has ended.
+    It does not outlive the run, so it is not brought to the disk. A file of that name is replaced.
 
     Raises:
         OutputError: it cannot be written; then nothing of it is left. ``advice`` is appended.
     """
     with output_errors(str(path), advice):
-        target = path.resolve()
-        if output:
-            growing, file = _begun(target)
-        else:
-            growing = target.with_name(_incomplete(target.name))
-            file = growing.open("xb")
+        growing = path.with_name(_incomplete(path.name))
         try:
-            with file:
+            with growing.open("xb") as file:
                 yield file
-                if output:
-                    file.flush()
-                    os.fsync(file.fileno())
-            growing.replace(target)
-            if output:
-                _sync(target.parent)
+            growing.replace(path)
         finally:
             growing.unlink(missing_ok=True)  # it is there only if something failed
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a small file; pipes and devices are written as they are.
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write small files, all of them or none; a pipe or a device is written as it is.
 
     Raises:
-        OutputError: it cannot be written; then nothing of it is left.
+        OutputError: one cannot be written; then nothing is left of those that have no name yet.
     """
-    if is_stream(path):
-        with output_errors(str(path)):
-            path.write_bytes(data)
-        return
-    with replacing(path, output=True) as file:
-        file.write(data)
+    with ExitStack() as stack:
+        every = [stack.enter_context(opened(str(path))) for path in contents]
+        for one, data in zip(every, contents.values(), strict=True):
+            one.write(data)
+            one.finish()
+        for one in every:
+            one.settle(force=True)
 
 
 @contextmanager
@@ -193,49 +182,11 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-class Destination(ABC):
-    """Where an output is written: a file that has no name yet, or a stream that needs none.
-
-    ``write``, ``append``; then ``finish`` when it is complete, ``settle`` to give it its name.
-    ``discard`` removes what has not been settled.
-
-    Attributes:
-        size: bytes written.
-        unnamed: the file as long as it has another name than its own; None for streams and URLs.
-    """
-
-    size: int = 0
-    unnamed: Path | None = None
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Add ``data``."""
-
-    @abstractmethod
-    def append(self, path: Path) -> None:
-        """Add the whole content of the local file ``path``."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Bring everything to the disk or the storage."""
-
-    @abstractmethod
-    def settle(self, force: bool) -> None:
-        """Give the file its name.
-
-        Raises:
-            OutputError: a file of that name has appeared meanwhile and ``force`` is not given.
-        """
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Close; remove what has not got its name."""
-
-
 @contextmanager
 def opened(path: str) -> Iterator[Destination]:
     """Where ``path`` is written: a file, a pipe or device, a URL, "-" for standard output.
 
+    ``write`` and ``append``; then ``finish`` when it is complete, ``settle`` to give it its name.
     Files have the permissions of any new file, and are removed unless they are settled.
 
     Raises:
@@ -246,6 +197,39 @@ def opened(path: str) -> Iterator[Destination]:
         yield destination
     finally:
         destination.discard()
+
+
+def check(path: str, force: bool = False, what: str = "the output") -> None:
+    """Refuse early what could not be written later.
+
+    Args:
+        what: the file is for, see :func:`traceconv.io.run_files.planned`.
+
+    Raises:
+        OutputPathError: the folder is missing or read-only, the path is a folder, an input or
+            another output, or a file is there and ``force`` is not given.
+        OutputError: it cannot be looked at.
+    """
+    planned(path, what)
+    if path == "-":
+        return
+    if is_url(path):
+        check_url(path, force)
+        return
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise OutputPathError(f"{path}: is a folder; name a file")
+        if is_stream(target):
+            return
+        if not target.parent.is_dir():
+            raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
+        refuse_existing(path, target.exists(), force)
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise OutputPathError(f"{path}: its folder {target.parent} is not writable")
+    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+        reason = (isinstance(e, OSError) and e.strerror) or str(e)
+        raise OutputError(f"{path}: cannot be written: {reason}") from e
 
 
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
@@ -277,13 +261,16 @@ def is_stream(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-class LocalFile(Destination):
+class LocalFile:
     """A file on this machine, a pipe, a device, or standard output.
 
     Attributes:
-        locked: how many complete files are open, so that their locks hold until they have names.
+        size:    bytes written.
+        unnamed: the file as long as it has another name than its own; None for streams.
+        locked:  how many complete files are open, so that their locks hold until they have names.
     """
 
+    unnamed: Path | None = None
     locked: ClassVar[int] = 0
     _counted = False
 
@@ -292,9 +279,11 @@ class LocalFile(Destination):
         Raises:
             OutputError: it cannot be opened.
         """
-        self._path = path
+        self._path, self.size = path, 0
         with output_errors(path):
             if path == "-":
+                if sys.stdout is None:
+                    raise OutputError("standard output is closed")
                 self._raw: IO[bytes] = sys.stdout.buffer
             elif is_stream(Path(path)):
                 self._raw = Path(path).open("wb")  # noqa: SIM115 - closed by discard()
@@ -303,6 +292,7 @@ class LocalFile(Destination):
                 self.unnamed, self._raw = _begun(self._target)
 
     def write(self, data: bytes) -> None:
+        """Add ``data``."""
         with output_errors(self._path):
             self._raw.write(data)
         self.size += len(data)
@@ -330,6 +320,7 @@ class LocalFile(Destination):
         return True
 
     def finish(self) -> None:
+        """Bring everything to the disk."""
         with output_errors(self._path):
             self._raw.flush()
             if self.unnamed is not None:
@@ -341,6 +332,11 @@ class LocalFile(Destination):
                     self._raw.close()
 
     def settle(self, force: bool) -> None:
+        """Give the file its name.
+
+        Raises:
+            OutputError: a file of that name has appeared meanwhile and ``force`` is not given.
+        """
         if self.unnamed is None:
             return
         with output_errors(self._path):
@@ -350,6 +346,7 @@ class LocalFile(Destination):
             _sync(self._target.parent)
 
     def discard(self) -> None:
+        """Close; remove the file if it has not got its name."""
         with output_errors(self._path):
             if self.unnamed is not None:
                 self.unnamed.unlink(missing_ok=True)
@@ -360,12 +357,14 @@ class LocalFile(Destination):
             LocalFile.locked -= 1
 
 
-class Upload(Destination):
-    """A file at a URL.
+class Upload:
+    """A file at a URL, with the methods of :class:`LocalFile`.
 
     S3 hides an upload until it is completed. Elsewhere the file grows under a temporary name in the
     same folder, and is renamed when it is complete.
     """
+
+    unnamed: Path | None = None
 
     def __init__(self, path: str) -> None:
         """
@@ -373,7 +372,7 @@ class Upload(Destination):
             OutputError: it cannot be written there.
         """
         self._label, self._storage = path, Storage(original_url(path), OutputError)
-        self._settled = False
+        self._settled, self.size = False, 0
         self._hidden = self._storage.protocol in S3  # uploads are seen when they are completed
         self._name = self._storage.path if self._hidden else _incomplete(self._storage.path)
         with self._guarded():
@@ -420,3 +419,6 @@ class Upload(Destination):
             self._file.close()
         with suppress(OutputError), self._guarded():
             self._storage.fs.rm(self._name)
+
+
+Destination = LocalFile | Upload

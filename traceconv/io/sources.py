@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from traceconv.core.choices import nearest
-from traceconv.core.errors import SourceError
+from traceconv.core.errors import OutputError, SourceError
 from traceconv.core.source import Source, pieces, printable
 from traceconv.io.archives import TarSource, ZipSource
 from traceconv.io.atomic import is_incomplete
+from traceconv.io.run_files import read_from
 from traceconv.io.storage import is_url
 from traceconv.io.stored import MAX_FILES, StoredSource
-from traceconv.scratch.temporary import named_temporary_file
+from traceconv.scratch.temporary import ADVICE, named_temporary_file
 
 _NAMES_NEARBY = 1000
 """Of a folder, names that may have been meant by one that is not there."""
@@ -109,7 +110,9 @@ def sources(paths: list[str]) -> list[Source]:
 
 def _expand(path: str) -> Iterator[Source]:
     if path == "-":
-        yield _standard_input()
+        if sys.stdin is None:
+            raise SourceError("-: standard input is closed")
+        yield _spooled_file(sys.stdin.buffer, "stdin")
         return
     if is_url(path):
         from traceconv.io.remote import remote_sources  # imports fsspec only for URLs
@@ -135,6 +138,7 @@ def _with_archives(source: Source) -> Iterator[Source]:
     if isinstance(source, FolderSource):
         source.names()
         for name in source.archives:
+            read_from([source.path(name)])
             archive = TarSource(source.path(name), source.title(name))
             archive.inner = True
             yield archive
@@ -152,11 +156,12 @@ def _near(path: Path) -> str:
 def _source(path: Path, label: str) -> Source:
     if path.is_dir():
         return FolderSource(path, label)
-    if not path.is_file() and not stat.S_ISFIFO(path.stat().st_mode):
-        raise SourceError(f"{label}: neither a file nor a folder")
     if stat.S_ISFIFO(path.stat().st_mode):
         with path.open("rb") as pipe:
             return _spooled_file(pipe, label)
+    if not path.is_file():
+        raise SourceError(f"{label}: neither a file nor a folder")
+    read_from([path])
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -167,10 +172,6 @@ def _source(path: Path, label: str) -> Source:
     if label.endswith(TARS):
         return TarSource(path, label)
     return FileSource(path, label)
-
-
-def _standard_input() -> Source:
-    return _spooled_file(sys.stdin.buffer, "stdin")
 
 
 class _SpooledSource(FileSource):
@@ -186,8 +187,13 @@ class _SpooledSource(FileSource):
 
 def _spooled_file(pipe: IO[bytes], label: str) -> Source:
     file = named_temporary_file()  # it is removed with the source
-    file.writelines(pieces(pipe))
-    file.flush()
+    try:
+        file.writelines(pieces(pipe))
+        file.flush()
+    except OSError as e:
+        raise OutputError(
+            f"{file.name}: {label} cannot be copied there: {e.strerror or e}; {ADVICE}"
+        ) from e
     return _SpooledSource(Path(file.name), label, file)
 
 

@@ -27,6 +27,7 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.source import RecordedSource
 from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
+from traceconv.io.run_files import read_from
 from traceconv.io.storage import is_url
 from traceconv.merging.merge_ranks import Ranks, reading
 from traceconv.options.groups import MergeOptions, RunOptions
@@ -228,6 +229,7 @@ def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, Merge
         ),
         key=lambda one: one.rank,
     )
+    read_from(one.path for one in spilled)
     failed = sorted(failure for _, shard in shards for failure in shard.failed)
     for rank, where, reason in failed:
         if not allow_missing:

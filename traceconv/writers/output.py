@@ -11,7 +11,6 @@ section of the deflate stream that does not refer to other sections.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,16 +20,8 @@ from typing import Any
 
 import msgspec
 
-from traceconv.core.errors import Issues, OutputError, OutputPathError, TraceconvError
-from traceconv.io.atomic import (
-    Destination,
-    check_url,
-    is_stream,
-    opened,
-    refuse_existing,
-    replacing,
-)
-from traceconv.io.storage import is_url
+from traceconv.core.errors import Issues, OutputPathError, TraceconvError
+from traceconv.io.atomic import Destination, check, is_stream, opened, replacing
 from traceconv.io.threads import ahead
 from traceconv.scratch.memory import scarce
 from traceconv.scratch.temporary import ADVICE
@@ -305,35 +296,6 @@ class Written(msgspec.Struct, frozen=True):
         }
 
 
-def check(path: str, force: bool = False) -> None:
-    """Refuse early what could not be written later.
-
-    Raises:
-        OutputPathError: the folder is missing or read-only, the path is a folder, or a file is
-            there and ``force`` is not given.
-        OutputError: it cannot be looked at.
-    """
-    if path == "-":
-        return
-    if is_url(path):
-        check_url(path, force)
-        return
-    target = Path(path)
-    try:
-        if target.is_dir():
-            raise OutputPathError(f"{path}: is a folder; name a file")
-        if is_stream(target):
-            return
-        if not target.parent.is_dir():
-            raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
-        refuse_existing(path, target.exists(), force)
-        if not os.access(target.parent, os.W_OK | os.X_OK):
-            raise OutputPathError(f"{path}: its folder {target.parent} is not writable")
-    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
-        reason = (isinstance(e, OSError) and e.strerror) or str(e)
-        raise OutputError(f"{path}: cannot be written: {reason}") from e
-
-
 def write(
     plan: Plan | Sequence[Part],
     writer_factory: WriterFactory,
@@ -356,7 +318,7 @@ def write(
             encode them here.
 
     Raises:
-        OutputError: see :func:`check`; or the disk is full, or a pipe was closed.
+        OutputError: as :func:`traceconv.io.atomic.check`, or the disk is full, or a pipe closed.
         TraceconvError: a part grew beyond the plan's limit (a fault of the writer's costs).
     """
     plan = plan if isinstance(plan, Plan) else Plan(tuple(plan))
