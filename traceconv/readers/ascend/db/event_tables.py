@@ -51,6 +51,7 @@ OPERATORS = RowLayout(
         "Mix Block Num": "mixBlockDim|mixBlockNum",
     },
     strings=frozenset({"name", "core", *_OF_OPERATOR}),
+    links=BASE.links,
 )  # fmt: skip
 """The operators that tasks carry out."""
 

@@ -12,8 +12,8 @@ becomes arguments.
 
 from __future__ import annotations
 
-import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,37 +29,40 @@ from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
 from traceconv.readers.ascend.mindspore.shown_rows import Shown
-from traceconv.readers.ascend.mindspore.text_tables import doubts_of, whole
+from traceconv.readers.ascend.mindspore.text_tables import whole
+from traceconv.readers.ascend.tables.json_rows import (
+    DECODER,
+    Row,
+    columns_of,
+    doubts_of,
+    listed,
+    mapping,
+)  # fmt: skip
 from traceconv.readers.shared.ascend_lanes import step_lane
-from traceconv.readers.shared.csv_tables import Column, Doubt, csv_columns, table
+from traceconv.readers.shared.csv_tables import Doubt, csv_columns
 
-# -- hccl_raw_<rank>.csv: what the collectives of each step cost, and over which links ----------
+# -- hccl_raw_<rank>.csv: the cost of the collectives of each step, and their links -------------
 #
 # Columns: ``step_num`` (``-`` for the average over steps), ``communication_cost`` and ``wait_cost``
 # (ms, of the whole step), ``link_info`` and ``communication_operator_cost``, both JSON:
 # ``{"<source>-<destination>": {transport: [time ms, size KB, bandwidth KB/s]}}``, and
-# ``{operator: [step, cost, wait, links]}``. The cost is without the time spent in
+# ``{operator: [step, cost, wait, links]}``. The cost excludes the time spent in
 # ``Notify_Wait``, which is the wait.
 
-_DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
+_COST = ("communication_cost(ms)", "wait_cost(ms)")
+_LINK = ("time(ms)", "size(KB)", "bandwidth(KB/s)")
 
-Row = dict[str, str]
 
-
-def step_columns(source: Source, name: str, issues: Issues) -> dict[str, Column]:
+def step_columns(source: Source, name: str, issues: Issues) -> Columns:
     """One row per step: ``step_num``, ``communication_cost(ms)``, ``wait_cost(ms)`` (as ns)."""
-    rows = [
-        {
-            "step_num": step,
-            "communication_cost(ms)": _at(cells, "communication_cost"),
-            "wait_cost(ms)": _at(cells, "wait_cost"),
-        }
+    rows = (
+        {"step_num": step, **{heading: cells[heading.removesuffix("(ms)")] for heading in _COST}}
         for step, cells in _rows(source, name, issues)
-    ]
-    return table(rows, doubts_of(source, name, issues))
+    )
+    return columns_of(source, name, issues, rows)
 
 
-def link_columns(source: Source, name: str, issues: Issues) -> dict[str, Column]:
+def link_columns(source: Source, name: str, issues: Issues) -> Columns:
     """One row per step, operator, link and transport; operators without a link have one, too.
 
     Columns: ``step_num``, ``operator`` ("" for all of the step), ``communication_cost(ms)`` and
@@ -69,37 +72,26 @@ def link_columns(source: Source, name: str, issues: Issues) -> dict[str, Column]
     found: list[Row] = []
     doubt = doubts_of(source, name, issues)
     for step, cells in _rows(source, name, issues):
-        whole = {"step_num": step, "operator": ""}
-        found += [whole | link for link in _links(_object(_at(cells, "link_info"), doubt))]
-        for operator, cost, wait, links in _operators(cells, doubt):
-            place = {
-                "step_num": step,
-                "operator": operator,
-                "communication_cost(ms)": cost,
-                "wait_cost(ms)": wait,
-            }
+        place = {"step_num": step, "operator": ""}
+        found += [place | link for link in _links(_object(cells["link_info"], doubt))]
+        for operator, costs, links in _operators(cells, doubt):
+            place = {"step_num": step, "operator": operator, **costs}
             found += [place | link for link in _links(links)] or [place]
-    return table(found, doubt)
+    return columns_of(source, name, issues, found)
 
 
 def costs_beside(
     capture: Capture, name: str, issues: Issues
 ) -> dict[tuple[int, str], dict[str, Any]]:
-    """Costs in the ``hccl_raw`` beside ``name`` by step and operator: arguments, in ms."""
-    folder = name.rpartition("/")[0]
-    beside = [
-        other
-        for other in capture.known
-        if other.rpartition("/")[0] == folder and "hccl_raw_" in other
-    ]
+    """Costs in the ``hccl_raw`` of the folder of ``name``, by step and operator: arguments, ms."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
-    for other in beside:
-        doubt = doubts_of(capture.source, other, issues)
-        for step, cells in _rows(capture.source, other, issues):
-            if re.fullmatch(r"\d{1,18}", step):
-                for operator, cost, wait, _ in _operators(cells, doubt):
-                    stated = {"communication_cost(ms)": cost, "wait_cost(ms)": wait}
-                    found[int(step), operator] = {k: _number(v) for k, v in stated.items()}
+    folder = name.rpartition("/")[0]
+    for other in capture.known:
+        if other.rpartition("/")[0] == folder and "hccl_raw_" in other:
+            doubt = doubts_of(capture.source, other, issues)
+            for step, cells in _rows(capture.source, other, issues):
+                for operator, costs, _ in _operators(cells, doubt) if step.isdecimal() else ():
+                    found[int(step[:18]), operator] = {k: _number(v) for k, v in costs.items()}
     return found
 
 
@@ -110,50 +102,39 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _rows(source: Source, name: str, issues: Issues) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(source: Source, name: str, issues: Issues) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Steps, and the cells of each; "" for columns that are missing."""
     columns = csv_columns(source, name, issues)
-    if "step_num" not in columns:
-        return
-    for i, step in enumerate(columns["step_num"].tolist()):
-        yield str(step), {heading: column[i] for heading, column in columns.items()}
-
-
-def _at(cells: Mapping[str, Any], heading: str) -> str:
-    return str(cells.get(heading, ""))
+    for i, step in enumerate(columns.get("step_num", np.empty(0)).tolist()):
+        cells = {heading: str(column[i]) for heading, column in columns.items()}
+        yield str(step), defaultdict(str, cells)
 
 
 def _object(text: str, doubt: Doubt) -> Mapping[str, Any]:
     try:
-        parsed = _DECODER.decode(text) if text else {}
+        return mapping(DECODER.decode(text) if text else {})
     except (ValueError, RecursionError) as e:
         doubt("malformed-record", str(e)[:120], 1)
         return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _operators(
-    cells: Mapping[str, Any], doubt: Doubt
-) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    """Operator, cost, wait and links of a step."""
-    for operator, stated in _object(_at(cells, "communication_operator_cost"), doubt).items():
-        if isinstance(stated, list) and len(stated) >= 3:
-            links = stated[3] if len(stated) > 3 and isinstance(stated[3], dict) else {}
-            yield operator, str(stated[1]), str(stated[2]), links
+    cells: Mapping[str, str], doubt: Doubt
+) -> Iterator[tuple[str, Row, Mapping[str, Any]]]:
+    """Operator, costs and links of a step."""
+    for operator, stated in _object(cells["communication_operator_cost"], doubt).items():
+        if len(listed(stated)) >= 3:
+            costs = dict(zip(_COST, map(str, stated[1:3]), strict=True))
+            yield operator, costs, mapping(stated[3]) if len(stated) > 3 else {}
 
 
 def _links(links: Mapping[str, Any]) -> Iterator[Row]:
     for link, transports in links.items():
         source, _, destination = link.partition("-")
-        for transport, stated in transports.items() if isinstance(transports, dict) else ():
-            if isinstance(stated, list) and len(stated) == 3:
-                yield {
-                    "source": source,
-                    "destination": destination,
-                    "transport": transport,
-                    "time(ms)": str(stated[0]),
-                    "size(KB)": str(stated[1]),
-                    "bandwidth(KB/s)": str(stated[2]),
-                }
+        for transport, stated in mapping(transports).items():
+            if len(listed(stated)) == 3:
+                place = {"source": source, "destination": destination, "transport": transport}
+                yield place | dict(zip(_LINK, map(str, stated), strict=True))
 
 
 # -- the steps ---------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """Tables of the ``profiler`` folder of MindSpore before 2.4, as side tables of a trace.
 
-A CSV file keeps its headings, but for a unit they leave out; all else is laid out as in this
-table. ``(ms)`` and ``(us)`` in a
-heading mean that the column holds int64 nanoseconds; times without a unit are as written, in the
-unit given here. ``<r>`` is the rank.
+A CSV file keeps its headings, with the unit where they leave it out; other files are laid out as in
+this table. ``(ms)`` and ``(us)`` in a heading mean that the column holds int64 nanoseconds; times
+without a unit are as written, in the unit given here. ``<r>`` is the rank.
 
 ===============================  =========================================================
 side table                            file; columns
@@ -66,8 +65,7 @@ cluster_analyse                  ascend_cluster_analyse_*_<r>.csv (ms); its mode
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -75,232 +73,157 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
 from traceconv.readers.ascend.mindspore.text_tables import (
-    MAX_BYTES,
     QUEUE_COLUMNS,
-    Rows,
-    doubts_of,
     ruled_columns,
     spaced_columns,
 )
+from traceconv.readers.ascend.tables.json_rows import (
+    Row,
+    cell,
+    columns_of,
+    listed,
+    loaded,
+    mapping,
+    objects,
+    row,
+)  # fmt: skip
 from traceconv.readers.ascend.tables.names import STEP_TIMES, mindspore_tables_of
-from traceconv.readers.shared.csv_tables import Column, csv_columns, table
-
-_DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
-
-Columns = dict[str, Column]
-Row = dict[str, str]
-
-
-def pipeline_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``pipeline_profiling``: one row per operator, as ``minddata_pipeline_raw`` has them."""
-    info = _object(source, name)
-    parents = {
-        _text(child): _text(op.get("op_id"))
-        for op in _list(info.get("op_info"))
-        for child in _plain_list(op.get("children"))
-    }
-    rows = []
-    for op in _list(info.get("op_info")):
-        number, queue = _text(op.get("op_id")), _queue(op)
-        sizes = [float(s) for s in _plain_list(queue.get("size")) if _is_number(s)]
-        length = _text(queue.get("length"))
-        mean = sum(sizes) / len(sizes) if sizes else None
-        rate = mean / float(length) if mean is not None and _positive(length) else None
-        rows.append(
-            {
-                "op_id": number,
-                "op_type": _text(op.get("op_type")),
-                "num_workers": _text(op.get("num_workers")),
-                "output_queue_size": _numbers_text(queue.get("size")),
-                "output_queue_average_size": "" if mean is None else repr(mean),
-                "output_queue_length": length,
-                "output_queue_usage_rate": "" if rate is None else repr(rate),
-                "sample_interval": _text(info.get("sampling_interval")),
-                "parent_id": parents.get(number, ""),
-                "children_id": _numbers_text(op.get("children")),
-            }
-        )
-    return table(rows, doubts_of(source, name, issues))
-
-
-def sample_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``pipeline_profiling``: one row per operator and sample of its output queue."""
-    rows: Rows = []
-    for op in _list(_object(source, name).get("op_info")):
-        queue = _queue(op)
-        sizes, rates = _plain_list(queue.get("size")), _plain_list(queue.get("throughput"))
-        for i, size in enumerate(sizes):
-            rows.append(
-                {
-                    "op_id": _text(op.get("op_id")),
-                    "op_type": _text(op.get("op_type")),
-                    "sample": str(i),
-                    "size": _text(size),
-                    "length": _text(queue.get("length")),
-                    "throughput": _text(rates[i]) if i < len(rates) else "",
-                }
-            )
-    return table(rows, doubts_of(source, name, issues))
-
-
-def utilization_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``minddata_cpu_utilization``: one row per sample of the machine, the process, an operator."""
-    info = _object(source, name)
-    stamps = [_text(stamp) for stamp in _plain_list(info.get("time_stamp"))]
-    scopes = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
-    scopes += [
-        ("operator", _text(op.get("op_id")), op.get("metrics")) for op in _list(info.get("op_info"))
-    ]
-    rows: Rows = []
-    for scope, op, metrics in scopes:
-        series = {
-            key: _plain_list(values)
-            for key, values in (metrics if isinstance(metrics, dict) else {}).items()
-        }
-        for i in range(max(map(len, series.values()), default=0)):
-            row = {"scope": scope, "op_id": op, "time_stamp": stamps[i] if i < len(stamps) else ""}
-            rows.append(row | {k: _text(v[i]) for k, v in series.items() if i < len(v)})
-    for row in rows:
-        row["cpu_processor_num"] = _text(info.get("cpu_processor_num"))
-        row["sampling_interval"] = _text(info.get("sampling_interval"))
-    return table(rows, doubts_of(source, name, issues))
-
-
-def summary_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``minddata_pipeline_summary`` (JSON): one row per operator, one column per key."""
-    return _transposed(_object(source, name), source, name, issues)
-
-
-def summary_table_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``minddata_pipeline_summary`` (CSV): the same; there a key is a line, its name in front."""
-    columns = csv_columns(source, name, issues)
-    lines = [list(columns), *zip(*(c.tolist() for c in columns.values()), strict=True)]
-    keyed = {str(line[0]): [_text(cell) for cell in line[1:]] for line in lines if line}
-    return _transposed(keyed, source, name, issues)
-
-
-def _transposed(keyed: Mapping[str, Any], source: Source, name: str, issues: Issues) -> Columns:
-    rows = len(_plain_list(keyed.get("op_ids")))
-    found = [
-        {key: _text(values[i]) for key, values in keyed.items() if _holds(values, i)}
-        for i in range(rows)
-    ]
-    return table(found, doubts_of(source, name, issues))
-
-
-def _holds(values: object, i: int) -> bool:
-    return isinstance(values, list) and i < len(values)
-
-
-def shape_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``dynamic_shape_info``: one row per operator (``side`` "operator") or kernel and step."""
-    info = _object(source, name)
-    rows = [
-        {"side": side} | _row(one, {"dur": "dur(us)"})
-        for side in ("operator", "kernel")
-        for ones in _mapping(info.get(side)).values()
-        for one in _list(ones)
-    ]
-    return table(rows, doubts_of(source, name, issues))
-
-
-def shape_type_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``dynamic_shape_info``: what each type of operator or kernel took in each step."""
-    info = _object(source, name)
-    rows = [
-        {"side": side, "step": step, "type": kind}
-        | dict(zip(("total(us)", "count", "average(us)", "op_full_name"), stated, strict=False))
-        for side in ("operator", "kernel")
-        for step, kinds in _mapping(info.get(f"{side}_type")).items()
-        for kind, cells in _mapping(kinds).items()
-        for stated in [[_text(cell) for cell in _plain_list(cells)]]
-    ]
-    return table(rows, doubts_of(source, name, issues))
-
-
-def scope_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``flops_scope``: one row per scope and the one within it, with its FLOPs."""
-    links = _mapping(_object(source, name).get("data")).get("links")
-    return table([_row(link) for link in _list(links)], doubts_of(source, name, issues))
-
-
-def object_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """A JSON object as a table of one row; what is not a number or text is given as JSON."""
-    return table([_row(_object(source, name))], doubts_of(source, name, issues))
-
-
-def duration_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """``timeline_summary``: one row; ``total_time`` is ms, and so ``total_time(ms)`` here."""
-    row = _row(_object(source, name), {"total_time": "total_time(ms)"})
-    return table([row], doubts_of(source, name, issues))
-
-
-def _object(source: Source, name: str) -> Mapping[str, Any]:
-    """A whole JSON object, its numbers as text.
-
-    Raises:
-        SourceError: the file cannot be read.
-        MalformedInputError: it is none.
-    """
-    text = source.read(name, MAX_BYTES).decode("utf-8-sig", "replace")
-    try:
-        parsed = _DECODER.decode(text.strip())
-    except (ValueError, RecursionError) as e:
-        raise MalformedInputError(source.title(name), "", f"not JSON: {str(e)[:100]}") from e
-    if not isinstance(parsed, dict):
-        raise MalformedInputError(source.title(name), "", "not a JSON object")
-    return parsed
-
-
-def _row(one: Mapping[str, Any], renamed: Mapping[str, str] | None = None) -> Row:
-    return {(renamed or {}).get(key, key): _text(value) for key, value in one.items()}
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _queue(op: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(_mapping(op.get("metrics")).get("output_queue"))
-
-
-def _numbers_text(values: object) -> str:
-    return f"[{', '.join(map(_text, values))}]" if isinstance(values, list) else ""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _plain_list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
-def _list(value: object) -> Iterator[Mapping[str, Any]]:
-    return (one for one in _plain_list(value) if isinstance(one, dict))
-
-
-def _is_number(text: object) -> bool:
-    try:
-        float(str(text))
-    except ValueError:
-        return False
-    return True
-
-
-def _positive(text: str) -> bool:
-    return _is_number(text) and float(text) > 0
-
+from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.numbers import values
 
 Load = Callable[[Source, str, Issues], Columns]
+
+_SIDES = ("operator", "kernel")
+
+# -- JSON, as rows ---------------------------------------------------------------------------------
+
+
+def _queues(info: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The operators of a data pipeline, each with its output queue."""
+    for op in objects(info.get("op_info")):
+        yield op, mapping(mapping(op.get("metrics")).get("output_queue"))
+
+
+def _pipeline(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per operator, as in ``minddata_pipeline_raw``."""
+    parents = {
+        cell(child): cell(op.get("op_id"))
+        for op, _ in _queues(info)
+        for child in listed(op.get("children"))
+    }
+
+    def numbers(value: object) -> str:
+        return f"[{', '.join(map(cell, value))}]" if isinstance(value, list) else ""
+
+    for op, queue in _queues(info):
+        sizes = values([cell(size) for size in listed(queue.get("size"))])
+        sizes = sizes[~np.isnan(sizes)]
+        mean = sum(sizes.tolist()) / len(sizes) if len(sizes) else None
+        length = cell(queue.get("length"))
+        [most] = values([length]).tolist()
+        rate = mean / most if mean is not None and most > 0 else None
+        yield {
+            "op_id": cell(op.get("op_id")),
+            "op_type": cell(op.get("op_type")),
+            "num_workers": cell(op.get("num_workers")),
+            "output_queue_size": numbers(queue.get("size")),
+            "output_queue_average_size": "" if mean is None else repr(mean),
+            "output_queue_length": length,
+            "output_queue_usage_rate": "" if rate is None else repr(rate),
+            "sample_interval": cell(info.get("sampling_interval")),
+            "parent_id": parents.get(cell(op.get("op_id")), ""),
+            "children_id": numbers(op.get("children")),
+        }
+
+
+def _samples(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per operator and sample of its output queue."""
+    for op, queue in _queues(info):
+        rates = listed(queue.get("throughput"))
+        for i, size in enumerate(listed(queue.get("size"))):
+            yield {
+                "op_id": cell(op.get("op_id")),
+                "op_type": cell(op.get("op_type")),
+                "sample": str(i),
+                "size": cell(size),
+                "length": cell(queue.get("length")),
+                "throughput": cell(rates[i]) if i < len(rates) else "",
+            }
+
+
+def _utilization(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per sample of the machine, the process, an operator."""
+    stamps = listed(info.get("time_stamp"))
+    scopes = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
+    for op in objects(info.get("op_info")):
+        scopes.append(("operator", cell(op.get("op_id")), op.get("metrics")))
+    common = {key: cell(info.get(key)) for key in ("cpu_processor_num", "sampling_interval")}
+    for scope, op_id, metrics in scopes:
+        series = {key: listed(one) for key, one in mapping(metrics).items()}
+        for i in range(max(map(len, series.values()), default=0)):
+            stamp = cell(stamps[i]) if i < len(stamps) else ""
+            own = {"scope": scope, "op_id": op_id, "time_stamp": stamp}
+            yield own | {k: cell(v[i]) for k, v in series.items() if i < len(v)} | common
+
+
+def _transposed(keyed: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per operator, one column per key."""
+    for i in range(len(listed(keyed.get("op_ids")))):
+        yield {key: cell(one[i]) for key, one in keyed.items() if i < len(listed(one))}
+
+
+def _shapes(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per operator or kernel and step."""
+    for side in _SIDES:
+        for ones in mapping(info.get(side)).values():
+            for one in objects(ones):
+                yield {"side": side} | row(one, {"dur": "dur(us)"})
+
+
+def _shape_types(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per step and type of operators or kernels."""
+    headings = ("total(us)", "count", "average(us)", "op_full_name")
+    for side in _SIDES:
+        for step, kinds in mapping(info.get(f"{side}_type")).items():
+            for kind, cells in mapping(kinds).items():
+                stated = zip(headings, map(cell, listed(cells)), strict=False)
+                yield {"side": side, "step": step, "type": kind, **dict(stated)}
+
+
+def _scopes(info: Mapping[str, Any]) -> Iterator[Row]:
+    """One row per scope and the one within it, with its FLOPs."""
+    return map(row, objects(mapping(info.get("data")).get("links")))
+
+
+def _alone(info: Mapping[str, Any], renamed: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """A table of one row; nested values as JSON."""
+    yield row(info, renamed)
+
+
+def _of_json(rows: Callable[[Mapping[str, Any]], Iterator[Row]]) -> Load:
+    def load(source: Source, name: str, issues: Issues) -> Columns:
+        return columns_of(source, name, issues, rows(loaded(source, name)))
+
+    return load
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def _summary_table(source: Source, name: str, issues: Issues) -> Columns:
+    """``minddata_pipeline_summary`` as CSV: each line is a key and its values."""
+    columns = csv_columns(source, name, issues)
+    lines = [list(columns), *zip(*(c.tolist() for c in columns.values()), strict=True)]
+    keyed = {str(line[0]): [cell(one) for one in line[1:]] for line in lines if line}
+    return columns_of(source, name, issues, _transposed(keyed))
+
 
 _GET_NEXT = ("op", "start({unit})", "end({unit})", "queue_size")
 _CLUSTER = lazy_regex(r"ascend_cluster_analyse_(.+)_(\d{1,18})_(\d{1,18})_\d+\.csv(?:\.gz)?")
@@ -310,15 +233,14 @@ def _spaced(*headings: str) -> Load:
     return partial(spaced_columns, headings=headings)
 
 
-def _cluster_columns(source: Source, name: str, issues: Issues) -> Columns:
+def _cluster(source: Source, name: str, issues: Issues) -> Columns:
     columns = csv_columns(source, name, issues)
-    match = _CLUSTER.fullmatch(PurePosixPath(name).name)
     rows = len(next(iter(columns.values()), ()))
-    if match is None:
-        return columns
-    mode = np.full(rows, match[1], object)
-    stages, ranks = (np.full(rows, int(digits[:18]), np.int64) for digits in match.group(2, 3))
-    return {**columns, "mode": mode, "stages": stages, "ranks": ranks}
+    if match := _CLUSTER.fullmatch(PurePosixPath(name).name):
+        columns["mode"] = np.full(rows, match[1], object)
+        columns["stages"] = np.full(rows, int(match[2]), np.int64)
+        columns["ranks"] = np.full(rows, int(match[3]), np.int64)
+    return columns
 
 
 _IN_MS = {name: f"{name}(ms)" for name in ("execution_time", "total_time")}
@@ -327,32 +249,32 @@ LAYOUTS: dict[str, Load] = {
     "csv": csv_columns,
     "step times": partial(csv_columns, renamed=STEP_TIMES),
     "core times": partial(csv_columns, renamed=_IN_MS),
-    "object": object_columns,
+    "object": _of_json(_alone),
     "collectives": hccl.step_columns,
     "links": hccl.link_columns,
     "ruled": ruled_columns,
     "ruled, second": partial(ruled_columns, number=1),
-    "durations": duration_columns,
+    "durations": _of_json(partial(_alone, renamed=_IN_MS)),
     "number": _spaced("min_cycle_counter"),
-    "pipeline": pipeline_columns,
-    "pipeline samples": sample_columns,
-    "pipeline summary": summary_columns,
-    "pipeline table": summary_table_columns,
-    "utilization": utilization_columns,
+    "pipeline": _of_json(_pipeline),
+    "pipeline samples": _of_json(_samples),
+    "pipeline summary": _of_json(_transposed),
+    "pipeline table": _summary_table,
+    "utilization": _of_json(_utilization),
     "queue": _spaced(*QUEUE_COLUMNS),
     "get next, us": _spaced(*(heading.format(unit="us") for heading in _GET_NEXT)),
     "get next, ns": _spaced(*(heading.format(unit="ns") for heading in _GET_NEXT)),
-    "shapes": shape_columns,
-    "shape types": shape_type_columns,
-    "scopes": scope_columns,
-    "cluster": _cluster_columns,
+    "shapes": _of_json(_shapes),
+    "shape types": _of_json(_shape_types),
+    "scopes": _of_json(_scopes),
+    "cluster": _cluster,
 }
-"""What reads a file, by its layout in ``MINDSPORE_TABLES`` of
+"""Loads a file, by its layout in ``MINDSPORE_TABLES`` of
 :mod:`traceconv.readers.ascend.tables.names`."""
 
 
 def announce(capture: Capture, build: TraceBuilder) -> None:
     """Announce these side tables of a capture to ``build``; no file is opened yet."""
     for name, file, layout in mindspore_tables_of(capture):
-        loaded = partial(LAYOUTS[layout], capture.source, file, build.issues)
-        build.side_table(name, capture.source.title(file), loaded)
+        load = partial(LAYOUTS[layout], capture.source, file, build.issues)
+        build.side_table(name, capture.source.title(file), load)

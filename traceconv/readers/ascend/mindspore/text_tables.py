@@ -12,30 +12,16 @@ from traceconv.core.model import I64
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
-from traceconv.readers.shared.csv_tables import Column, Doubt, table
+from traceconv.readers.ascend.tables.json_rows import MAX_BYTES, Row, doubts_of
+from traceconv.readers.shared.csv_tables import Column, table
 
 QUEUE_COLUMNS = ("type", "subtype", "step", "value", "time(ms)")
 """Of a file of queue samples; the last one is nanoseconds once it is read."""
-
-MAX_BYTES = 512 << 20
-"""Larger files are refused."""
 
 _WHOLE = lazy_regex(r"\d{1,18}(?:\.0*)?")
 _RULE = lazy_regex(r"-{3,}(?: +-{3,})*")
 _TITLE = lazy_regex(r"=+[^=]*=*")
 _SUMS = lazy_regex(r"(?:total op|AI CPU Total Time)\b")
-
-Rows = list[dict[str, str]]
-
-
-def doubts_of(source: Source, name: str, issues: Issues) -> Doubt:
-    """What books an issue of one file."""
-    title = source.title(name)
-
-    def doubt(code: str, where: str, count: int = 1) -> None:
-        issues.add(code, title, where, count)
-
-    return doubt
 
 
 def whole(column: Column) -> I64:
@@ -80,7 +66,7 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
     cut = bool(body) and lines[-1].strip() == body[-1] and not _SUMS.match(body[-1])
     body = body[:-1] if cut else body
-    rows: Rows = []
+    rows: list[Row] = []
     for at, line in enumerate(body, first):
         cells = line.split()
         if len(cells) == len(headings) and not _SUMS.match(line):
@@ -135,7 +121,7 @@ def spaced_columns(
         SourceError: the file cannot be read.
     """
     doubt = doubts_of(source, name, issues)
-    rows: Rows = []
+    rows: list[Row] = []
     lines = lines_of(source, name)
     unended = bool(lines[-1].strip())
     for at, line in enumerate(lines[:-1] if ended else lines, 1):

@@ -6,84 +6,123 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import us_text
-from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
+from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.ordering import factored_rows
-from traceconv.core.side_tables import ABSENT, SideTable
-from traceconv.readers.shared.arguments import number, quoted, shared
-from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.core.side_tables import ABSENT, Columns, SideTable
+from traceconv.readers.ascend.db.export import graphs
 from traceconv.readers.shared.ascend_tasks import task_class
-from traceconv.readers.shared.csv_tables import Column
+from traceconv.readers.shared.layouts import Classes, RowLayout, Shown, TableRows, add_rows
+from traceconv.readers.shared.table_rows import csv_rows
 
 _START, _DUR = "Start Time(ns)", "Duration(ns)"
+
+KERNELS = RowLayout(
+    start=_START, end="end",
+    columns={"name": "Name", "Task Type": "Accelerator Core", "device": "Device_id",
+             "stream": "Stream ID", "step": "Step Id", "Model Id": "Model ID", "Task Id": "Task ID",
+             "Context Id": "Context ID"},
+    texts=frozenset({"name", "Task Type"}), name=Shown("name"), layer=Layer.DEVICE,
+    title="Ascend Hardware", lane=Shown("lane"), group=Shown("group"),
+    track={"device_kind": "NPU"}, op=Classes("class", {int(one): one for one in OpClass}),
+    args=("Task Type", "Model Id", "Task Id", "Context Id"),
+)  # fmt: skip
+"""Operators; arguments have the keys of a timeline."""
+COLLECTIVES = structs.replace(
+    KERNELS, layer=Layer.COMM, title="Communication", lane=Shown(absent="Communication"),
+    op=OpClass.COMM,
+)  # fmt: skip
+STEPS = RowLayout(
+    end="end", name=Shown("step", "Step {}"), layer=Layer.STEP, title="Step Trace",
+    lane=Shown(absent="Steps"), op=OpClass.ITERATION,
+)  # fmt: skip
+
+_OPERATIONS = ("HCCL", "COMMUNICATION")
+"""Types of rows that are whole communication operations."""
+
 _COMPUTING = "Computing(ns)"
 _CUT = frozenset(("truncated", "unended-line", "malformed-record"))
 """Issues of a table that lacks rows."""
 
 _MOST_OF = 0.99
-"""Of the computing of a step: operators do not take less together, but for rounding."""
-_INT32_MAX = 2**31 - 1
-_IDS = {"Model ID": "Model Id", "Task ID": "Task Id", "Context ID": "Context Id"}
-"""Columns that become arguments, and their keys there: those of a timeline."""
+"""Operators take at least this part of the computing of a step; the rest is rounding."""
 
 _LAST_NS = 2**62
 """Ends of slices must fit into int64."""
 
 
-def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
-    """Add a slice for every row with a time; the others are booked."""
+def read_kernels(columns: Columns, build: TraceBuilder) -> None:
+    """Add a slice for every row with a time; the others are reported."""
     if _START not in columns or "Name" not in columns:
         build.skip("unused-file", "no column Name or Start Time(us)")
         return
+    rows = csv_rows(columns, KERNELS, "columns Start Time(us), Duration(us)")
+    rows.unread.clear()  # the side table has them
     start = columns[_START]
     dur = columns.get(_DUR, np.full(len(start), ABSENT, np.int64))
-    bad = dur == ABSENT
-    known = (start > -_LAST_NS) & (start < _LAST_NS) & (dur < _LAST_NS)  # so ABSENT is not
-    negative = known & ~bad & (dur < 0)
-    kept = np.flatnonzero(known & ~negative)
-    build.seen("slice", len(start))
-    build.skip("bad-time", "column Start Time(us)", int((~known).sum()), "slice")
-    build.skip("negative-duration", "column Duration(us)", int(negative.sum()), "slice")
-    build.skip("missing-duration", "column Duration(us)", int((bad & known).sum()))
-    rows = {heading: column[kept] for heading, column in columns.items()}
-    length = np.where(bad, 0, dur)[kept]
-    cores, of_row = _factored(rows.get("Accelerator Core", np.full(len(kept), "", object)))
-    names, of_name = _factored(rows["Name"])
-    op = _classes(names, of_name, cores, of_row)
-    step = _whole(rows, "Step Id", _INT32_MAX)
-    build.extend(
-        track=_tracks(rows, op, np.array(cores, object)[of_row], build),
-        start_ns=rows[_START],
-        dur_ns=length,
-        name=np.array([build.string(n) for n in names], np.int32)[of_name],
-        op=op,
-        graph=_whole(rows, "Model ID", NO_GRAPH),
-        step=step,
-        args=_arguments(rows, cores, of_row, build),
-    )
-    named = np.flatnonzero(step >= 0)
-    if len(named):
-        _add_steps(step[named], rows[_START][named], length[named], build)
+    usable = (start >= 0) & (start < _LAST_NS) & (dur < _LAST_NS)
+    build.skip("missing-duration", rows.where, int((usable & (dur == ABSENT)).sum()))
+    rows.columns["start"] = np.where(usable, start, -1)
+    rows.columns["end"] = np.where(usable, start + np.where(dur == ABSENT, 0, dur), -1)
+    op = _classes(rows.texts("name"), rows.texts("Task Type"))
+    rows.columns["class"] = op.astype(np.int64)
+    _place(rows)
+    step: I32 = np.where(rows["step"] < 2**31, rows["step"], -1).astype(np.int32)
+    added = np.full(len(rows), -1, np.int64)
+    for layout, which in ((KERNELS, op != OpClass.COMM), (COLLECTIVES, op == OpClass.COMM)):
+        part = rows.take(which)
+        graph = graphs(part["Model Id"])
+        added[which] = add_rows(build, layout, part, graph=graph, step=step[which])
+    named = (added >= 0) & (step >= 0)
+    if named.any():
+        _add_steps(step[named], rows["start"][named], rows["end"][named], build)
 
 
-_OPERATIONS = ("HCCL", "COMMUNICATION")
-"""Types of rows that are whole communication operations."""
+def _classes(names: Sequence[str], cores: Sequence[str]) -> I8:
+    """The class of every row."""
+    pairs = list(zip(names, cores, strict=True))
+    known = {
+        (name, core): OpClass.COMM if core in _OPERATIONS else task_class(name, core)
+        for name, core in set(pairs)
+    }
+    return np.array([known[pair] for pair in pairs], np.int8)
 
 
-def _classes(names: Sequence[str], of_name: I64, cores: Sequence[str], of_row: I64) -> I8:
-    """What every row does, given the different names and types and which of them each has."""
-    pairs, which = factored_rows(of_name, of_row)
-    found = [
-        OpClass.COMM if cores[core] in _OPERATIONS else task_class(names[name], cores[core])
-        for name, core in pairs
-    ]
-    return np.array(found, np.int8)[which]
+def _place(rows: TableRows) -> None:
+    """Name tracks: streams, else kinds of cores; by device if there are several."""
+    table, codes = factored_rows(rows["stream"], rows["Task Type"])
+    rows.columns["lane"] = codes.astype(np.int64)
+    cores = rows.names.get("Task Type", {})
+    rows.names["lane"] = {
+        i: f"Stream {stream}" if stream >= 0 else cores.get(core, "")
+        for i, (stream, core) in enumerate(table)
+    }
+    rows.identity["lane"] = {i: {"stream": stream} for i, (stream, _) in enumerate(table)}
+    devices = np.unique(rows["device"]).tolist()
+    rows.columns["group"] = rows["device"]
+    rows.names["group"] = {d: f"NPU {d}" if len(devices) > 1 and d >= 0 else "" for d in devices}
+    rows.identity["group"] = {d: {"device": d} for d in devices}
+
+
+def _add_steps(step: I32, start: I64, end: I64, build: TraceBuilder) -> None:
+    """The steps that the table names, from the first start to the last end of their operators."""
+    order = np.argsort(step, kind="stable")
+    numbers, first = np.unique(step[order], return_index=True)
+    build.skip("steps-from-operators", "column Step Id", len(numbers))
+    # rows of one step are neighbours now: the least start and the greatest end of each run
+    columns = {
+        "start": np.minimum.reduceat(start[order], first),
+        "end": np.maximum.reduceat(end[order], first),
+        "step": numbers.astype(np.int64),
+    }
+    add_rows(build, STEPS, TableRows(columns, "column Step Id", len(numbers)), step=numbers)
 
 
 def book_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder) -> None:
-    """Say so if the operators of a table are not all that ran.
+    """Report if the operators of a table are not all that ran.
 
     Args:
         table: that :func:`read_kernels` has read.
@@ -106,14 +145,15 @@ def book_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder)
 
 
 def _less_than_stated(
-    columns: Mapping[str, Column], length: I64, steps: SideTable | None
+    columns: Mapping[str, Any], length: I64, steps: SideTable | None
 ) -> list[str]:
     """The steps that compute for longer than their operators take together."""
     if steps is None or _COMPUTING not in steps or steps[_COMPUTING].dtype != np.int64:
         return []
-    cores, of_row = _factored(columns.get("Accelerator Core", np.full(len(length), "", object)))
-    names, of_name = _factored(columns.get("Name", np.full(len(length), "", object)))
-    computes = _classes(names, of_name, cores, of_row) == OpClass.COMPUTE
+    empty = np.full(len(length), "", object)
+    names, cores = (columns.get(heading, empty) for heading in ("Name", "Accelerator Core"))
+    classes = _classes([*map(str, names.tolist())], [*map(str, cores.tolist())])
+    computes = classes == OpClass.COMPUTE
     own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
     number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
     found = []
@@ -122,78 +162,6 @@ def _less_than_stated(
         spent = int(length[mine].sum())
         if spent < _MOST_OF * stated:
             where = f"step {step}: " if step != ABSENT else ""
-            found.append(
-                f"{where}operators of {us_text(spent)} µs, Computing of {us_text(stated)} µs in "
-                f"{steps.name}"
-            )
+            operators = f"operators of {us_text(spent)} µs"
+            found.append(f"{where}{operators}, Computing of {us_text(stated)} µs in {steps.name}")
     return found
-
-
-def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
-    """The steps the table names, from the first start to the last end of their operators."""
-    order = np.argsort(step, kind="stable")
-    numbers, first = np.unique(step[order], return_index=True)
-    # rows of one step are neighbours now: the least start and the greatest end of each run
-    begin = np.minimum.reduceat(start[order], first)
-    end = np.maximum.reduceat((start + length)[order], first)
-    build.seen("slice", len(numbers))
-    build.skip("steps-from-operators", "column Step Id", len(numbers))
-    build.extend(
-        track=build.add_track(step_lane(-1).track),
-        start_ns=begin,
-        dur_ns=end - begin,
-        name=np.array([build.string(f"Step {n}") for n in numbers.tolist()], np.int32),
-        op=OpClass.ITERATION,
-        step=numbers,
-    )
-
-
-def _arguments(
-    rows: Mapping[str, Column], cores: list[str], of_row: I64, build: TraceBuilder
-) -> I32:
-    """What a timeline says of a task: the kind of its core, and ids. Empty cells are left out."""
-    columns = {"Task Type": (of_row, lambda code: quoted(cores[code]) if cores[code] else b"")}
-    for heading, key in _IDS.items():
-        if heading in rows and rows[heading].dtype == np.int64:
-            columns[key] = (rows[heading], number)
-    return shared(build, columns)
-
-
-def _factored(column: Column) -> tuple[list[str], I64]:
-    """The different texts of a column, and for every row which of them it is."""
-    cells = [str(cell) for cell in column.tolist()]
-    codes = {cell: i for i, cell in enumerate(dict.fromkeys(cells))}
-    return list(codes), np.array([codes[cell] for cell in cells], np.int64)
-
-
-def _tracks(rows: Mapping[str, Column], op: I8, cores: Column, build: TraceBuilder) -> I32:
-    """Streams, else kinds of cores; communication on a lane of its own, as in timelines."""
-    stream = rows.get("Stream ID", np.empty(0, object))
-    device = rows.get("Device_id", np.empty(0, object))
-    where = stream if stream.dtype == np.int64 else cores
-    groups = [str(d) for d in device.tolist()] if device.dtype == np.int64 else [""] * len(op)
-    several = len(set(groups)) > 1
-    places = list(zip(groups, (op == OpClass.COMM).tolist(), where.tolist(), strict=True))
-    numbers = {place: _track(*place, several, build) for place in dict.fromkeys(places)}
-    return np.array([numbers[place] for place in places], np.int32)
-
-
-def _track(device: str, comm: bool, where: object, several: bool, build: TraceBuilder) -> int:
-    group = f"NPU {device}" if several else ""
-    of: dict[str, Any] = {"device": int(device) if device else -1, "device_kind": "NPU"}
-    if comm:
-        return build.track(Layer.COMM, "Communication", group, "Communication", **of)
-    stream = where if isinstance(where, int) and where != ABSENT else -1
-    named = f"Stream {stream}" if isinstance(where, int) and where != ABSENT else str(where or "")
-    named = named if where != ABSENT else ""
-    return build.track(Layer.DEVICE, named, group, "Ascend Hardware", **of, stream=max(stream, -1))
-
-
-def _whole(rows: Mapping[str, Column], heading: str, limit: int) -> I32:
-    """Ids that fit the model's columns, -1 for the others and for none."""
-    column = rows.get(heading)
-    if column is None or column.dtype == object:
-        return np.full(len(rows[_START]), -1, np.int32)
-    numbers = np.nan_to_num(column, nan=-1.0) if column.dtype.kind == "f" else column
-    fits = (numbers >= 0) & (numbers < min(limit, _INT32_MAX))
-    return np.where(fits, numbers, -1).astype(np.int32)

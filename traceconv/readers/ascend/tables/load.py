@@ -1,39 +1,43 @@
 """Reading the tables of Ascend captures: CSV, ``communication*.json``, and tables in databases.
 
-All have the headings of the newest generation of CSV, whatever they are stored as.
+All have the headings of the newest generation of CSV.
 
-``communication.json`` and ``communication_matrix.json`` have one layout each for all that is called
-so: with steps (``step5``: p2p or collective: operator) as the framework profilers write it, without
-them as CANN does, and by groups of ranks as the cluster tools do (``(0, 1)``: step: operator:
-rank).
+``communication.json`` and ``communication_matrix.json`` have one layout each for all files of these
+names: with steps (``step5``: p2p or collective: operator) from the framework profilers, without
+them from CANN, and by groups of ranks from cluster tools (``(0, 1)``: step: operator: rank).
 
-``analysis.db`` and ``communication_analyzer.db`` hold sums, as text or numbers of milli- and
-microseconds; the databases of events hold the samples of memory and the operators, in ns and bytes.
+``analysis.db`` and ``communication_analyzer.db`` hold totals, as text or numbers of milli- and
+microseconds; the databases of events hold samples of memory and the operators, in ns and bytes.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import I64
+from traceconv.core.errors import Issues
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT
+from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.export import KB, MB
-from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
+from traceconv.readers.ascend.tables.json_rows import (
+    Row,
+    cell,
+    columns_of,
+    doubts_of,
+    listed,
+    loaded,
+    mapping,
+    row,
+)  # fmt: skip
 from traceconv.readers.ascend.tables.names import STEP_TIMES, SUMS
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
 from traceconv.readers.shared.numbers import values
 from traceconv.readers.shared.sqlite.database import Database, opened
-
-Columns = dict[str, Column]
 
 _HEADINGS: Mapping[str, Mapping[str, str]] = {
     "kernel_details": {
@@ -46,8 +50,6 @@ _HEADINGS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Other headings of the same columns; with the unit where the file leaves it out."""
 
-_STEPS = ("Step", "Step Id")
-
 
 def load(source: Source, table: str, files: tuple[str, ...], issues: Issues) -> Columns:
     """The columns of one table, of one or several files.
@@ -56,26 +58,20 @@ def load(source: Source, table: str, files: tuple[str, ...], issues: Issues) -> 
         SourceError, MalformedInputError: it cannot be read.
     """
     text = [name for name in files if name.endswith((".csv", ".csv.gz"))]
-    headings = _HEADINGS.get(table, {})
-    parts = [csv_parts(source, text, issues, renamed=headings)] if text else []
-    parts += [_part(source, table, name, issues) for name in files if name not in text]
+    parts = [csv_parts(source, text, issues, renamed=_HEADINGS.get(table, {}))] if text else []
+    for name in files:
+        if name.endswith(".json"):
+            parts.append(dict(_JSON[table](source, name, issues)))
+        elif name not in text:
+            with opened(source, name, salvage=True) as database:
+                doubt = doubts_of(source, name, issues)
+                parts.append(dict(database_columns(database, table, doubt)))
     columns = stacked([part for part in parts if part])
-    for heading in _STEPS:
+    for heading in ("Step", "Step Id"):
         if heading in columns and columns[heading].dtype == object:
-            columns[heading] = step_numbers(columns[heading], _ignored)
+            # every cell was typed before, and its issues reported
+            columns[heading] = step_numbers(columns[heading], lambda *_: None)
     return columns
-
-
-def _part(source: Source, table: str, name: str, issues: Issues) -> Columns:
-    if name.endswith(".json"):
-        return _JSON[table](source, name, issues)
-
-    with opened(source, name, salvage=True) as database:
-        return database_columns(database, table, doubts_of(source, name, issues))
-
-
-def _ignored(code: str, where: str, count: int) -> None:
-    return None  # every cell was typed, and booked, before
 
 
 # -- communication*.json --------------------------------------------------------------------------
@@ -90,60 +86,47 @@ _LINK = lazy_regex(r"(\d{1,18})-(\d{1,18})")
 _P2P = lazy_regex(r"send|receive|recv", re.IGNORECASE)
 _DEEPEST = 6
 
-Row = dict[str, str]
-
 
 def operation_columns(source: Source, name: str, issues: Issues) -> Columns:
     """One row per communication operator of ``communication.json``.
 
-    Columns: ``Step`` (int64), ``Kind`` ("p2p", "collective"), ``Operator``, ``Group``, then what
-    the file has: ``Start Timestamp(us)`` ... ``Synchronization Time Ratio``. Those of cluster tools
-    have ``Rank Set`` and ``Rank``, too. Its own totals are left out: sums would count them twice.
+    Columns: ``Step`` (int64), ``Kind`` ("p2p", "collective"), ``Operator``, ``Group``, then those
+    of the file: ``Start Timestamp(us)`` ... ``Synchronization Time Ratio``. Files of cluster tools
+    also have ``Rank Set`` and ``Rank``. Totals in the file are left out.
 
     Raises:
-        SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
-        MalformedInputError: it is no such JSON.
+        SourceError: the file cannot be read, or is too large.
+        MalformedInputError: it holds no JSON object.
     """
-
-    def rows(place: Row, info: Mapping[str, Any]) -> Iterator[Row]:
-        times = info[_TIMES]
-        if isinstance(times, Mapping):
-            yield place | {key: _text(value) for key, value in times.items()}
-
-    return _columns(source, name, issues, _TIMES, rows)
+    found = _operators(source, name, _TIMES)
+    rows = [place | row(info[_TIMES]) for place, info in found if mapping(info[_TIMES])]
+    return _typed(source, name, issues, rows)
 
 
 def bandwidth_columns(source: Source, name: str, issues: Issues) -> Columns:
     """One row per operator, transport and size of packages of ``communication.json``.
 
-    Transports that carried nothing are left out, as they are in databases.
+    Transports that carried nothing are left out, as in databases.
 
     Columns: as :func:`operation_columns`, then ``Transport Type``, ``Transit Size(MB)``,
     ``Transit Time(ms)``, ``Bandwidth(GB/s)``, ``Large Packet Ratio``, ``Package Size(MB)``,
     ``Count``, ``Total Duration(ms)``. Errors as there.
     """
-
-    def rows(place: Row, info: Mapping[str, Any]) -> Iterator[Row]:
-        transports = info.get(_BANDWIDTH)
-        for transport, figures in _pairs(transports):
-            if not isinstance(figures, Mapping):
+    rows = []
+    for place, info in _operators(source, name, _TIMES):
+        for transport, figures in mapping(info.get(_BANDWIDTH)).items():
+            sums = {key: one for key, one in mapping(figures).items() if key != _SIZES}
+            of = place | {"Transport Type": transport} | row(sums)
+            sizes = mapping(mapping(figures).get(_SIZES))
+            good = {size: pair for size, pair in sizes.items() if _is_pair(pair)}
+            where = f"{place['Operator']}: {_SIZES}"
+            issues.add("malformed-record", source.title(name), where, len(sizes) - len(good))
+            if not good and not of.get("Transit Size(MB)", "").strip("0."):
                 continue
-            row = place | {"Transport Type": transport}
-            row |= {key: _text(value) for key, value in figures.items() if key != _SIZES}
-            listed = _pairs(figures.get(_SIZES))
-            sizes = [(size, pair) for size, pair in listed if _is_pair(pair)]
-            where = f"{place.get('Operator', '')}: {_SIZES}"
-            issues.add("malformed-record", source.title(name), where, len(listed) - len(sizes))
-            if not sizes and _is_zero(row.get("Transit Size(MB)")):
-                continue
-            for size, (count, total) in sizes or [("0", ["0", "0"])]:
-                yield row | {
-                    "Package Size(MB)": size,
-                    "Count": _text(count),
-                    "Total Duration(ms)": _text(total),
-                }
-
-    return _columns(source, name, issues, _TIMES, rows)
+            for size, (count, total) in (good or {"0": ("0", "0")}).items():
+                package = {"Package Size(MB)": size, "Count": cell(count)}
+                rows.append(of | package | {"Total Duration(ms)": cell(total)})
+    return _typed(source, name, issues, rows)
 
 
 def matrix_columns(source: Source, name: str, issues: Issues) -> Columns:
@@ -153,14 +136,9 @@ def matrix_columns(source: Source, name: str, issues: Issues) -> Columns:
     ``Transport Type``, ``Transit Size(MB)``, ``Transit Time(ms)``, ``Bandwidth(GB/s)`` and
     ``Op Name``. Errors as :func:`operation_columns`.
     """
-
-    def rows(place: Row, info: Mapping[str, Any]) -> Iterator[Row]:
-        figures = {key: _text(value) for key, value in info.items()}
-        if "op_name" in figures:
-            figures["Op Name"] = figures.pop("op_name")
-        yield place | figures
-
-    return _columns(source, name, issues, "Transport Type", rows)
+    links = _operators(source, name, "Transport Type")
+    rows = [place | row(info, {"op_name": "Op Name"}) for place, info in links]
+    return _typed(source, name, issues, rows)
 
 
 def group_columns(source: Source, name: str, issues: Issues) -> Columns:
@@ -168,69 +146,37 @@ def group_columns(source: Source, name: str, issues: Issues) -> Columns:
 
     Columns: ``Kind`` and ``Rank Set`` ("(0, 1)"). Errors as :func:`operation_columns`.
     """
-    found = [
-        {"Kind": kind, "Rank Set": f"({', '.join(map(_text, ranks))})"}
-        for kind, groups in _pairs(_loaded(source, name))
-        if kind in _KINDS and isinstance(groups, list)
-        for ranks in groups
+    rows = [
+        {"Kind": kind, "Rank Set": f"({', '.join(map(cell, ranks))})"}
+        for kind, groups in loaded(source, name).items()
+        if kind in _KINDS
+        for ranks in listed(groups)
         if isinstance(ranks, list)
     ]
-    return table(found, _untyped, text=("Kind", "Rank Set"))
+    return columns_of(source, name, issues, rows, text=("Kind", "Rank Set"))
 
 
-def _untyped(code: str, where: str, count: int) -> None:
-    raise AssertionError("names are left as they are")
+_JSON: dict[str, Callable[[Source, str, Issues], Columns]] = {
+    "communication": operation_columns,
+    "communication_bandwidth": bandwidth_columns,
+    "communication_matrix": matrix_columns,
+    "cluster_communication": operation_columns,
+    "cluster_communication_bandwidth": bandwidth_columns,
+    "cluster_communication_matrix": matrix_columns,
+    "communication_group": group_columns,
+}
 
 
-def _columns(
-    source: Source,
-    name: str,
-    issues: Issues,
-    sign: str,
-    rows: Callable[[Row, Mapping[str, Any]], Iterator[Row]],
-) -> Columns:
-    found: list[Row] = []
-    for path, info in _walk(_loaded(source, name), (), sign):
-        if _TOTAL not in path:
-            found += rows(_place(path), info)
-
-    doubt = doubts_of(source, name, issues)
-    columns = table(found, doubt, text=_NAMES)
-    if found:
-        columns["Step"] = step_numbers(columns["Step"], doubt)
-    return columns
-
-
-def step_numbers(column: Column, doubt: Doubt) -> Column:
-    """A column of steps as int64, ABSENT where there is none ("step50" and "50" are 50)."""
-    if column.dtype == np.int64:
-        return column
-    texts = [str(cell) for cell in column.tolist()]
-    found = [match[1] if (match := _STEP.fullmatch(text)) else text for text in texts]
-    numbers = typed("", found, doubt)
-    return numbers if any(found) else np.full(len(found), ABSENT, np.int64)
-
-
-def _loaded(source: Source, name: str) -> Any:
-    raw = source.read(name, MAX_BYTES)
-    try:
-        # numbers stay text: times are taken from their digits
-        return json.loads(raw, parse_float=str, parse_int=str, parse_constant=str)
-    except (ValueError, RecursionError) as e:
-        raise MalformedInputError(source.title(name), "", f"not JSON: {str(e)[:120]}") from e
-
-
-def _walk(
-    value: Any, path: tuple[str, ...], sign: str
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """The objects that have the key ``sign``, with the keys that lead there."""
-    if not isinstance(value, Mapping) or len(path) > _DEEPEST:
-        return
-    if sign in value:
-        yield path, value
-        return
-    for key, inner in value.items():
-        yield from _walk(inner, (*path, key), sign)
+def _operators(source: Source, name: str, sign: str) -> Iterator[tuple[Row, Mapping[str, Any]]]:
+    """The objects that have the key ``sign``, with the place that the keys above them name."""
+    stack: list[tuple[tuple[str, ...], Any]] = [((), loaded(source, name))]
+    while stack:
+        path, value = stack.pop()
+        if sign in mapping(value):
+            yield _place(path), value
+        elif len(path) <= _DEEPEST:
+            inner = [((*path, key), one) for key, one in mapping(value).items() if key != _TOTAL]
+            stack += reversed(inner)
 
 
 def _place(path: tuple[str, ...]) -> Row:
@@ -248,48 +194,86 @@ def _place(path: tuple[str, ...]) -> Row:
         elif key.isdecimal() and row["Operator"]:
             row["Rank"] = key
         else:
-            operator, _, row["Group"] = key.partition("@")
-            row["Operator"] = operator
+            row["Operator"], _, row["Group"] = key.partition("@")
     row["Kind"] = row["Kind"] or _KINDS[0 if _P2P.search(row["Operator"]) else 1]
     return row
 
 
-def _pairs(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, Mapping) else []
+def _typed(source: Source, name: str, issues: Issues, rows: list[Row]) -> Columns:
+    columns = columns_of(source, name, issues, rows, text=_NAMES)
+    if rows:
+        columns["Step"] = step_numbers(columns["Step"], doubts_of(source, name, issues))
+    return columns
+
+
+def step_numbers(column: Column, doubt: Doubt) -> Column:
+    """A column of steps as int64, ABSENT for empty cells ("step50" and "50" are 50)."""
+    if column.dtype == np.int64:
+        return column
+    texts = [str(cell) for cell in column.tolist()]
+    found = [match[1] if (match := _STEP.fullmatch(text)) else text for text in texts]
+    numbers = typed("", found, doubt)
+    return numbers if any(found) else np.full(len(found), ABSENT, np.int64)
 
 
 def _is_pair(value: Any) -> bool:
     """Whether it is a count and a duration; numbers may be written as texts."""
     if not isinstance(value, list) or len(value) != 2:
         return False
-    return bool((values([_text(one) for one in value]) >= 0).all())  # NaN is not
-
-
-def _is_zero(text: str | None) -> bool:
-    return not (text or "").strip("0.")
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-_JSON: dict[str, Callable[[Source, str, Issues], Columns]] = {
-    "communication": operation_columns,
-    "communication_bandwidth": bandwidth_columns,
-    "communication_matrix": matrix_columns,
-    "cluster_communication": operation_columns,
-    "cluster_communication_bandwidth": bandwidth_columns,
-    "cluster_communication_matrix": matrix_columns,
-    "communication_group": group_columns,
-}
+    return bool((values([cell(one) for one in value]) >= 0).all())  # NaN is not
 
 
 # -- databases ------------------------------------------------------------------------------------
 
-
 _TEXT_HEADINGS = ("Kind", "Operator", "Group", "Op Name", "Transport Type", "Type", "Index")
+
+_STRINGS, _MODULES, _NPU = "STRING_IDS", "ENUM_MODULE", "NPU"
+"""How a number is shown: by its string, as a component of the NPU, as a device ("NPU:0")."""
+
+Cells = tuple[str, str | float | None]
+"""A column, and how it is shown: by one of the names above, in a unit, or as it is."""
+
+
+def _totals(prefix: str = "", when: str = "") -> dict[str, Cells]:
+    totals = ("Allocated", "Reserved", "Active")
+    return {f"{prefix}Total {one}(MB)": (f"{when}otal{one}", MB) for one in totals}
+
+
+_KERNEL_TEXTS = {
+    "Name": "name", "Type": "opType", "OP State": "opState", "Accelerator Core": "taskType",
+    "HF32 Eligible": "hf32Eligible", "Input Shapes": "inputShapes",
+    "Input Data Types": "inputDataTypes", "Input Formats": "inputFormats",
+    "Output Shapes": "outputShapes", "Output Data Types": "outputDataTypes",
+    "Output Formats": "outputFormats",
+}  # fmt: skip
+
+_MADE: Mapping[str, tuple[str, Mapping[str, Cells]]] = {
+    "memory_record": ("MEMORY_RECORD", {
+        "Component": ("component", _STRINGS), "Timestamp(us)": ("timestamp|timestampNs", None),
+        **_totals(when="t"), "Stream Ptr": ("streamPtr", None), "Device Type": ("deviceId", _NPU),
+    }),
+    "operator_memory": ("OP_MEMORY", {
+        "Name": ("name", _STRINGS), "Size(KB)": ("size", KB),
+        "Allocation Time(us)": ("allocationTime", None), "Release Time(us)": ("releaseTime", None),
+        "Active Release Time(us)": ("activeReleaseTime", None), "Duration(us)": ("duration", None),
+        "Active Duration(us)": ("activeDuration", None),
+        **_totals("Allocation ", "allocationT"), **_totals("Release ", "releaseT"),
+        "Stream Ptr": ("streamPtr", None), "Device Type": ("deviceId", _NPU),
+    }),
+    "npu_module_mem": ("NPU_MODULE_MEM", {
+        "Component": ("moduleId", _MODULES), "Timestamp(us)": ("timestampNs", None),
+        "Total Reserved(MB)": ("totalReserved", MB), "Device": ("deviceId", _NPU),
+    }),
+    "kernel_details": ("", {
+        "Device_id": ("deviceId", None), "Model ID": ("modelId", None), "Task ID": ("taskId", None),
+        "Stream ID": ("streamId", None), "Start Time(us)": ("startNs", None),
+        "Duration(us)": ("duration", None), "Wait Time(us)": ("waitNs", None),
+        "Block Dim": ("blockNum|block_dim|blockDim", None),
+        "Mix Block Dim": ("mixBlockDim|mixBlockNum", None),
+        **{heading: (column, _STRINGS) for heading, column in _KERNEL_TEXTS.items()},
+    }),
+}  # fmt: skip
+"""Side tables made of tables of events: the table, and each column by its heading."""
 
 
 def database_columns(database: Database, side_table: str, doubt: Doubt) -> Columns:
@@ -298,140 +282,59 @@ def database_columns(database: Database, side_table: str, doubt: Doubt) -> Colum
     """
     if side_table in SUMS:
         return _sums(database, *SUMS[side_table], doubt)
-    return _MADE[side_table](database)
+    name, headings = _MADE[side_table]
+    requested = {
+        column: np.nan if isinstance(how, float) else -1 for column, how in headings.values()
+    }
+    rows = database.columns(name, requested) if name else _kernels(database, requested)
+    return {
+        heading: _shown(database, rows[column.partition("|")[0]], how)
+        for heading, (column, how) in headings.items()
+    }
+
+
+def _shown(database: Database, column: Column, how: str | float | None) -> Column:
+    if how is None:  # NULL reads as a negative number
+        return np.where(column < 0, ABSENT, column)
+    if isinstance(how, float):
+        return column * how
+    codes, back = np.unique(column, return_inverse=True)
+    if how == _NPU:
+        names = {code: f"NPU:{code}" for code in codes.tolist() if code >= 0}
+    else:
+        names = database.texts(how, "id", "value" if how == _STRINGS else "name")
+    texts = np.array([names.get(code, "") for code in codes.tolist()], object)
+    return np.where(texts == "N/A", "", texts)[back] if len(texts) else texts
+
+
+def _kernels(database: Database, requested: Mapping[str, Any]) -> Columns:
+    """The compute tasks in the order of their starts."""
+    own = ("startNs", "endNs", "globalTaskId", "deviceId", "streamId", "taskId", "modelId")
+    tasks = database.columns("TASK", dict.fromkeys(own, -1))
+    of_info = {column: -1 for column in requested if column not in own}
+    info = database.columns("COMPUTE_TASK_INFO", {"globalTaskId": -1, **of_info})
+    at = lookup(info["globalTaskId"], tasks["globalTaskId"])
+    kept = np.flatnonzero((at >= 0) & (tasks["startNs"] >= 0))
+    kept = kept[np.argsort(tasks["startNs"][kept], kind="stable")]
+    rows = {name: picked(column, at[kept]) for name, column in info.items()}
+    rows |= {name: column[kept] for name, column in tasks.items()}
+    return {**rows, "duration": np.maximum(rows["endNs"] - rows["startNs"], 0)}
 
 
 def _sums(database: Database, name: str, headings: Mapping[str, str], doubt: Doubt) -> Columns:
     there = [column for column in headings if column in database.tables[name]]
+
+    def text(value: object) -> str:
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return "" if value is None else str(value)
+
     found = [
-        {headings[c]: _cell_text(v) for c, v in zip(there, row, strict=True)}
-        for row in database.rows(name, *there)
-        if _TOTAL not in row  # sums of the others
+        {headings[c]: text(v) for c, v in zip(there, stored, strict=True)}
+        for stored in database.rows(name, *there)
+        if _TOTAL not in stored
     ]
     columns = table(found, doubt, text=_TEXT_HEADINGS)
     if "Step" in columns:
         columns["Step"] = step_numbers(columns["Step"], doubt)
     return columns
-
-
-def _cell_text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return "" if value is None else str(value)
-
-
-def _strings(database: Database) -> Callable[[I64], Column]:
-    return _named(database.texts("STRING_IDS", "id", "value"))
-
-
-def _named(names: Mapping[int, str]) -> Callable[[I64], Column]:
-    """Numbers of names as names; "" for none and for what is not available."""
-
-    def of(codes: I64) -> Column:
-        texts = {c: names.get(c, "") for c in np.unique(codes).tolist()}
-        found = np.empty(len(codes), object)
-        found[:] = ["" if texts[c] == "N/A" else texts[c] for c in codes.tolist()]
-        return found
-
-    return of
-
-
-def _absent(column: I64) -> I64:
-    """Negative numbers, which :meth:`~Database.columns` gives for NULL, as ABSENT."""
-    return np.where(column < 0, ABSENT, column)
-
-
-def _npu(devices: I64) -> Column:
-    return _named({d: f"NPU:{d}" for d in np.unique(devices).tolist() if d >= 0})(devices)
-
-
-def _memory_record(database: Database) -> Columns:
-    totals = ("totalAllocated", "totalReserved", "totalActive")
-    time = "timestamp|timestampNs"
-    wanted = {"component": -1, time: -1, "streamPtr": -1, "deviceId": -1}
-    rows = database.columns("MEMORY_RECORD", wanted | dict.fromkeys(totals, np.nan))
-    return {
-        "Component": _strings(database)(rows["component"]),
-        "Timestamp(us)": _absent(rows["timestamp"]),
-        "Total Allocated(MB)": rows["totalAllocated"] * MB,
-        "Total Reserved(MB)": rows["totalReserved"] * MB,
-        "Total Active(MB)": rows["totalActive"] * MB,
-        "Stream Ptr": _absent(rows["streamPtr"]),
-        "Device Type": _npu(rows["deviceId"]),
-    }
-
-
-def _operator_memory(database: Database) -> Columns:
-    times = ("allocationTime", "releaseTime", "activeReleaseTime", "duration", "activeDuration")
-    when, totals = ("Allocation", "Release"), ("Allocated", "Reserved", "Active")
-    sizes = [f"{w.lower()}Total{t}" for w in when for t in totals]
-    wanted = {"name": -1, "streamPtr": -1, "deviceId": -1} | dict.fromkeys(times, -1)
-    rows = database.columns("OP_MEMORY", wanted | dict.fromkeys(("size", *sizes), np.nan))
-    headings = (
-        "Allocation Time", "Release Time", "Active Release Time", "Duration", "Active Duration",
-    )  # fmt: skip
-    return {
-        "Name": _strings(database)(rows["name"]),
-        "Size(KB)": rows["size"] * KB,
-        **{f"{h}(us)": _absent(rows[t]) for h, t in zip(headings, times, strict=True)},
-        **{f"{w} Total {t}(MB)": rows[f"{w.lower()}Total{t}"] * MB for w in when for t in totals},
-        "Stream Ptr": _absent(rows["streamPtr"]),
-        "Device Type": _npu(rows["deviceId"]),
-    }
-
-
-def _npu_module_mem(database: Database) -> Columns:
-    wanted = {"moduleId": -1, "timestampNs": -1, "deviceId": -1, "totalReserved": np.nan}
-    rows = database.columns("NPU_MODULE_MEM", wanted)
-    return {
-        "Component": _named(database.texts("ENUM_MODULE", "id", "name"))(rows["moduleId"]),
-        "Timestamp(us)": _absent(rows["timestampNs"]),
-        "Total Reserved(MB)": rows["totalReserved"] * MB,
-        "Device": _npu(rows["deviceId"]),
-    }
-
-
-_KERNEL = {
-    "Name": "name", "Type": "opType", "OP State": "opState", "Accelerator Core": "taskType",
-    "HF32 Eligible": "hf32Eligible", "Input Shapes": "inputShapes",
-    "Input Data Types": "inputDataTypes", "Input Formats": "inputFormats",
-    "Output Shapes": "outputShapes", "Output Data Types": "outputDataTypes",
-    "Output Formats": "outputFormats",
-}  # fmt: skip
-
-
-def _kernel_details(database: Database) -> Columns:
-    """One row per compute task, in the order of their starts."""
-    wanted = {"startNs": -1, "endNs": -1, "globalTaskId": -1, "deviceId": -1}
-    tasks = database.columns("TASK", wanted | {"streamId": -1, "taskId": -1, "modelId": -1})
-    block, mix = "blockNum|block_dim|blockDim", "mixBlockDim|mixBlockNum"
-    names = dict.fromkeys(_KERNEL.values(), -1)
-    info = database.columns(
-        "COMPUTE_TASK_INFO", {"globalTaskId": -1, block: -1, mix: -1, "waitNs": -1, **names}
-    )
-    at = lookup(info["globalTaskId"], tasks["globalTaskId"])
-    kept = np.flatnonzero((at >= 0) & (tasks["startNs"] >= 0))
-    kept = kept[np.argsort(tasks["startNs"][kept], kind="stable")]
-    at, tasks = at[kept], {name: column[kept] for name, column in tasks.items()}
-    named = _strings(database)
-    own = {heading: named(picked(info[column], at)) for heading, column in _KERNEL.items()}
-    return {
-        "Device_id": _absent(tasks["deviceId"]),
-        "Model ID": _absent(tasks["modelId"]),
-        "Task ID": _absent(tasks["taskId"]),
-        "Stream ID": _absent(tasks["streamId"]),
-        "Start Time(us)": tasks["startNs"],
-        "Duration(us)": np.maximum(tasks["endNs"] - tasks["startNs"], 0),
-        "Wait Time(us)": _absent(picked(info["waitNs"], at)),
-        "Block Dim": _absent(picked(info["blockNum"], at)),
-        "Mix Block Dim": _absent(picked(info["mixBlockDim"], at)),
-        **own,
-    }
-
-
-_MADE: Mapping[str, Callable[[Database], Columns]] = {
-    "kernel_details": _kernel_details,
-    "memory_record": _memory_record,
-    "operator_memory": _operator_memory,
-    "npu_module_mem": _npu_module_mem,
-}

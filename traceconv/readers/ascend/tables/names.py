@@ -1,12 +1,12 @@
-"""Which files of an Ascend capture are tables, what each is called, and what the others are.
+"""Which files of an Ascend capture are tables, their names, and the use of the other files.
 
 Tables are CSV with names of three generations (``op_summary_<time>.csv``, its ``_slice_<n>_``
 parts, ``op_summary_<device>_<model>_<iteration>.csv``), files of JSON, and tables of databases.
 Equal content has one name: ``op_summary`` is ``kernel_details``. The ``profiler`` folder of
 MindSpore before 2.4 has tables of its own (:mod:`traceconv.readers.ascend.mindspore.tables`).
 
-Nothing is opened here but databases, to see what they hold: a table is read when somebody looks
-at it (:mod:`traceconv.readers.ascend.tables.load`).
+Only databases are opened here, to list their tables. A table is read when it is first used
+(:mod:`traceconv.readers.ascend.tables.load`).
 """
 
 from __future__ import annotations
@@ -124,25 +124,25 @@ _SIGNS = {
     "kernel_details": (b"Duration(us)",),
 }
 _ANY_SIGN = (b"(us)", b"(KB)", b"(MB)", b"Hit Rate", b"_id", b"Device", b"stream")
-"""What the first bytes of a table hold; other programs use the same file names."""
+"""Text in the first bytes of a table; other programs use the same file names."""
 
 _BANDWIDTH = {
     "communication": "communication_bandwidth",
     "cluster_communication": "cluster_communication_bandwidth",
 }
-"""Files that hold a second table."""
+"""Files with a second table."""
 
 _PYTORCH = lazy_regex(r"_ascend_pt/|/ascend_pytorch_profiler")
 
 CLUSTER = "cluster_analysis_output"
-"""The folder that cluster tools write beside the captures of all ranks."""
+"""The folder that cluster tools write next to the captures of all ranks."""
 
 _IDENTITY = lazy_regex(
     r"profiler_info.*\.json|profiler_metadata\.json|info\.json.*|(?:start|end)_info.*"
     r"|(?:host_start|dev_start)\.log.*|sample\.json.*|incompatible_features\.json.*"
 )
 _RAW = ("data", "sqlite", "FRAMEWORK")
-"""Folders of raw data within a capture: of many files, and none is looked at."""
+"""Folders of raw data within a capture; their many files are not opened."""
 
 _RAW_USE = "raw data, as the timeline holds it"
 
@@ -161,7 +161,7 @@ USES = (
         lazy_regex(r"(?!)"),  # found by what is read
         LEFT_OUT,
     ),
-    ("*.done", lazy_regex(r".*\.done"), "marks a finished file"),
+    ("*.done", lazy_regex(r".*\.done"), "states that a file is complete"),
     (
         "profiler_info*.json, profiler_metadata.json, info.json*, start_info*, end_info*, "
         "host_start.log*, dev_start.log*, sample.json*, incompatible_features.json*",
@@ -181,8 +181,8 @@ USES = (
         "repeats what other files hold",
     ),
 )
-"""Files of captures that hold neither events nor a table, for people; the same as a pattern of
-names; and what they are good for, in words for ``inspect``."""
+"""Files of captures that hold neither events nor a table: names for people, the same as a pattern,
+and their use in words for ``inspect``."""
 
 
 def offered() -> frozenset[str]:
@@ -194,7 +194,7 @@ def offered() -> frozenset[str]:
 
 
 def table_of(name: str) -> str:
-    """The table a file holds by its name, "" if it is none. Databases are looked into."""
+    """The table that a file holds by its name, "" for other files and databases."""
     if not name.endswith(_ENDINGS):
         return ""
     base = name.rpartition("/")[2]
@@ -221,27 +221,27 @@ def looks_like(source: Source, name: str) -> bool:
 def with_tables(
     captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
 ) -> list[Capture]:
-    """The captures with their tables, and with what their other files are.
+    """The captures with their tables, and with the uses of their other files.
 
-    Tables of cluster tools go to the first capture of those they were made from; what they say of
-    parallel groups is said of all, if no capture says it by itself.
+    Tables of cluster tools belong to the first of the captures they were made from. Their parallel
+    groups are used for all captures if no capture states its own.
     Issues: export-unused, malformed-record.
     """
     found = list(captures)
-    for folder in _clusters(ordered):
-        around = folder_around(folder)
-        beside = [i for i, c in enumerate(found) if around in ("", *_folders(c))]
+    folders = dict.fromkeys(name.rpartition("/")[0] for name in ordered)
+    for folder in folders:
+        if folder.rpartition("/")[2] != CLUSTER:
+            continue
+        around, inside = folder_around(folder), [n for n in ordered if n.startswith(f"{folder}/")]
+        parents = [{str(p) for n in c.files for p in PurePosixPath(n).parents} for c in found]
+        beside = [i for i, above in enumerate(parents) if around == "" or around in above]
         if beside:
             first = found[beside[0]]
-            more = [
-                n for n in ordered
-                if n.startswith(f"{folder}/")
-                and (table_of(n) or n == f"{folder}/cluster_analysis.db")
-            ]  # fmt: skip
+            more = [n for n in inside if table_of(n) or n == f"{folder}/cluster_analysis.db"]
             known = tuple(dict.fromkeys((*first.known, *more)))
             found[beside[0]] = replace(first, known=known)
-            _place(found, beside, [n for n in ordered if n.startswith(f"{folder}/")], issues)
-    found = [_with_mindspore_tables(_described(capture)) for capture in found]
+            _place(found, beside, inside, issues)
+    found = [_described(capture) for capture in found]
     for capture in found:
         for name, use in capture.uses.items():
             if use == LEFT_OUT:
@@ -252,7 +252,7 @@ def with_tables(
 def _place(
     found: list[Capture], beside: Sequence[int], names: Sequence[str], issues: Issues
 ) -> None:
-    """Take over what cluster tools say of the groups of captures."""
+    """Use the parallel groups that cluster tools state."""
     every = [found[i] for i in beside]
     stated = any(c.placement.groups or c.placement.coordinates for c in every)
     if stated or not all(_PYTORCH.search(name) for c in every for name in c.files[:1]):
@@ -266,45 +266,33 @@ def _place(
             found[i] = replace(found[i], placement=msgspec.structs.replace(said, sizes=known))
 
 
-def _clusters(ordered: Sequence[str]) -> list[str]:
-    folders = (name.rpartition("/")[0] for name in ordered)
-    return list(dict.fromkeys(f for f in folders if f.rpartition("/")[2] == CLUSTER))
-
-
-def _folders(capture: Capture) -> list[str]:
-    """Every folder around the files of a capture."""
-    parts = [PurePosixPath(name).parents for name in capture.files]
-    return [str(folder) for parents in parts for folder in parents]
-
-
 def _described(capture: Capture) -> Capture:
-    tables = found_tables(capture.source, (*capture.files, *capture.known))
+    source = capture.source
+    tables = found_tables(source, (*capture.files, *capture.known))
+    tables |= {name: (file,) for name, file, _ in mindspore_tables_of(capture)}
     holds: dict[str, str] = {}
-    for table, names in tables.items():
+    for table, names in sorted(tables.items()):
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
-    source = capture.source
-    uses = {
-        name: holds.get(name) or (_RAW_USE if _is_raw(name) else use_of(source, name))
-        for name in capture.known
-    }
     database = any(name.endswith(".db") for name in capture.files)
+    uses = {}
     for name in capture.known:
-        base = name.rpartition("/")[2]
-        other = name.endswith(".db") != database and _EXPORT.fullmatch(base)
-        left = other and name not in holds and not _is_raw(name)
-        if left and capture.files and source.size(name):
+        raw = _is_raw(name)
+        other = name.endswith(".db") != database and _EXPORT.fullmatch(name.rpartition("/")[2])
+        if other and capture.files and name not in holds and not raw and source.size(name):
             uses[name] = LEFT_OUT
-    return replace(capture, tables=tables, uses=uses)
+        else:
+            uses[name] = holds.get(name) or (_RAW_USE if raw else use_of(source, name))
+    return replace(capture, tables=dict(sorted(tables.items())), uses=uses)
 
 
 def _is_raw(name: str) -> bool:
-    """Whether the collector left a file beside what was exported from it."""
+    """Whether a file is raw data of the collector."""
     return not name.endswith(".done") and not set(name.split("/")).isdisjoint(_RAW)
 
 
 def use_of(source: Source, name: str) -> str:
-    """What a file that is not read is good for, in words for ``inspect``."""
+    """The use of a file that is not read, in words for ``inspect``."""
     base = name.rpartition("/")[2]
     if not source.size(name):
         return "empty"
@@ -336,7 +324,7 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
 
 
 def _one_each(names: Sequence[str]) -> tuple[str, ...]:
-    """One database per folder, the framework's before the collector's: the others repeat it."""
+    """One database per folder, the framework's before the collector's; the others repeat it."""
     outside = [name for name in names if not PROF.search(name)]
     folders: dict[str, str] = {}
     for name in outside or names:
@@ -406,11 +394,7 @@ MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", "csv"),
     ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", "ruled"),
     ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", "ruled"),
-    (
-        "output_op_compute_time_detail",
-        r"output_op_compute_time_detail_\d+\.txt",
-        "ruled, second",
-    ),
+    ("output_op_compute_time_detail", r"output_op_compute_time_detail_\d+\.txt", "ruled, second"),
     ("output_data_preprocess_aicpu", r"output_data_preprocess_aicpu_\d+\.txt", "ruled"),
     ("framework_raw", r"framework_raw_\d+\.csv", "csv"),
     ("timeline_summary", r"(?:ascend_|gpu_)?timeline_summary_\d+\.json", "durations"),
@@ -419,33 +403,13 @@ MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("minddata_pipeline", r"pipeline_profiling_\d+\.json", "pipeline"),
     ("minddata_pipeline", r"minddata_pipeline_raw_\d+\.csv", "csv"),
     ("minddata_pipeline_samples", r"pipeline_profiling_\d+\.json", "pipeline samples"),
-    (
-        "minddata_pipeline_summary",
-        r"minddata_pipeline_summary_\d+\.json",
-        "pipeline summary",
-    ),
-    (
-        "minddata_pipeline_summary",
-        r"minddata_pipeline_summary_\d+\.csv",
-        "pipeline table",
-    ),
-    (
-        "minddata_cpu_utilization",
-        r"minddata_cpu_utilization_\d+\.json",
-        "utilization",
-    ),
+    ("minddata_pipeline_summary", r"minddata_pipeline_summary_\d+\.json", "pipeline summary"),
+    ("minddata_pipeline_summary", r"minddata_pipeline_summary_\d+\.csv", "pipeline table"),
+    ("minddata_cpu_utilization", r"minddata_cpu_utilization_\d+\.json", "utilization"),
     ("device_queue_profiling", r"device_queue_profiling_\d+\.txt", "queue"),
     ("dataset_iterator_profiling", r"dataset_iterator_profiling_\d+\.txt", "queue"),
-    (
-        "minddata_aicpu",
-        r"minddata_aicpu_\d+\.txt",
-        "get next, us",
-    ),
-    (
-        "minddata_getnext_profiling",
-        r"minddata_getnext_profiling_\d+\.txt",
-        "get next, ns",
-    ),
+    ("minddata_aicpu", r"minddata_aicpu_\d+\.txt", "get next, us"),
+    ("minddata_getnext_profiling", r"minddata_getnext_profiling_\d+\.txt", "get next, ns"),
     ("dynamic_shape_info", r"dynamic_shape_info_\d+\.json", "shapes"),
     ("dynamic_shape_types", r"dynamic_shape_info_\d+\.json", "shape types"),
     ("flops", r"flops_\d+\.txt", "csv"),
@@ -453,7 +417,7 @@ MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("flops_scope", r"flops_scope_\d+\.json", "scopes"),
     ("parallel_strategy", r"parallel_strategy_\d+\.json", "object"),
     ("cluster_analyse", r"ascend_cluster_analyse_.+_\d+\.csv", "cluster"),
-)
+)  # fmt: skip
 """Name, file and layout (see ``LAYOUTS`` in :mod:`traceconv.readers.ascend.mindspore.tables`) of
 every side table; of two of one name the later is preferred."""
 
@@ -466,7 +430,7 @@ _MINDSPORE_STARTS = (
 
 
 _MINDSPORE_FILES = tuple(lazy_regex(f"{file}(?:\\.gz)?") for _, file, _ in MINDSPORE_TABLES)
-"""What the files of :data:`MINDSPORE_TABLES` are called."""
+"""Names of the files of :data:`MINDSPORE_TABLES`."""
 
 
 def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
@@ -483,13 +447,3 @@ def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
             if pattern.fullmatch(name.rpartition("/")[2]) and capture.source.size(name):
                 found[side_table] = (side_table, name, layout)
     return list(found.values())
-
-
-def _with_mindspore_tables(capture: Capture) -> Capture:
-    found = mindspore_tables_of(capture)
-    holds: dict[str, str] = {}
-    for name, file, _ in found:
-        holds[file] = f"{holds[file]}, {name}" if file in holds else f"table {name}"
-    uses = {name: holds[name] for name in capture.known if name in holds}
-    tables = {**capture.tables, **{name: (file,) for name, file, _ in found}}
-    return replace(capture, tables=dict(sorted(tables.items())), uses={**capture.uses, **uses})

@@ -50,7 +50,7 @@ _OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "
 
 
 class AscendTablesReader:
-    """Reads tables that have no timeline beside them."""
+    """Reads tables without a timeline in the same folder."""
 
     name = "ascend_tables"
     title = "Ascend tables without a timeline"

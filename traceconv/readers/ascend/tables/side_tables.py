@@ -25,7 +25,7 @@ def add_side_tables(capture: Capture, build: TraceBuilder) -> dict[str, SideTabl
 
 
 class _Loader:
-    """Reads one table; what it meets is booked the first time only."""
+    """Reads one table; issues are reported the first time only."""
 
     def __init__(self, source: Source, table: str, files: tuple[str, ...]) -> None:
         self.issues = Issues()
