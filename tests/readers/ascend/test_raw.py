@@ -478,7 +478,7 @@ def test_files_beside_the_records_have_uses(tmp_path):
     (source,) = sources([str(tree.write(tmp_path))])
     (capture,) = ascend_raw.READER.find(source, source.names(), Issues())
     assert {name.rpartition("/")[2]: use for name, use in capture.uses.items()} == {
-        "ts_track.data.0.slice_0.done": "marks a finished file",
+        "ts_track.data.0.slice_0.done": "states that a file is complete",
         "hbm.data.0.slice_0": NOT_NEEDED,
         "aicore.data.0.slice_0": "empty",
         "host_start.log.0": "rank, device, host, clock",

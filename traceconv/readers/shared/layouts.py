@@ -206,6 +206,25 @@ class TableRows:
             codes[""] = -1
         self.columns[name] = np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts))
 
+    def label(
+        self, name: str, fields: Sequence[str], text: Callable[..., tuple[str, Mapping[str, Any]]]
+    ) -> None:
+        """Add a column that numbers the combinations of some fields.
+
+        Args:
+            text: returns the text and the track fields of a combination, given the names of its
+                fields. Fields without names give numbers.
+        """
+        table, codes = factored_rows(*(self[field] for field in fields))
+        names = [self.names.get(field) for field in fields]
+        found = [
+            text(*(v if n is None else n.get(v, "") for v, n in zip(row, names, strict=True)))
+            for row in table
+        ]
+        self.columns[name] = codes.astype(np.int64)
+        self.names[name] = dict(enumerate(one for one, _ in found))
+        self.identity[name] = dict(enumerate(fields for _, fields in found))
+
     def texts(self, name: str) -> list[str]:
         """The text of every row; "" if absent. For rules that a layout cannot express."""
         names = self.names.get(name, {})

@@ -64,7 +64,7 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
     _add_overlap(export)
     for layout in tables.UNITS:
         rows = export.rows(layout)
-        export.label(rows, "group", (rows["device"],), export.of_device)
+        rows.label("group", ("device",), export.of_device)
         add_rows(build, layout, rows)
     add_counters(export)
     sums = database.count("SAMPLE_PMU_SUMMARY")  # they have no times
@@ -85,7 +85,7 @@ def _add_overlap(export: Export) -> None:
     known = (rows["type"] >= 0) & (rows["type"] < len(OVERLAP_LANES))
     export.build.skip("kind-not-read", rows.where, int((~known).sum()))
     rows = rows.take(known)
-    export.label(rows, "group", (rows["device"],), export.of_device)
+    rows.label("group", ("device",), export.of_device)
     rows.identity["type"] = {
         i: {"sort": sort} for i, (sort, _) in enumerate(OVERLAP_LANES.values())
     }

@@ -116,7 +116,7 @@ def tasks(export: Export) -> Tasks:
     rows.columns["class"] = _classes(export, rows, parent)
     pmu = Pmu(export, rows["task"])
 
-    export.label(rows, "group", (rows["device"],), export.of_device)
+    rows.label("group", ("device",), export.of_device)
     event = np.full(len(rows), -1, np.int64)
     at = np.flatnonzero(~mark)
     plain = rows.take(at)
@@ -222,7 +222,8 @@ def _add_marks(export: Export, rows: TableRows, at: I64, event: I64, pmu: Pmu) -
                 for one, more in zip(said, readings, strict=True)
             ]
 
-        export.label(part, "group", (part["device"], text), group)
+        part.columns["message"] = text
+        part.label("group", ("device", "message"), group)
         layout = structs.replace(tables.TASKS, layer=layer, title=title, op=op)
         graph = graphs(part["Model Id"])
         event[at[mine]] = add_rows(export.build, layout, part, members, graph=graph)
@@ -268,9 +269,10 @@ def communication(export: Export, tasks: Tasks) -> Operations:
 
     connection = operations["connection_id"]
     device = operations["device"]
-    device = np.where(device >= 0, device, tasks.of_connection("device", connection))
-    export.label(operations, "group", (device, operations["communicator"]), group)
-    export.label(operations, "lane", (operations["communicator"],), lane)
+    of_task = tasks.of_connection("device", connection)
+    operations.columns["device"] = np.where(device >= 0, device, of_task)
+    operations.label("group", ("device", "communicator"), group)
+    operations.label("lane", ("communicator",), lane)
     operations.names["data_type"] = export.enum("ENUM_HCCL_DATA_TYPE")
     event = add_rows(
         export.build, structs.replace(tables.OPERATIONS, title=title), operations,
@@ -278,7 +280,7 @@ def communication(export: Export, tasks: Tasks) -> Operations:
     )  # fmt: skip
 
     parts = _timed_parts(export, parts, tasks.rows)
-    export.label(parts, "group", (parts["device"], parts["communicator"]), group)
+    parts.label("group", ("device", "communicator"), group)
     layout = structs.replace(tables.PARTS, title=title)
     add_rows(export.build, layout, parts, _speed(parts), graph=graphs(parts["Model Id"]))
     return Operations(connection[event >= 0], event[event >= 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH
-from traceconv.core.ordering import factored_rows
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
 from traceconv.readers.shared.sqlite.database import Database
@@ -90,17 +89,6 @@ class Export:
             rows.names.setdefault(name, other.names.get(name, {}))
         return at
 
-    @staticmethod
-    def label(
-        rows: TableRows, field: str, columns: tuple[I64, ...], text: Callable[..., Placed]
-    ) -> None:
-        """Add a field that numbers the combinations of some columns."""
-        table, codes = factored_rows(*columns)
-        placed = [text(*row) for row in table]
-        rows.columns[field] = codes.astype(np.int64)
-        rows.names[field] = {i: name for i, (name, _) in enumerate(placed)}
-        rows.identity[field] = {i: identity for i, (_, identity) in enumerate(placed)}
-
     # -- whose rows -----------------------------------------------------------------------
 
     @cached_property
@@ -139,9 +127,9 @@ class Export:
         def process(pid: int) -> Placed:
             return "" if pid in (self.pid, 0) else f"Process {pid}", {}
 
-        pid = rows["global"] >> 32
-        self.label(rows, "thread", (pid, rows["Thread Id"]), thread)
-        self.label(rows, "process", (pid,), process)
+        rows.columns["pid"] = rows["global"] >> 32
+        rows.label("thread", ("pid", "Thread Id"), thread)
+        rows.label("process", ("pid",), process)
         return rows
 
 

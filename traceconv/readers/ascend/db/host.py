@@ -39,13 +39,13 @@ class Calls:
 def calls(export: Export) -> Calls:
     """Add the calls of CANN ("Node@launch")."""
     rows = export.threads(tables.CALLS)
-    kinds = rows.names["level"] = export.database.texts("ENUM_API_TYPE", "id", "name")
+    rows.names["level"] = export.database.texts("ENUM_API_TYPE", "id", "name")
+    rows.names["string"] = export.strings
 
-    def name(kind: int, string: int) -> Placed:
-        layer, own = kinds.get(kind, ""), export.strings.get(string, "")
+    def name(layer: str, own: str) -> Placed:
         return f"{LAYERS.get(layer, layer)}@{own}" if layer and own else own, {}
 
-    export.label(rows, "name", (rows["level"], rows["string"]), name)
+    rows.label("name", ("level", "string"), name)
     event = add_rows(export.build, tables.CALLS, rows)
     return Calls(rows["connection_id"][event >= 0], event[event >= 0])
 

@@ -1,17 +1,20 @@
 """Which files of a ``profiler`` folder of MindSpore before 2.4 are read, and on which clock.
 
-There are three clocks. The counter of the device, in ticks of 10 ns or as ms or us of it: the
-step table, the operators and the AI CPU's. The display file shows the same rows, counted from the
-first of them; ``min_cycle_counter`` has the stamp of that one, else the first operator of
-both files does. The host's Unix time: ``host_info``, and the display files of GPU. Nothing ties
-the last to the others, so that of host and device only the device is shown if both are there.
+There are three clocks:
+
+* the counter of the device, in ticks of 10 ns, or ms or us of them: step table, operators, AI CPU;
+* the display file counts from its first row; ``min_cycle_counter``, or the first operator that both
+  files have, ties it to the counter;
+* Unix time of the host: ``host_info``, and display files of GPU. Nothing ties it to the counter, so
+  the device is shown alone if host and device are there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -32,7 +35,6 @@ from traceconv.readers.ascend.common.capture_files import (
 )
 from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
 from traceconv.readers.ascend.raw.folders import (
-    Raw,
     Window,
     beside,
     raw_folders,
@@ -43,7 +45,7 @@ from traceconv.readers.ascend.raw.folders import (
 
 
 class Kind(StrEnum):
-    """What a file is read for."""
+    """The purpose for which a file is read."""
 
     DISPLAY = "display"
     OPERATORS = "operators"  # output_timeline_data
@@ -51,8 +53,8 @@ class Kind(StrEnum):
     STEPS = "steps"  # step_trace_raw, with the collectives
     HOST_OPERATORS = "host operators"  # cpu_op_execute_timestamp
     HOST_INFO = "host_info"  # the records themselves
-    HOST_TIMELINE = "host timeline"  # what was made of them
-    HOST_MEMORY = "host memory"  # a part of them
+    HOST_TIMELINE = "host timeline"  # made from the records
+    HOST_MEMORY = "host memory"  # part of the records
     QUEUE = "queue"  # of the data pipeline: stamps of the host
 
 
@@ -86,13 +88,13 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the reader remembers from finding to reading.
+    """The files to read, from finding to reading.
 
     Attributes:
         parts:     in reading order.
-        offset_ns: what puts the stamps of the display file on the counter of the device.
+        offset_ns: added to stamps of the display file, which puts them on the device's counter.
         notes:     for the trace.
-        raw:       the device's own records, where nothing was made of them.
+        raw:       the device's own records, if no file was made from them.
     """
 
     parts: tuple[Part, ...]
@@ -106,7 +108,7 @@ class Place(msgspec.Struct, frozen=True):
 
     Attributes:
         suffix: the number in their names: the rank; on GPU the device.
-        names:  sorted; those without a number are everybody's.
+        names:  sorted; those without a number belong to every rank.
     """
 
     folder: str
@@ -119,13 +121,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def kind_of(name: str) -> Kind | None:
-    """What a file is read for, by its name; None if for nothing but tables and identity."""
+    """The purpose of a file by its name; None for tables and files of identity."""
     base = _PACKED.sub("", PurePosixPath(name).name)
     return next((kind for pattern, kind in _KINDS if pattern.fullmatch(base)), None)
 
 
 def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
-    """Ranks by folder, as far as they have something to show."""
+    """Ranks by folder, if they have something to show."""
     owned: dict[tuple[str, int], list[str]] = {}
     shared: dict[str, list[str]] = {}
     for name in ordered:
@@ -143,42 +145,30 @@ def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
 
 
 def _owner(source: Source, name: str) -> tuple[str, int] | None:
-    """The folder a file belongs to, and the rank in its name or -1; None for other files."""
+    """The folder that a file belongs to, and the rank in its name or -1; None for other files."""
     path = PurePosixPath(name)
-    inner = path.parent.name
-    folder = path.parent.parent if inner in ("host_info", "FRAMEWORK") else path.parent
+    inner = path.parent.name in ("host_info", "FRAMEWORK")
+    folder = path.parent.parent if inner else path.parent
     relative = _PACKED.sub("", str(path.relative_to(folder)))
     rank = derived_rank(relative)
     if rank is None and (match := _HOST_FILE.fullmatch(relative)):
-        known = _folder_name(source, name) == "host_info" or _HOST_HEAD.search(source.head(name))
-        rank = int(match[1]) if known else None
-    text = _text(folder)
+        real = source.path(name)  # the name of the folder may be outside of the source
+        around = PurePosixPath(source.title(name)) if real is None else real.resolve()
+        if around.parent.name == "host_info" or _HOST_HEAD.search(source.head(name)):
+            rank = int(match[1])
+    text = "" if str(folder) == "." else str(folder)
     exported = folder.name == "ASCEND_PROFILER_OUTPUT" or is_capture_folder(text)
     return None if rank is None or exported else (text, rank)
 
 
-def _folder_name(source: Source, name: str) -> str:
-    """The name of the folder a file is in, also where that is the source or outside of it."""
-    path = source.path(name)
-    return (
-        PurePosixPath(source.title(name)).parent.name
-        if path is None
-        else path.resolve().parent.name
-    )
+def _is_capture(source: Source, names: Sequence[str], with_raw_data: bool) -> bool:
+    """Whether files are results of a run, not only its identity.
 
-
-def _text(folder: PurePosixPath) -> str:
-    return "" if str(folder) == "." else str(folder)
-
-
-def _is_capture(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
-    """Whether files make a capture: what a run left, not only who it was.
-
-    Beside raw data, tables are left to the reader of these.
+    In folders with raw data, tables are left to the reader of raw data.
     """
     if any(kind_of(name) is not None for name in names):
         return True
-    if beside_raw:
+    if with_raw_data:
         return False
     others = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
     if present(source, [name for name in others if "FRAMEWORK/" not in name]):
@@ -187,12 +177,12 @@ def _is_capture(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
 
 
 def present(source: Source, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that hold anything."""
+    """The files that are not empty."""
     return [name for name in names if not is_empty(source, name)]
 
 
 TICK_NS = 10
-"""Of the device's counter."""
+"""Length of a tick of the device's counter."""
 
 COUNTER = Anchor(Domain.RELATIVE, evidence="counter of the device, 10 ns a tick")
 FROM_FIRST = Anchor(Domain.RELATIVE, evidence="stamps count from the first event")
@@ -205,93 +195,87 @@ _HOST_STAMP = lazy_regex(rb";[^;\n]*;(\d{1,18}),")
 _DECODER = json.JSONDecoder(parse_float=str)
 
 Choice = tuple[list[Part], Anchor | None, int]
-"""Parts in reading order, their clock, and what is added to the stamps of the display file."""
+"""Parts in reading order, their clock, and the offset of the display file."""
 
 
 def choose(source: Source, place: Place, issues: Issues) -> Choice:
-    """What to read of one rank's files.
+    """The files of one rank to read.
 
     Issues: superseded-export, repeated-content, truncated, unused-file.
     """
-    parts, clock, offset_ns = _device(source, place, issues)
+
+    def report(code: str, names: Iterable[str], why: str = "") -> None:
+        for name in names:
+            issues.add(code, source.title(name), why)
+
+    parts, clock, offset_ns = _device(source, place, report)
     records = present(source, place.of(Kind.HOST_INFO))
     cut = [name for name in records if b"\n" not in source.head(name)]
-    _book(source, issues, "truncated", [Part(Kind.HOST_INFO, n) for n in cut], "line 1")
+    report("truncated", cut, "line 1")
     host = [Part(Kind.HOST_INFO, name) for name in records if name not in cut][:1]
     if not host:  # both were made of the records
-        host = [Part(Kind.HOST_TIMELINE, name) for name in place.of(Kind.HOST_TIMELINE)]
-        host += [Part(Kind.HOST_MEMORY, name) for name in place.of(Kind.HOST_MEMORY)]
+        host = [
+            Part(kind, name)
+            for kind in (Kind.HOST_TIMELINE, Kind.HOST_MEMORY)
+            for name in place.of(kind)
+        ]
     if clock is not None and clock.domain is not Domain.UNIX:
-        _book(source, issues, "unused-file", host, "its clock is not that of the device")
+        report("unused-file", [p.name for p in host], "its clock is not that of the device")
         return parts, clock, offset_ns
-    parts += host
-    if not parts:
-        parts = [Part(Kind.QUEUE, name) for name in present(source, place.of(Kind.QUEUE))]
-        return parts, STEADY if parts else None, 0
-    return parts, clock or UNIX, offset_ns
+    if parts or host:
+        return parts + host, clock or UNIX, offset_ns
+    queues = [Part(Kind.QUEUE, name) for name in present(source, place.of(Kind.QUEUE))]
+    return queues, STEADY if queues else None, 0
 
 
-def _device(source: Source, place: Place, issues: Issues) -> Choice:
-    """The display file, and what its tables have and it has not; else the tables."""
+def _device(source: Source, place: Place, report: Callable[..., None]) -> Choice:
+    """The display file with the tables that complete it; without one the tables."""
     displays = place.of(Kind.DISPLAY)
-    displays.sort(key=lambda n: (n not in present(source, [n]), _PREFERENCE.index(_maker(n))))
-    _book(source, issues, "superseded-export", [Part(Kind.DISPLAY, n) for n in displays[1:]])
+
+    def preference(name: str) -> tuple[bool, int]:
+        match = _DISPLAY.match(PurePosixPath(name).name)
+        return is_empty(source, name), _PREFERENCE.index(match[1] if match else None)
+
+    displays.sort(key=preference)
+    report("superseded-export", displays[1:])
     tables = [
         Part(kind, name)
         for kind in (Kind.OPERATORS, Kind.AI_CPU, Kind.STEPS)
         for name in present(source, place.of(kind))[:1]
     ]
-    calls = [Part(Kind.HOST_OPERATORS, n) for n in present(source, place.of(Kind.HOST_OPERATORS))]
+    calls = present(source, place.of(Kind.HOST_OPERATORS))
+    of_host = [Part(Kind.HOST_OPERATORS, name) for name in calls]
     if not displays:
-        if tables:
-            return tables + calls, COUNTER, 0
-        unix = bool(calls) and is_unix_ns(_host_stamp(source, calls[0].name))
-        clock = UNIX if unix else Anchor(Domain.MONOTONIC, evidence="ns of the host's clock")
-        return calls, clock if calls else None, 0
-    display = Part(Kind.DISPLAY, displays[0])
-    _book(source, issues, "repeated-content", calls)
-    if has_unix_stamps(source.head(display.name), otherwise=False):
-        _book(source, issues, "unused-file", tables, "its clock is not that of the display file")
-        return [display], UNIX, 0
-    offset = _offset(source, display.name, place.names) if tables else None
+        if tables or not calls:
+            return tables + of_host, COUNTER if tables else None, 0
+        match = _HOST_STAMP.search(source.head(calls[0]))
+        unix = match is not None and is_unix_ns(int(match[1]))
+        steady = Anchor(Domain.MONOTONIC, evidence="ns of the host's clock")
+        return of_host, UNIX if unix else steady, 0
+    display = displays[0]
+    report("repeated-content", calls)
+    unused, parts = [part.name for part in tables], [Part(Kind.DISPLAY, display)]
+    if has_unix_stamps(source.head(display), otherwise=False):
+        report("unused-file", unused, "its clock is not that of the display file")
+        return parts, UNIX, 0
+    offset = _offset(source, display, place.names) if tables else None
     if offset is None:
-        _book(source, issues, "unused-file", tables, "nothing ties its clock to the display file")
-        return [display], FROM_FIRST, 0
-    return [display, *tables], COUNTER, offset
-
-
-def _book(source: Source, issues: Issues, code: str, parts: Iterable[Part], why: str = "") -> None:
-    for part in parts:
-        issues.add(code, source.title(part.name), why)
-
-
-def _maker(name: str) -> str | None:
-    match = _DISPLAY.match(PurePosixPath(name).name)
-    return match[1] if match else None
-
-
-def _host_stamp(source: Source, name: str) -> int:
-    match = _HOST_STAMP.search(source.head(name))
-    return int(match[1][:19]) if match else 0
+        report("unused-file", unused, "nothing ties its clock to the display file")
+        return parts, FROM_FIRST, 0
+    return parts + tables, COUNTER, offset
 
 
 def _offset(source: Source, display: str, names: Sequence[str]) -> int | None:
-    """Nanoseconds of the counter at the display file's zero; None if no file tells."""
+    """Nanoseconds of the counter at the display file's zero; None if no file states them."""
     found: list[int | None] = [None]
     for name in names:
         base = PurePosixPath(name).name
-        if base.startswith("output_timeline_data_"):
-            found.insert(0, _first_operator(source.head(name), source.head(display)))
-        elif base.startswith("min_cycle_counter_"):
-            found.append(_ticks(source.head(name, 64)))
+        with suppress(ClockError):
+            if base.startswith("output_timeline_data_"):
+                found.insert(0, _first_operator(source.head(name), source.head(display)))
+            elif base.startswith("min_cycle_counter_"):
+                found.append(to_ns(source.head(name, 64)) * TICK_NS // 1000)
     return next((offset for offset in found if offset is not None), None)
-
-
-def _ticks(text: bytes) -> int | None:
-    try:
-        return to_ns(text) * TICK_NS // 1000
-    except ClockError:
-        return None
 
 
 def _first_operator(table: bytes, display: bytes) -> int | None:
@@ -303,10 +287,7 @@ def _first_operator(table: bytes, display: bytes) -> int | None:
     for event in _slices(display.decode("utf-8", "replace")):
         args = event.get("args")
         if isinstance(args, dict) and args.get("fullname") == cells[0].strip():
-            try:
-                return to_ns(cells[2], "ms") - to_ns(str(event.get("ts")))
-            except ClockError:
-                return None
+            return to_ns(cells[2], "ms") - to_ns(str(event.get("ts")))
     return None
 
 
@@ -324,29 +305,24 @@ def _slices(text: str) -> Iterable[dict[str, Any]]:
         yield event
 
 
-# -- raw folders beside them -----------------------------------------------------------------
-
-_OF_DEVICE = (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS)
-"""What is made of the records of a device."""
+# -- raw folders with them -------------------------------------------------------------------
 
 
 def with_raw(
     source: Source, captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
 ) -> list[Capture]:
-    """The captures with the raw folders beside them."""
+    """The captures with the raw folders next to them."""
     found = list(captures)
     for i, raws in beside(captures, ordered).items():
         plan: Plan = found[i].detail
-        if any(part.kind in _OF_DEVICE for part in plan.parts):
-            found[i] = with_known(found[i], raws, issues)
-        else:
-            windows = tuple(_window(source, raw, issues) for raw in raws)
-            plan = msgspec.structs.replace(plan, raw=windows)
-            found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
+        if any(part.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for part in plan.parts):
+            found[i] = with_known(found[i], raws, issues)  # they were made from these records
+            continue
+        windows = []
+        for raw in raws:
+            identity = Identity(source, issues)
+            identity.prof_files(raw.known, raw.device)
+            windows.append(window(identity, raw))
+        plan = msgspec.structs.replace(plan, raw=tuple(windows))
+        found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
     return found
-
-
-def _window(source: Source, raw: Raw, issues: Issues) -> Window:
-    identity = Identity(source, issues)
-    identity.prof_files(raw.known, raw.device)
-    return window(identity, raw)
