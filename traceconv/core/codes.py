@@ -87,8 +87,8 @@ CODES: dict[str, Code] = {
     ),
     "details-lost": Code(
         _D,
-        "Rows of the table packet are lost, and with them the graphs, steps and rare "
-        "arguments of their events.",
+        "The graphs, steps and tracks of an output of traceconv cannot be restored: rows are "
+        "missing, or a version before 0.1.0 wrote it. Merge the original captures again.",
     ),
     "track-without-rank": Code(
         _L,

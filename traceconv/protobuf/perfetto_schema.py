@@ -281,38 +281,3 @@ of Perfetto has it. Viewers pass over it.
 * In a DebugAnnotation with a double: how many decimals it was written with, where that is not as
   few as tell it from other numbers.
 """
-
-
-class OwnRank:
-    """What only we know of a rank, in a packet's :data:`OWN_FIELD`."""
-
-    RANK = 1
-    ABOUT = 2
-    LANES = 3
-    ARROW_NAMES = 4
-    ARROW_RUNS = 5
-    ARROWS_TURNED = 6
-    PLACES = 7
-    NUMBERED = 8
-    ODD_ROWS = 9
-    ODD_ARGUMENTS = 10
-    ROWS = 11
-
-
-class OwnLane:
-    """What only we know of a track, as outputs had it before tracks were JSON."""
-
-    UUID = 1
-    LAYER = 2
-    SORT = 3
-    UNIT = 4
-    LANE = 5
-    UNTITLED = 6
-    NAME = 7
-    GROUP = 8
-    TITLE = 9
-    IDENTITY = 10
-
-
-STEP_ADDED, GRAPH_ADDED = 1, 2
-"""Bits in ``OwnRank.NUMBERED``."""

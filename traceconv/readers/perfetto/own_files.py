@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from traceconv.core.clock import INT64_MAX, is_unix_ns, merged_clock
 from traceconv.core.codes import CODES
@@ -18,16 +21,15 @@ from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import HEAD_BYTES, Source
 from traceconv.protobuf.message import last_values, message, signed, text, whole_fields
 from traceconv.protobuf.message_columns import CUT, WHOLE, frames
+from traceconv.protobuf.own_rank import Count
 from traceconv.protobuf.perfetto_schema import Attribute, TracePacket
 from traceconv.readers.perfetto.others import OTHERS_NS
 
 SIGN = "traceconv."
 """Begins the keys of our attributes."""
 
-MOST_HEAD_BYTES = 64 << 20
+_MOST_HEAD_BYTES = 64 << 20
 """Attributes may list what a size limit took, so they may be longer than a head."""
-
-MOST_WINDOWS = 1_000_000
 
 _OF_RUN = ("coordinates", "clock")
 """Facts of all ranks of a bundle."""
@@ -35,6 +37,9 @@ _OF_RUN = ("coordinates", "clock")
 _LIMITS = ("size-limit", "size-coalesced", "flow-split")
 """Issues that are known only when a file is written: its attributes count them."""
 
+_MOST_ISSUES, _MOST_PARTS, _MOST_MISSING = 10_000, 10_000, 100
+
+T = TypeVar("T")
 
 Facts = Mapping[str, str | int]
 """Attributes of a trace of ours, without the sign."""
@@ -56,63 +61,26 @@ class Own:
 def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
     """The attributes of a trace of ours, without the sign; empty if it is none."""
     found = frames(head, 0, len(head), 3)
-    start, size = found.start.tolist(), found.size.tolist()
-    raws = [head[a : a + n] for a, n in zip(start, size, strict=True)]
-    if found.how == CUT and found.end < len(head) and len(raws) < 3:
-        rest = head[found.end :]
-        if len(head) >= HEAD_BYTES and rest[:1] == b"\n" and b"traceconv.version" in rest[:200]:
-            rest = _more(source, name, found.end)
-        raws.append(_content(rest))
+    rest = head[found.end : found.end + 200]
+    if found.how == CUT and len(head) >= HEAD_BYTES and b"traceconv.version" in rest:
+        head = source.head(name, _MOST_HEAD_BYTES)
+        found = frames(head, 0, len(head), 3)
     known: dict[str, str | int] = {}
-    for raw in raws:
-        of = {n: v for n, _, v in whole_fields(raw)}.get(TracePacket.TRACE_ATTRIBUTES)
-        for n, _, value in whole_fields(_cut_content(raw) if of is None else of):
-            if n == 1:
-                _take_attribute(known, last_values(value))
+    for start, size in zip(found.start.tolist(), found.size.tolist(), strict=True):
+        packet = last_values(head[start : start + size])
+        for n, _, value in whole_fields(packet.get(TracePacket.TRACE_ATTRIBUTES, b"")):
+            of = last_values(value)
+            key = text(of.get(Attribute.KEY, b""))
+            if n != 1 or not key.startswith(SIGN):
+                continue
+            stated: str | int = message(of.get(Attribute.STRING_VALUE, b"")).decode(
+                errors="replace"
+            )
+            if Attribute.LONG_VALUE in of:
+                stated = signed(of[Attribute.LONG_VALUE])
+            known[key.removeprefix(SIGN)] = stated
     # the ranks in a bundle have no version: it is in the file with the facts of the run
     return known if "version" in known or {"ranks", "base_ns"} <= known.keys() else {}
-
-
-def _is_bare(head: bytes) -> bool:
-    """Whether a file of ours is nothing but attributes: the facts of a run, in every bundle."""
-    found = frames(head, 0, len(head), 3)
-    return found.how == WHOLE and found.end == len(head) and len(found.start) <= 2
-
-
-def _more(source: Source, name: str, first: int) -> bytes:
-    """The packet at a place near the start of a file."""
-    head = source.head(name, first + 16)
-    size = shift = 0
-    for byte in head[first + 1 : first + 11]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return source.head(name, min(first + 16 + size, MOST_HEAD_BYTES))[first:]
-
-
-def _content(record: bytes) -> bytes:
-    """What is behind the tag and the length of a record, which may be cut."""
-    at = 1
-    while at < len(record) and record[at] >= 0x80:
-        at += 1
-    return record[at + 1 :]
-
-
-def _cut_content(raw: bytes) -> bytes:
-    """The content of attributes in a packet that is cut."""
-    sign = bytes((0xF2, 0x07))
-    return _content(raw[1:]) if raw.startswith(sign) else b""
-
-
-def _take_attribute(known: dict[str, str | int], of: Mapping[int, int | bytes]) -> None:
-    key = text(of.get(Attribute.KEY, b""))
-    if key.startswith(SIGN):
-        if Attribute.LONG_VALUE in of:
-            known[key.removeprefix(SIGN)] = signed(of[Attribute.LONG_VALUE])
-        else:
-            raw = message(of.get(Attribute.STRING_VALUE, b""))
-            known[key.removeprefix(SIGN)] = raw.decode("utf-8", "replace")
 
 
 def captures(
@@ -129,58 +97,57 @@ def captures(
         facts: attributes by file.
         heads: first bytes by file.
     """
-    found: list[Capture] = []
-    others = {name: of for name, of in facts.items() if OTHERS_NS in of}
-    facts = {name: of for name, of in facts.items() if name not in others}
-    bare = {folder(name): name for name in facts if _is_bare(heads[name])}
-    rest = {name: of for name, of in facts.items() if name not in bare.values()}
-    bundles: dict[str, dict[str, Facts]] = {}
+    others = {name: at for name, of in facts.items() if isinstance(at := of.get(OTHERS_NS), int)}
+    common = {}  # files with the facts of a run, by folder: in every bundle, without events
+    for name in facts.keys() - others.keys():
+        found = frames(heads[name], 0, len(heads[name]), 3)
+        if found.how == WHOLE and found.end == len(heads[name]) and len(found.start) <= 2:
+            common[folder(name)] = name
+    members: defaultdict[str, dict[str, Facts]] = defaultdict(dict)
     alone: dict[str, Facts] = {}
-    for name, of in rest.items():
-        if folder(name) in bare and "version" not in of:
-            bundles.setdefault(folder(name), {})[name] = of
-        else:
+    for name, of in facts.items():
+        if folder(name) in common and "version" not in of:
+            members[folder(name)][name] = of
+        elif name not in others and name not in common.values():
             alone[name] = of
-    for where, members in bundles.items():
-        made = _bundle(source, names, bare[where], facts[bare[where]], members, issues)
-        beside = [(n, of[OTHERS_NS]) for n, of in others.items() if folder(n) == where]
-        found += _with_others(made, [(n, at) for n, at in beside if isinstance(at, int)])
-    return found + _files(source, alone, issues)
-
-
-def _with_others(ranks: list[Capture], beside: Sequence[tuple[str, int]]) -> list[Capture]:
-    """The ranks of a bundle; files with packets of other data sources go with the first."""
-    if not beside or not ranks:
-        return ranks
-    first, uses = ranks[0], {name: "packets of other data sources" for name, _ in beside}
-    known = (*first.known, *uses)
-    first = replace(first, beside=tuple(beside), known=known, uses={**first.uses, **uses})
-    return [first, *ranks[1:]]
+    made: list[Capture] = []
+    for where, ranks in members.items():
+        beside = {name: at for name, at in others.items() if folder(name) == where}
+        name = common[where]
+        made += _bundle(source, names, (name, facts[name]), ranks, beside, issues)
+    return made + _files(source, alone, issues)
 
 
 def _bundle(
     source: Source,
     names: Sequence[str],
-    common: str,
-    said: Facts,
+    run: tuple[str, Facts],
     members: Mapping[str, Facts],
+    beside: Mapping[str, int],
     issues: Issues,
 ) -> list[Capture]:
-    """The ranks of a bundle.
+    """The ranks of a bundle; what goes beside them goes with the first.
 
     Args:
-        common: the file with the facts of the run, which are ``said``.
+        run:    the file with the facts of the run, and these.
+        beside: files with packets of other data sources, and what to add to their stamps.
     """
-    _add_stated(issues, source.title(common), said)
+    common, told = run
+    _add_stated(issues, source.title(common), told)
+    shared = {key: told[key] for key in _OF_RUN if key in told}
     found: list[Capture] = []
     for name, of in members.items():
-        common_facts = {key: said[key] for key in _OF_RUN if key in said}
-        found += _ranks(source, (name,), {**common_facts, **of}, source.title(common))
+        found += _ranks(source, (name,), {**shared, **of}, source.title(common))
     uses = {common: "facts of the run, without events"}
     manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
     if manifest in names:
         uses[manifest] = "names the files of a bundle"
-    return [replace(one, known=tuple(uses), uses=uses) for one in found[:1]] + found[1:]
+    uses |= dict.fromkeys(beside, "packets of other data sources")
+    first = (
+        replace(one, known=tuple(uses), uses=uses, beside=tuple(beside.items()))
+        for one in found[:1]
+    )
+    return [*first, *found[1:]]
 
 
 def folder(name: str) -> str:
@@ -192,7 +159,7 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
     """The ranks in files that are not of a bundle."""
     groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
     for name, of in facts.items():
-        part = document(of.get("part"))
+        part = _document(of.get("part"), dict[str, Any], {})
         number, parts = part.get("number"), part.get("of")
         if type(number) is int and type(parts) is int:
             unnumbered = re.sub(r"-\d+(\.[^/]*)$", r"\1", name)
@@ -203,31 +170,32 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
     found: list[Capture] = []
     for key, members in groups.items():
         names = tuple(name for _, name in sorted(members))
-        _add_stated(issues, source.title(names[0]), facts[names[0]])
+        title = source.title(names[0])
+        _add_stated(issues, title, facts[names[0]])
         found += _ranks(source, names, facts[names[0]])
         if len(key) > 1 and not source.lone:  # others may be named beside it
-            there = {n for n, _ in members}
-            for missing in sorted(set(range(1, min(int(key[1]), 10_000) + 1)) - there)[:100]:
-                issues.add("part-missing", source.title(names[0]), f"part {missing} of {key[1]}")
+            every = set(range(1, min(int(key[1]), _MOST_PARTS) + 1))
+            for missing in sorted(every - {n for n, _ in members})[:_MOST_MISSING]:
+                issues.add("part-missing", title, f"part {missing} of {key[1]}")
     return found
 
 
-def document(value: object) -> dict[str, Any]:
-    """A JSON object in an attribute; empty if it is none."""
+def _document(value: object, kind: type[T], none: T) -> T:
+    """A JSON document in an attribute; ``none`` if it is not of this kind."""
     try:
-        found = json.loads(value) if isinstance(value, str) else None
+        return msgspec.convert(json.loads(value), kind) if isinstance(value, str) else none
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return none
 
 
 def _add_stated(issues: Issues, title: str, of: Facts) -> None:
     """Issues of the run that wrote a file, as its attributes have them."""
     of_job = Issues()
-    add_issues(of_job, _listed(of.get("job_issues")))
-    for code, count in document(of.get("issues")).items():
-        if code in _LIMITS and type(count) is int:
-            of_job.add(code, title, count=min(count, INT64_MAX) - of_job.count(code))
+    listed = _document(of.get("job_issues"), list[tuple[str, str, Count, list[str]]], [])
+    add_issues(of_job, listed)
+    for code, count in _document(of.get("issues"), dict[str, Count], {}).items():
+        if code in _LIMITS:
+            of_job.add(code, title, count=count - of_job.count(code))
     issues.extend(of_job)
 
 
@@ -237,9 +205,9 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
     """
     base = of.get("base_ns", 0)
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
-    said = document(of.get("coordinates"))
+    coordinates = _document(of.get("coordinates"), dict[str, Any], {})
     title = source.title(names[0])
-    clock = document(of.get("clock"))
+    clock = _document(of.get("clock"), dict[str, Any], {})
     return [
         Capture(
             reader="perfetto",
@@ -249,37 +217,18 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
             rank_from="its metadata",
             clock=merged_clock(clock, rank, origin or title) if is_unix_ns(base) else None,
             label=title,
-            placement=stated_in_metadata(said, rank),
+            placement=stated_in_metadata(coordinates, rank),
             detail=Own(rank, base),
         )
         for rank in parse_ranges(str(of.get("ranks", "")))
     ]
 
 
-def _listed(value: object) -> list[Any]:
-    try:
-        found = json.loads(value) if isinstance(value, str) else None
-    except (ValueError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
-
-
-def windows_of(listed: object) -> tuple[tuple[int, int], ...]:
-    """Windows of time [start, end], ns, from a document; what is none is passed over."""
-    found = []
-    for window in listed[:MOST_WINDOWS] if isinstance(listed, list) else []:
-        match window:
-            case [int(start), int(end)] if abs(start) <= 2**60 and abs(end) <= 2**60:
-                found.append((start, end))
-    return tuple(found)
-
-
-def add_issues(issues: Issues, listed: object) -> None:
+def add_issues(issues: Issues, listed: Iterable[tuple[str, str, int, list[str]]]) -> None:
     """Issues of the run that wrote a file: code, file, count, places."""
-    for one in listed[:10_000] if isinstance(listed, list) else []:
-        match one:
-            case [str(code), str(file), int(count), list(places)] if code in CODES and count > 0:
-                stated = [place for place in places if isinstance(place, str)][: issues.PLACES_KEPT]
-                known = Issues()
-                known.add(code, file, count=min(count, INT64_MAX))
-                issues.extend(replace(issue, places=tuple(stated)) for issue in known)
+    for code, file, count, places in list(listed)[:_MOST_ISSUES]:
+        if code in CODES:
+            known = Issues()
+            known.add(code, file, count=count)
+            kept = tuple(places[: issues.PLACES_KEPT])
+            issues.extend(replace(issue, places=kept) for issue in known)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, OpClass, Trace
+from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
 from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     ATTRIBUTE,
@@ -74,8 +74,8 @@ _ENTRY = 16
 _RARE = 2
 """Names used no more often count with the rows that use them, others with the table."""
 
-_ODD_ROW = 16
-"""Most bytes of a row, besides its arguments, that also has their original text."""
+_ODD_PACKET = 24
+"""Most bytes of a packet with the original arguments of rows, besides what is of a row."""
 
 _LONGER = 2
 """Bytes by which a few more can lengthen the two length fields around them."""
@@ -104,7 +104,7 @@ class Encoder:
         source = trace
         trace, numbered = with_step_numbers(trace, self._document.args)
         sequence, used = sequence_id(trace.rank), trace.used
-        yield own.rank_packet(sequence, source, trace, self._document, numbered)
+        yield own.rank_packet(sequence, source, self._document)
         yield b"".join(descriptors(trace, used, self._pid(trace), self._document.across))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
@@ -119,11 +119,9 @@ class Encoder:
         pids = {trace.rank: trace.capture.pid, **self._document.pids}
         return shown_pid(trace.rank, pids, self._document.ranks)
 
-    def _events(
-        self, trace: Trace, order: I64, source: Trace, numbered: own.Numbered
-    ) -> Iterator[bytes]:
+    def _events(self, trace: Trace, order: I64, source: Trace, numbered: Mask) -> Iterator[bytes]:
         """Slices and instants, with arguments and flows; ``source`` is without step numbers."""
-        sequence, opened, last_odd = sequence_id(trace.rank), NONE_OPEN, 0
+        sequence, opened = sequence_id(trace.rank), NONE_OPEN
         encodable = Encodable(trace, order, self._document.base_ns)
         bounds = blocks(trace)
         coded = coded_arguments(trace, bounds, _coder(self._document))
@@ -133,10 +131,10 @@ class Encoder:
                 yield _interned(sequence, args.interned, NEEDS_STATE)
             yield data
             self._count(args, trace.rank)
-            odd = np.flatnonzero(odd_rows(args, some.start, numbered, self._document)) + some.start
+            odd = np.flatnonzero(args.odd | numbered[some]) + some.start
             if len(odd):
-                yield own.odd_packet(sequence, odd, last_odd, raw_arguments(source, odd))
-                last_odd = int(odd[-1])
+                raws = [source.args.raw(i) for i in source.events.args[odd].tolist()]
+                yield own.odd_packet(sequence, odd, raws)
 
     def _count(self, coded: Coded, rank: int) -> None:
         self.issues.add("args-not-json", count=coded.not_json, rank=rank)
@@ -227,27 +225,11 @@ def category_numbers(op: I8) -> Bytes:
     return known[op.view(np.uint8)]  # an int8 below 0 is read as 128 and more, which have none
 
 
-def odd_rows(coded: Coded, first: int, numbered: own.Numbered, document: Document) -> Any:
-    """Which rows of a block have arguments that annotations do not say all of; uint8 per row."""
-    inside = [row - first for row in numbered.empty if 0 <= row - first < len(coded.odd)]
-    if not inside or document.args is not None:
-        return coded.odd
-    odd = coded.odd.copy()
-    odd[inside] = 1
-    return odd
-
-
-def raw_arguments(trace: Trace, rows: NDArray[Any]) -> list[bytes]:
-    """The arguments of some rows, as they are."""
-    return [trace.args.raw(one) for one in trace.events.args[rows].tolist()]
-
-
-def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Trace, own.Numbered]:
+def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Trace, Mask]:
     """``trace`` with ``step`` and ``graph``, if selected, among the arguments of its step rows; and
-    which rows got them.
+    which rows have got them, where all arguments are written.
     """
-    numbered = own.Numbered()
-    events = trace.events
+    events, numbered = trace.events, np.zeros(len(trace.events), bool)
     columns = {
         key: column
         for key, column in (("step", events.step), ("graph", events.graph))
@@ -257,16 +239,15 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Tr
     changed: dict[int, bytes] = {}
     for row in rows.tolist():
         raw = trace.args.raw(int(events.args[row]))
-        numbers = {key: int(column[row]) for key, column in columns.items()}
-        missing = _missing(raw, numbers)
+        missing = _missing(raw, {key: int(column[row]) for key, column in columns.items()})
         if missing:
             changed[row] = _with_numbers(raw, missing)
-            numbered.add(row, raw, missing)
     if not changed:
         return trace, numbered
     args, first = trace.args.extended(list(changed.values()))
     column = events.args.copy()
     column[list(changed)] = np.arange(first, first + len(changed))
+    numbered[list(changed)] = selected is None
     return replace(trace, args=args, events=events.with_columns(args=column)), numbered
 
 
@@ -314,7 +295,7 @@ class ArrowEnds(msgspec.Struct, frozen=True):
         The event that begins first opens the flow: viewers drop an end before its opening.
         """
         src, dst = trace.flows.src, trace.flows.dst
-        turned = own.turned_arrows(trace)
+        turned = own.turned_flows(trace)
         # all openings, then all ends, so that one stable sort keeps an opening before its end
         row = np.concatenate((np.where(turned, dst, src), np.where(turned, src, dst)))
         end = np.argsort(row, kind="stable").astype(np.int32)
@@ -394,27 +375,25 @@ def costs(trace: Trace, document: Document) -> Costs:
         ClockError, OutputError: as :meth:`Encoder.trace`.
     """
     check_times(trace, document.base_ns)
-    source = trace
+    told, rows, flows = own.costs(sequence_id(trace.rank), trace, document)
     trace, numbered = with_step_numbers(trace, document.args)
-    sequence, used = sequence_id(trace.rank), trace.used
-    said = own.fixed_cost(sequence, source, document, numbered)
-    places, all_places = own.place_costs(trace)
-    arrows, all_arrows = own.arrow_costs(trace)
-    events, shared = event_costs(trace, document.base_ns, _coder(document))
-    events[numbered.empty] += _ODD_ROW
-    header = len(head(document))
-    share = -(-header // max(len(document.ranks), 1))
-    tracks = sum(map(len, descriptors(trace, used, 2**31 - 1, document.across)))
+    events, shared = event_costs(trace, document.base_ns, _coder(document), numbered)
+    share = -(-len(head(document)) // max(len(document.ranks), 1))
+    tracks = sum(map(len, descriptors(trace, trace.used, 2**31 - 1, document.across)))
     return Costs(
-        fixed=share + tracks + shared + said + all_places + all_arrows,
-        events=events + places,
+        fixed=share + tracks + shared + told,
+        events=events + rows,
         counters=counter_costs(trace, document.base_ns),
-        flows=flow_costs(trace) + arrows,
+        flows=flow_costs(trace) + flows,
     )
 
 
-def event_costs(trace: Trace, base_ns: int, args: Coder | None) -> tuple[I64, int]:
-    """Bytes of every event row, and of the tables of strings they share."""
+def event_costs(trace: Trace, base_ns: int, args: Coder | None, numbered: Mask) -> tuple[I64, int]:
+    """Bytes of every event row, and of the tables of strings they share.
+
+    Args:
+        numbered: rows whose arguments are written as they were, too.
+    """
     order, uses = name_order(trace)
     shared, per_name = _name_costs(trace, order, uses)
     uuid_sizes, sequence = varint_sizes(uuids(trace)), len(sequence_id(trace.rank))
@@ -425,8 +404,10 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None) -> tuple[I64, in
         part = part.with_columns(start_ns=part.start_ns - base_ns)
         uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
         cost = _packets(part, uuid, argument, sequence) + per_name[part.name]
-        odd = np.flatnonzero(coded.odd)
-        cost[odd] += trace.args.length[part.args[odd]] + _ODD_ROW
+        odd = np.flatnonzero(coded.odd | numbered[some])
+        length = trace.args.length[part.args[odd]]
+        cost[odd] += 2 + len(varint_bytes(len(trace.events))) + varint_sizes(length) + length
+        shared += _ODD_PACKET * bool(len(odd))
         costs.append(cost)
         arguments.append(argument)
         shared += _PACKET + len(coded.interned)

@@ -355,27 +355,27 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
 
 
 DESCRIPTIONS = {
-    "iterations": "Steps, as the profiler or the marks of the host have them; one over the whole "
-    "range where nothing marks any.",
-    "Computing": "Unions of all operators on the device.",
-    "Communication": "Unions of all collectives on the device.",
-    "Communication(Not Overlapped)": "Communication while nothing computes.",
-    "Free": "Recorded time without computing, communication or copies.",
-    "Memory Copy": "Unions of copies and fills.",
-    "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
-    "Unclassified": "Tasks of unknown types while the device does nothing else.",
-    "Findings": "What the rules found, where it shows.",
-    "Stragglers": "Ranks that delay the others, and by how much.",
-    "Critical path": "The chain of work, over all ranks, that bounds each step.",
+    "iterations": "Steps, as recorded by the profiler or derived from host annotations. If neither "
+    "is present, one step covers the whole capture.",
+    "Computing": "Time when at least one compute task runs on the device.",
+    "Communication": "Time when at least one collective runs on the device.",
+    "Communication(Not Overlapped)": "Communication time without any compute task.",
+    "Free": "Idle time: no compute, communication or copy task runs.",
+    "Memory Copy": "Time when at least one copy or fill runs on the device.",
+    "Memory Copy(Not Overlapped)": "Copy time without any compute task or collective.",
+    "Unclassified": "Tasks of unknown type, while nothing else runs on the device.",
+    "Findings": "Problems that diagnose found, at the time they occur.",
+    "Stragglers": "Ranks that delay other ranks, and for how long.",
+    "Critical path": "The chain of work across all ranks that determines the length of each step.",
 }
 """Descriptions of computed tracks, which viewers show."""
 
 _RECORDED = {
-    Layer.HOST: "What a thread of the host did: operators, functions, ranges.",
-    Layer.RUNTIME: "Calls of the runtime (CANN, CUDA, HIP and others) in a thread of the host.",
-    Layer.DEVICE: "What the device did, by stream, queue or engine.",
-    Layer.COMM: "Communication, by group, channel, plane or stream.",
-    Layer.COUNTER: "Samples, each drawn until the next one.",
+    Layer.HOST: "Activity of a host thread: operators, functions and annotations.",
+    Layer.RUNTIME: "Runtime API calls (CANN, CUDA, HIP and others) of a host thread.",
+    Layer.DEVICE: "Tasks that run on the device, by stream, queue or engine.",
+    Layer.COMM: "Communication, by communicator, channel, plane or stream.",
+    Layer.COUNTER: "Counter samples. Each value holds until the next sample.",
 }
 """Descriptions of recorded tracks, by layer."""
 
@@ -384,7 +384,7 @@ def _description(track: Track) -> bytes:
     computed = track.layer in (Layer.STEP, Layer.OVERLAP)
     said = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
     if track.kind is TrackKind.PROJECTION:
-        said = "The host's ranges, where the device does the work they launched."
+        said = "Host annotations, over the device tasks that they launched."
     return text(TrackDescriptor.DESCRIPTION, said) if said else b""
 
 
