@@ -4,9 +4,11 @@ import gc
 import os
 import shutil
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+from effort import effort
 from golden_cases import CASES, case_folder
 from paths import ROOT
 
@@ -49,12 +51,20 @@ def _has_room(folder):
 def pytest_generate_tests(metafunc):
     """Any test that asks for ``golden`` runs on every golden case, and any that asks for ``read``
     or ``refused`` on those that are: all tests of a case one after the other (that is what the
-    scope does), so that they share what is made of it.
+    scope does), so that they share what is made of it. ``some_read`` is every third
+    case that is read of each reader, and all of them in the thorough run.
     """
+    read = [case for case in CASES if not case.error]
+    sample = [
+        case
+        for _, of_reader in groupby(read, key=lambda case: case.reader)
+        for case in list(of_reader)[:: effort(3, 1)]
+    ]
     chosen = {
         "golden": CASES,
-        "read": [case for case in CASES if not case.error],
+        "read": read,
         "refused": [case for case in CASES if case.error],
+        "some_read": sample,
     }
     for name, cases in chosen.items():
         if name in metafunc.fixturenames:
@@ -77,6 +87,12 @@ def case(golden, monkeypatch):
 def good(read, monkeypatch):
     """The same of those whose input can be read at all."""
     return _entered(read, monkeypatch)
+
+
+@pytest.fixture
+def sampled(some_read, monkeypatch):
+    """The same of a sample of them: for tests of what does not depend on the case."""
+    return _entered(some_read, monkeypatch)
 
 
 @pytest.fixture

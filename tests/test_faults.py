@@ -23,7 +23,7 @@ def test_outputs_are_whole_or_absent(reference, kind):
     row = faults.Row()
     fault, of = faults.KINDS[kind]
     assert reference.command.name in of
-    for number in range(effort(3, 40)):
+    for number in range(effort(2, 40)):
         fault(reference, Random(f"{kind} {number}"), row)
     assert (row.survived, row.why) == (row.tried, [])
 
@@ -33,6 +33,6 @@ def test_inputs_may_change_while_they_are_read(kind):
     """The output is that of the old or the new content, or there is an error with a name."""
     with faults.prepared() as place:
         reference, row = faults.Reference(COMMANDS["copy"], place), faults.Row()
-        for number in range(effort(3, 40)):
+        for number in range(effort(2, 40)):
             faults.KINDS[kind][0](reference, Random(f"{kind} {number}"), row)
     assert (row.survived, row.why) == (row.tried, [])

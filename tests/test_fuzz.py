@@ -149,7 +149,7 @@ def test_all_ways_of_reading_agree(tmp_path, reader):
     """Both tiers, blocks of any size, packed and plain, copied and through the model."""
     rng = Random(f"differential {reader}")
     seeds = list(golden(tmp_path / "golden", reader))
-    for _ in range(effort(6, 100)):
+    for _ in range(effort(4, 100)):
         seed = rng.choice(seeds)
         file = rng.choice(seed.files)
         original = file.read_bytes()

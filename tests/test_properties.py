@@ -66,7 +66,7 @@ def test_tiny_chunks_give_the_same_error(bad, tmp_path, monkeypatch):
     assert outcome(bad, tmp_path) == usual
 
 
-def test_tiny_chunks_and_threads_give_the_same_bytes(good, tmp_path, monkeypatch):
+def test_tiny_chunks_and_threads_give_the_same_bytes(sampled, tmp_path, monkeypatch):
     """Nothing in an output depends on the moment, on where a chunk or a block ends, or on how many
     threads scan, inflate and encode: chunks of 8 bytes, blocks as tiny as they may be.
     """
@@ -78,11 +78,11 @@ def test_tiny_chunks_and_threads_give_the_same_bytes(good, tmp_path, monkeypatch
 
     def written(name, count):
         monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers: count)
-        report = good.merge(tmp_path / name, "detail")
+        report = sampled.merge(tmp_path / name, "detail")
         assert issue_lines(report.issues) == usual_issues
         return content(tmp_path / name)
 
-    usual, report = good.merged("json", "detail")
+    usual, report = sampled.merged("json", "detail")
     usual_issues = issue_lines(report.issues)
     one, *others = [written("out.pftrace", count) for count in (1, 4, 2)[: effort(2, 3)]]
     assert others == [one] * len(others)
@@ -90,20 +90,20 @@ def test_tiny_chunks_and_threads_give_the_same_bytes(good, tmp_path, monkeypatch
         assert written("out.json.gz", count) == usual.read_bytes()
 
 
-def test_every_cut_is_noticed(good, tmp_path, monkeypatch):
+def test_every_cut_is_noticed(sampled, tmp_path, monkeypatch):
     """A file cut at any part ends in an issue or an error of ours; nothing else escapes."""
-    files, parts = event_files(good)[:4], effort(4, 16)
+    files, parts = event_files(sampled)[:4], effort(4, 16)
     shutil.copytree("input", tmp_path / "input")
     monkeypatch.chdir(tmp_path)
-    whole, text = compared(*usual_traces(good)), usual_outcome(good)
+    whole, text = compared(*usual_traces(sampled)), usual_outcome(sampled)
     for relative in files:
         data = relative.read_bytes()
         for part in range(1, parts):
             relative.write_bytes(data[: len(data) * part // parts])
             if part * 2 == parts:
-                assert outcome(good, tmp_path) != text or "loss truncated" in text
+                assert outcome(sampled, tmp_path) != text or "loss truncated" in text
             else:
-                assert reading(good) != whole or "loss truncated" in text
+                assert reading(sampled) != whole or "loss truncated" in text
         relative.write_bytes(data)
 
 
@@ -127,33 +127,33 @@ def compared(found, read):
     return columns, issues, [(trace.rank, trace.notes, list(trace.strings)) for trace in read]
 
 
-def test_chrome_json_reads_back_the_same(good, tmp_path):
+def test_chrome_json_reads_back_the_same(sampled, tmp_path):
     """What we write as Chrome JSON, our own reader turns into the same events."""
-    out, _ = good.merged("json", "detail")
+    out, _ = sampled.merged("json", "detail")
     traceconv.convert(str(out), str(tmp_path / "back.txt"), reader="chrome_json", force=True)
-    assert body((tmp_path / "back.txt").read_text()) == body(good.usual_text("detail"))
+    assert body((tmp_path / "back.txt").read_text()) == body(sampled.usual_text("detail"))
 
 
 @pytest.mark.parametrize("mode", ["summary", "detail"])
-def test_perfetto_reads_back_the_same(good, mode, tmp_path):
+def test_perfetto_reads_back_the_same(sampled, mode, tmp_path):
     """What we write as Perfetto, our own reader turns into the same events, facts and losses."""
-    out, wrote = good.merged("pftrace", mode)
+    out, wrote = sampled.merged("pftrace", mode)
     read = traceconv.convert(str(out), str(tmp_path / "back.txt"))
-    assert body((tmp_path / "back.txt").read_text()) == body(good.usual_text(mode))
+    assert body((tmp_path / "back.txt").read_text()) == body(sampled.usual_text(mode))
     assert [facts(read, rank) for rank in read.ranks] == [facts(wrote, rank) for rank in read.ranks]
     assert losses(read.issues) == losses(wrote.issues)
 
 
-def test_perfetto_is_written_the_same_again(good, tmp_path):
+def test_perfetto_is_written_the_same_again(sampled, tmp_path):
     """What was read of a file of ours becomes the same bytes, time and again, and the Chrome JSON
     that is made of the input itself."""
-    out, _ = good.merged("pftrace", "detail")
+    out, _ = sampled.merged("pftrace", "detail")
     names = [str(tmp_path / f"{n}.pftrace") for n in (1, 2)]
     for source, target in pairwise([str(out), *names]):
         traceconv.convert(source, target)
     assert Path(names[0]).read_bytes() == Path(names[1]).read_bytes()
     traceconv.convert(str(out), str(tmp_path / "chrome.json"))
-    usual, _ = good.merged("json", "detail")
+    usual, _ = sampled.merged("json", "detail")
     found, expected = (json.loads(one.read_bytes()) for one in (tmp_path / "chrome.json", usual))
     assert found["traceEvents"] == expected["traceEvents"]
 
@@ -183,11 +183,11 @@ def losses(issues):
 
 
 @pytest.mark.parametrize("mode", ["summary", "detail"])
-def test_perfetto_merges_again_the_same(good, mode, tmp_path):
+def test_perfetto_merges_again_the_same(sampled, mode, tmp_path):
     """A merge of an output of ours is the merge of what it was made of: rows, steps, overlap."""
-    out, _ = good.merged("pftrace", "detail")
-    text, first = good.merged("txt", mode)
-    options = {key: good.options[key] for key in ("args", "free_rule") if key in good.options}
+    out, _ = sampled.merged("pftrace", "detail")
+    text, first = sampled.merged("txt", mode)
+    options = {key: sampled.options[key] for key in ("args", "free_rule") if key in sampled.options}
     again = str(tmp_path / "again.txt")
     second = traceconv.merge(str(out), out=again, mode=mode, scope=True, **options)
     assert body(Path(again).read_text()) == body(text.read_text())
@@ -201,10 +201,10 @@ def test_perfetto_merges_again_the_same(good, mode, tmp_path):
         assert overlap_of(one) == overlap_of(two)
 
 
-def test_parts_of_perfetto_are_one_again(good, tmp_path):
+def test_parts_of_perfetto_are_one_again(sampled, tmp_path):
     """A file of ours that is split has all of its rows again when the parts are read, in order;
     arrows between the parts are lost, and counted."""
-    whole, _ = good.merged("pftrace", "detail")
+    whole, _ = sampled.merged("pftrace", "detail")
     parts = tmp_path / "parts"
     parts.mkdir()
     size = whole.stat().st_size * 3 // 4
@@ -222,7 +222,7 @@ def test_parts_of_perfetto_are_one_again(good, tmp_path):
         assert again.issues.count("part-missing") == 0
     assert rows[0] == rows[1]
     assert not arrows[1] - arrows[0]
-    stated = good.merged("pftrace", "detail")[1].issues.count("flow-split")  # of input in parts
+    stated = sampled.merged("pftrace", "detail")[1].issues.count("flow-split")  # of input in parts
     lost = report.issues.count("flow-split") - stated
     assert (arrows[0] - arrows[1]).total() == lost
 
@@ -236,10 +236,10 @@ def source_text(place):
         return out.read_text(encoding="utf-8"), report
 
 
-def test_an_output_is_reduced_like_an_input(good, tmp_path):
+def test_an_output_is_reduced_like_an_input(sampled, tmp_path):
     """A file of ours, read again under a smaller limit: it is kept, the file is valid, and the rows
     that are gone are those of the ledger."""
-    whole, _ = good.merged("pftrace", "detail")
+    whole, _ = sampled.merged("pftrace", "detail")
     size, out = whole.stat().st_size * 3 // 4, tmp_path / "reduced.pftrace"
     try:
         report = traceconv.merge(str(whole), out=str(out), mode="source", limit=size)
@@ -260,31 +260,31 @@ def overlap_of(account):
 
 @pytest.mark.parametrize("mode", ["summary", "detail"])
 @pytest.mark.parametrize("ending", ["pftrace", "json"])
-def test_outputs_are_valid(good, mode, ending):
+def test_outputs_are_valid(sampled, mode, ending):
     """Every packet parses, every reference resolves, every track nests."""
-    verdict = checks.validate(str(good.merged(ending, mode)[0]))
+    verdict = checks.validate(str(sampled.merged(ending, mode)[0]))
     assert (verdict.ok, list(verdict.findings)) == (True, [])
 
 
-def test_shift_and_back_is_identity(good):
+def test_shift_and_back_is_identity(sampled):
     """Moving a trace by a day and back changes nothing."""
-    for trace in usual_traces(good)[1]:
+    for trace in usual_traces(sampled)[1]:
         back = align.shift(align.shift(trace, DAY_NS), -DAY_NS)
         assert back.events.start_ns.tolist() == trace.events.start_ns.tolist()
         assert back.counters.start_ns.tolist() == trace.counters.start_ns.tolist()
 
 
-def test_ranks_together_are_ranks_apart(good, tmp_path):
+def test_ranks_together_are_ranks_apart(sampled, tmp_path):
     """A rank looks the same in a merge of many as in one of its own."""
-    ranks = [c.rank for c in captures(good).found]
+    ranks = [c.rank for c in captures(sampled).found]
     if len(ranks) == 1:  # it is aligned to nothing but its own stamps
-        clock, together = {}, good.usual_text("detail")
+        clock, together = {}, sampled.usual_text("detail")
     else:
         clock = {"align": "none"}
-        together = good.text(tmp_path, "detail", **clock)
+        together = sampled.text(tmp_path, "detail", **clock)
     base = base_of(together)
     for rank in ranks:
-        alone = good.text(tmp_path, "detail", **clock, ranks=[rank])
+        alone = sampled.text(tmp_path, "detail", **clock, ranks=[rank])
         assert times_plus(section(alone, rank), base_of(alone) - base) == section(together, rank)
 
 
@@ -303,23 +303,23 @@ def times_plus(text, offset):
     return re.sub(r"@(-?\d+)", lambda m: f"@{int(m[1]) + offset}", text)
 
 
-def test_accounts_are_closed(good):
+def test_accounts_are_closed(sampled):
     """For every kind, what all stages booked adds up to what is there."""
-    for trace in usual_traces(good)[1]:
+    for trace in usual_traces(sampled)[1]:
         booked = dict.fromkeys(trace.counts(), 0)
         for (_, kind), rows in trace.ledger.items():
             booked[kind] += rows
         assert booked == trace.counts()
 
 
-def test_gzipped_input_is_the_same_input(good, tmp_path, monkeypatch):
+def test_gzipped_input_is_the_same_input(sampled, tmp_path, monkeypatch):
     """Compression is found by content; names keep their endings."""
-    files = event_files(good)
+    files = event_files(sampled)
     shutil.copytree("input", tmp_path / "packed" / "input")
     for path in (tmp_path / "packed" / file for file in files):
         path.write_bytes(gzip.compress(path.read_bytes()))
     monkeypatch.chdir(tmp_path / "packed")
-    assert body(good.text(tmp_path, "detail")) == body(good.usual_text("detail"))
+    assert body(sampled.text(tmp_path, "detail")) == body(sampled.usual_text("detail"))
 
 
 def test_errors_are_ours(bad, tmp_path):

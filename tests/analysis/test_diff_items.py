@@ -45,10 +45,10 @@ def items_of(trace):
     return sums, found
 
 
-def test_items_are_the_classes_of_the_steps(good):
+def test_items_are_the_classes_of_the_steps(sampled):
     """Of every golden case: computing, exposed communication, copies, idle and input wait of the
     table of steps, to the ns."""
-    for trace in traceconv.open("input", **good.reading).traces("detail"):
+    for trace in traceconv.open("input", **sampled.reading).traces("detail"):
         steps = measured(trace.steps)
         steps = steps.take(steps.covered == Covered.TIMELINE)
         _, found = items_of(trace)

@@ -244,12 +244,12 @@ def _files_of(options):
     return {name for name, table in FILES.items() if there.issuperset(table.reads)}
 
 
-def test_every_table_of_every_golden_case(good):
+def test_every_table_of_every_golden_case(sampled):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
-    found = traceconv.stats("input", by=["all", "files"], **good.reading)
+    found = traceconv.stats("input", by=["all", "files"], **sampled.reading)
     names = [result.table.name for result in found.results]
     assert names[: len(TABLES)] == list(TABLES)
-    there = _files_of(good.reading)
+    there = _files_of(sampled.reading)
     assert names[len(TABLES) :] == [name for name in FILES if name in there]
     told = json.loads(render.json_text(found.results))["tables"]
     for result, table in zip(found.results, told, strict=True):

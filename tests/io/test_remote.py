@@ -48,13 +48,13 @@ def _one(url):
 # -- reading -----------------------------------------------------------------------------------
 
 
-def test_a_golden_case_reads_the_same_from_afar(good, fs):
+def test_a_golden_case_reads_the_same_from_afar(sampled, fs):
     """Every reader gets along with files that are not on this machine."""
-    if {"align", "mapping"} & good.options.keys():
+    if {"align", "mapping"} & sampled.options.keys():
         pytest.skip("has files beside its input, which stay on this machine")
-    here = good.usual_text("detail")
+    here = sampled.usual_text("detail")
     put(fs, Path("input"), "/input")
-    options = {"scope": True, **good.options, "mode": "detail"}
+    options = {"scope": True, **sampled.options, "mode": "detail"}
     traceconv.merge("memory://input", out="memory://out.txt", **options)
     assert fs.cat_file("/out.txt").decode() == here
 

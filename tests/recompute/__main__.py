@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import traceconv
@@ -25,7 +26,8 @@ def main(arguments=None):
     warnings.simplefilter("ignore")
     whole, refused, done = Tally(), Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
-        for path in captures(options.paths):
+        below = ([root, *sorted(root.rglob("*"))] for root in options.paths)
+        for path in captures(chain.from_iterable(below)):
             start = time.monotonic()
             try:
                 tally = Capture(path, folder).compared()
@@ -46,21 +48,20 @@ def main(arguments=None):
 
 
 def captures(paths):
-    """Each file and folder that is a capture, or several; those that are the same only once."""
+    """Those of the files and folders that are captures; what holds the same only once."""
     seen = set()
-    for root in paths:
-        for path in [root, *sorted(root.rglob("*"))] if root.is_dir() else [root]:
-            try:
-                found = traceconv.open(str(path)).found
-            except traceconv.TraceconvError:
-                continue
-            key = tuple(sorted(
-                (one.reader, *sorted(map(one.source.title, {*one.files, *one.known})))
-                for one in found
-            ))  # fmt: skip
-            if found and key not in seen:
-                seen.add(key)
-                yield path
+    for path in paths:
+        try:
+            found = traceconv.open(str(path)).found
+        except traceconv.TraceconvError:
+            continue
+        key = tuple(sorted(
+            (one.reader, *sorted(map(one.source.title, {*one.files, *one.known})))
+            for one in found
+        ))  # fmt: skip
+        if found and key not in seen:
+            seen.add(key)
+            yield path
 
 
 def show(whole, done, refused, most):
