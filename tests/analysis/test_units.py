@@ -215,7 +215,8 @@ def test_pandas_has_the_names_and_values_of_python(capture, name, monkeypatch):
     frame = data.to_pandas()
     assert list(frame) == [column.key for column in TABLES[name].columns]
     for key, values in data.columns.items():
-        found = [v for v in frame[key].tolist() if v is not None and v == v and v != ""]
+        none = (None, getattr(pandas, "NA", None))
+        found = [v for v in frame[key].tolist() if v not in none and v == v and v != ""]
         assert found == _present(values)
 
 

@@ -15,7 +15,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.job_shape import NO_SHAPE
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.passes import compose
-from traceconv.report import page_charts, sections
+from traceconv.report import html, report_page, sections
 from traceconv.run.stages import passed
 
 PIPE = Job(pp=2, dp=2, steps=12, micro_batches=3, coalesced=False, pace=0.2, layers=3)
@@ -156,6 +156,10 @@ def in_messages(happened, rank):
     return true[0, 1] - true[0, 0] + np.maximum(true[1:, 1] - start, 0).sum()
 
 
+BARE = {"findings": [], "places": [], "minor": [], "not_checked": []}
+"""An overview without sections."""
+
+
 def test_the_report_shows_stages(job):
     """Bubbles per step, the mean over the ranks of a stage; passes are unknown, and not nothing."""
     _, happened = job
@@ -174,7 +178,11 @@ def test_the_report_shows_stages(job):
         assert row["step_ns"] == sum(
             row[key] for key in ("bubble_ns", "pass_unknown_ns", "rest_ns")
         )
-    drawn = str(page_charts.stages(section))
+    (drawn,) = (
+        str(html.blocks(one.blocks))
+        for one in report_page.analysis({**BARE, "stages": section})
+        if one.key == "stages"
+    )
     assert "pass unknown" in drawn and "backward" not in drawn
     assert "missing" in sections.stages(every, NO_SHAPE)
 

@@ -3,9 +3,10 @@
 from html.parser import HTMLParser
 
 SECTIONS = (
-    "overlap", "findings", "steps", "heat", "critical_path", "communication", "links", "operators",
-    "curves", "clock", "issues", "dropped", "ranks",
+    "overlap", "timeline", "findings", "operators", "communication", "steps", "heat", "links",
+    "critical_path", "stages", "shape", "curves", "missing", "clock", "issues", "ranks",
 )  # fmt: skip
+"""Those of a page with an analysis, in order; those without data are left out."""
 
 
 class Reader(HTMLParser):

@@ -163,7 +163,7 @@ class DiffReport:
 
     def markdown(self, top: int | None = diff_text.SHOWN) -> str:
         """The same as Markdown."""
-        return diff_text.markdown(self.document, top)
+        return diff_page.as_markdown(self.document, top)
 
     def csv_text(self) -> str:
         """All items, a row each."""

@@ -1,4 +1,4 @@
-"""A comparison for people: a page of text, Markdown, CSV; made of its document."""
+"""A comparison as text, JSON and CSV; made of its document."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from traceconv.core.clock import us_text
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
 from traceconv.report.figures import ranks, time
 from traceconv.report.fitting import shortened
-from traceconv.report.markdown import table as markdown_table
-from traceconv.report.markdown import text as markdown_text
 
 Document = Mapping[str, Any]
 
@@ -35,10 +33,17 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         width: columns that tables keep to, from 80; None for any.
     """
     parts = [
-        [document["headline"], *_proven(document)],
+        [document["headline"], *(f"proven: {one}" for one in proven(document))],
         [run_line(word, document[word]) for word in ("before", "after")],
         [f"gate {gate_line(one)}" for one in document["gates"]],
-        _classes(document),
+        _aligned(
+            ("per step", "before", "after", "change", "", ""),
+            [
+                (CLASS_WORDS[row["name"]], *_figures(row))
+                for row in document["classes"]
+                if row["before_ns"] or row["after_ns"]
+            ],
+        ),
         _waterfall(document, top, width),
         _ranks(document),
         list(document["remarks"]),
@@ -46,8 +51,9 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _proven(document: Document) -> list[str]:
-    return [f"proven: {'; '.join(document['proven'])}"] if document["proven"] else []
+def proven(document: Document) -> list[str]:
+    """What got slower or faster for sure, in a line; none if nothing did."""
+    return ["; ".join(document["proven"])] if document["proven"] else []
 
 
 def run_line(word: str, run: Document) -> str:
@@ -64,20 +70,6 @@ def run_line(word: str, run: Document) -> str:
     return (
         f"{word:6}  {run['label']}: {ranks(run['ranks'])}{critical}; {steps}, {time(mean)}{spread}"
     )
-
-
-def _classes(document: Document) -> list[str]:
-    return _aligned(("per step", "before", "after", "change", "", ""), _class_rows(document))
-
-
-def _class_rows(document: Document) -> list[tuple[str, ...]]:
-    """The classes of work that a step has, before or after."""
-    return [
-        (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
-         signed(row["change_ns"]), percent(row), row["verdict"] or "")
-        for row in document["classes"]
-        if row["before_ns"] or row["after_ns"]
-    ]  # fmt: skip
 
 
 def percent(row: Document) -> str:
@@ -164,20 +156,22 @@ def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
 def _ranks(document: Document) -> list[str]:
     if len(document["ranks"]) < 2:
         return []
+    critical = document["after"]["critical_rank"]
     rows = [
         (
-            f"{_pair(row)}{' *' if row['after'] == document['after']['critical_rank'] else ''}",
-            time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]), percent(row),
-            row["verdict"] or "",
+            f"{row['before']}"
+            + f" → {row['after']}" * (row["before"] != row["after"])
+            + " *" * (row["after"] == critical),
+            *_figures(row),
         )
         for row in document["ranks"]
-    ]  # fmt: skip
+    ]
     return _aligned(("rank (* critical)", "before", "after", "change", "", ""), rows)
 
 
-def _pair(row: Document) -> str:
-    same = row["before"] == row["after"]
-    return f"{row['before']}" if same else f"{row['before']} → {row['after']}"
+def _figures(row: Document) -> tuple[str, ...]:
+    return (time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
+            percent(row), row["verdict"] or "")  # fmt: skip
 
 
 # -- for programs and pages -----------------------------------------------------------------
@@ -217,36 +211,3 @@ def csv_text(document: Document) -> str:
             )
         )  # fmt: skip
     return out.getvalue()
-
-
-def markdown(document: Document, top: int | None = SHOWN) -> str:
-    """The page as Markdown."""
-    shown, rest = waterfall(document, top)
-    lines = [f"# {markdown_text(document['headline'])}", ""]
-    lines += [f"- {markdown_text(one)}" for one in _proven(document)]
-    lines += [f"- {markdown_text(run_line(word, document[word]))}" for word in ("before", "after")]
-    lines += [f"- gate {markdown_text(gate_line(one))}" for one in document["gates"]]
-    lines += [f"- {markdown_text(one)}" for one in document["remarks"]]
-    head = ("per step", "before", "after", "change", "", "verdict")
-    rows = _class_rows(document)
-    lines += ["", *markdown_table(head, rows)] if rows else []
-    drawn = [
-        (row["label"], time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
-         percent(row), row["verdict"] or "", "; ".join(row["changed"][:3]))
-        for row in shown
-    ]  # fmt: skip
-    if rest:
-        change = sum(row["change_ns"] for row in rest)
-        drawn.append((f"{len(rest)} others", "", "", signed(change), "", "", ""))
-    if drawn:
-        named = ("item", "before", "after", "change", "", "verdict", "what changed")
-        lines += ["", "## From before to after", "", *markdown_table(named, drawn)]
-    if len(document["ranks"]) > 1:
-        each = [
-            (_pair(row), time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
-             percent(row), row["verdict"] or "")
-            for row in document["ranks"]
-        ]  # fmt: skip
-        head = ("rank", "before", "after", "change", "", "verdict")
-        lines += ["", "## Ranks", "", *markdown_table(head, each)]
-    return "\n".join(lines) + "\n"

@@ -25,16 +25,13 @@ def exact(ns: int) -> str:
     return f"{us_text(ns)} µs"
 
 
-def exact_or_unknown(ns: int | None) -> str:
-    """:func:`exact`; a dash if unknown."""
-    return UNKNOWN if ns is None else exact(ns)
-
-
 def waiting(row: Mapping[str, Any]) -> str:
     """Waiting for input of a row of the section "overlap": "at least" where it is known of some of
     its steps only."""
-    text = exact_or_unknown(row["input_wait_ns"])
-    return f"at least {text}" if 0 < row["input_wait_steps"] < row["steps"] else text
+    if row["input_wait_ns"] is None:
+        return UNKNOWN
+    least = "at least " * (0 < row["input_wait_steps"] < row["steps"])
+    return f"{least}{time(row['input_wait_ns'])}"
 
 
 def size(n_bytes: float) -> str:
@@ -44,6 +41,18 @@ def size(n_bytes: float) -> str:
             return f"{digits(n_bytes)} {unit}"
         n_bytes /= 1024
     raise AssertionError("the last unit takes everything")
+
+
+def size_or_unknown(n_bytes: float | None) -> str:
+    """:func:`size`; a dash if unknown."""
+    return UNKNOWN if n_bytes is None else size(n_bytes)
+
+
+def size_unit(n_bytes: float) -> tuple[str, int]:
+    """The largest unit that ``n_bytes`` reach, and its bytes."""
+    return next(
+        ((_SIZES[i], 1024**i) for i in (3, 2, 1) if abs(n_bytes) >= 1024**i), (_SIZES[0], 1)
+    )
 
 
 def amount(value: float, unit: str) -> str:

@@ -1,144 +1,122 @@
-"""The report as one page: nothing fetched, readable in light and in dark, on paper, on a phone.
+"""Sections as one page: nothing fetched, readable in light and in dark, on paper, on a phone.
 
-The page is made of the same document that :meth:`traceconv.Report.as_dict` returns. All text goes
-through :mod:`traceconv.core.markup`; the page's own security policy forbids requests and all
-scripts but the one of this room, by its digest: a name which got through could still do nothing.
-That script sorts, filters, chooses and zooms; without it the page says the same.
+All text goes through :mod:`traceconv.core.markup`; the page's own security policy forbids requests
+and all scripts but the one beside this file, by its digest: a name which got through could still do
+nothing. That script sorts, filters, chooses and zooms; without it the page says the same.
+
+Boxes are HTML, curves are SVG stretched to the page, and all text is text of the page, so that it
+keeps its size on a phone. Why no library: see docs/decisions. Colours are classes (``k-idle``,
+``c3``, ``h5``) that the page gives meaning to, in light and in dark.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from traceconv.analysis.rules.findings import MINOR
-from traceconv.core.clock import stamp_text
 from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
-from traceconv.report import page_charts as charts
-
-Document = Mapping[str, Any]
+from traceconv.report.blocks import (
+    Bar,
+    Bars,
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Figures,
+    Folded,
+    HeatMap,
+    Legend,
+    Line,
+    Lines,
+    Mark,
+    Section,
+    Table,
+    Text,
+)
+from traceconv.report.report_page import sections
 
 _TEMPLATE, _SCRIPT = (Path(__file__).with_name(f"report.{ending}") for ending in ("html", "js"))
 
-NO_ANALYSIS = "not analysed: this run was asked for no views"
+WIDTH, HEIGHT = 1000, 240
+"""Width and height of the drawing of a curve, in its own units; the page scales it."""
 
-_CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
-    (
-        "overlap",
-        "Where the time goes",
-        "The mean step of every rank - of its devices, where it has several - divided into five "
-        "classes that do not overlap.",
-        charts.overlap,
-    ),
-    (
-        "steps",
-        "Step times",
-        "From the beginning to the end of every step, as marked.",
-        charts.steps,
-    ),
-    (
-        "shape",
-        "Ranks at their coordinates",
-        "What each rank computes per step, ranks where they stand in the job.",
-        charts.shape,
-    ),
-    (
-        "stages",
-        "Stages of the pipeline",
-        "A step of each stage, the mean over its ranks: its passes, from their first task to the "
-        "last, and bubbles, in which it does nothing but send or receive.",
-        charts.stages,
-    ),
-    ("heat", "Who is behind, step by step", "", charts.heat),
-    (
-        "critical_path",
-        "What bounds a step",
-        "The critical path over all ranks: what of it is on each.",
-        lambda section: join(
-            [el("p", _kept_together(section["text"])), _plain_table(section["rows"], time=say.time)]
-        ),
-    ),
-    (
-        "communication",
-        "Communication",
-        "Elapsed time of whole operations, summed over ranks, by kind and group of ranks.",
-        charts.communication,
-    ),
-    (
-        "links",
-        "Traffic between ranks",
-        "Bytes from the rank of the row to the rank of the column, numbered within the group; "
-        "the diagonal stays on the chip.",
-        charts.links,
-    ),
-    ("operators", "Operators", "", charts.operators),
-    (
-        "curves",
-        "Queues and memory",
-        "Per measure the ranks that go highest, and the one that stays lowest.",
-        charts.curves,
-    ),
-)
+_SHADES = 9  # classes h0 (least) to h8 (most) of heat maps
+_TALL, _MIDDLE, _SMALL = 26, 18, 12  # px of a row of cells
+_LABELS = 12  # at most so many under a drawing
+_LABELLED_ROWS = 40
 
-_HEAT = {
-    "lateness": "The most that a rank came later than the others to one collective of the step: "
-    "the time it spent inside is compared, so clocks do not matter. The others waited for "
-    "ranks in a strong colour; one that was held up itself hands that on.",
-    "computing": "No collectives are shared, so computing is compared: by how much a rank computed "
-    "longer than the median of all.",
-}
+Document = Mapping[str, Any]
 
 
 def page(document: Document) -> str:
-    """The whole page.
+    """The page of a report.
 
     Args:
         document: of :meth:`traceconv.Report.as_dict`, with its "overview" if there is one.
     """
-    sections = list(_sections(document))
-    index = [el("a", name, href=f"#{key}") for key, name, _ in sections]
-    body = [
-        _head(document),
-        el("nav", index, aria_label="sections"),
-        [section(*one) for one in sections],
-    ]
-    return framed(f"traceconv: {say.ranks(document['ranks'])}", body, document["traceconv"])
+    title = f"traceconv: {say.ranks(document['ranks'])}"
+    return framed(title, _head(document), sections(document), document["traceconv"])
 
 
-def framed(title: str, body: object, version: str) -> str:
-    """A page around markup, with the style and the security policy of all pages, which names the
+def framed(title: str, head: Markup, parts: Sequence[Section], version: str) -> str:
+    """Sections as a page, with the style and the security policy of all pages, which names the
     SHA-256 of the script: a test compares them.
 
     Args:
         version: of the program that made what is shown.
     """
-    template = Template(_TEMPLATE.read_text(encoding="utf-8"))
-    script = _SCRIPT.read_text(encoding="utf-8")
-    return template.substitute(
-        title=esc(title), body=join(body), version=esc(version), script=script
+    index = [el("a", one.title, href=f"#{one.key}") for one in parts]
+    body = [head, el("nav", index, aria_label="sections"), *map(_section, parts)]
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=esc(title),
+        body=join(body),
+        version=esc(version),
+        script=_SCRIPT.read_text(encoding="utf-8"),
     )
+
+
+def chips(words: Iterable[str]) -> Markup:
+    """What a page is about, in a few words each."""
+    return el("p", [el("span", word) for word in words if word], class_="chips")
 
 
 def _head(document: Document) -> Markup:
-    overview = document.get("overview") or {}
-    sentences = overview.get("sentences", ())
-    kinds = ", ".join(sorted({c["reader"] for c in document["captures"]}))
-    chips = [say.ranks(document["ranks"]), kinds, document["mode"]]
+    """The verdict: what is lost, whose it is, what to do."""
+    overview = document.get("overview")
+    readers = ", ".join(sorted({c["reader"] for c in document["captures"]}))
+    about = chips((say.ranks(document["ranks"]), readers, document["mode"]))
+    if overview is None:
+        return el("header", about, el("h1", f"Report on {say.ranks(document['ranks'])}"))
+    verdict = overview["verdict"]
+    helps = [
+        el("li", el("strong", one["text"]), el("code", one["change"]))
+        for one in overview["what_if"]
+    ]
+    tiles = [
+        el("div", el("span", tile["name"]), el("strong", tile["value"]), el("small", tile["note"]))
+        for tile in overview["tiles"]
+    ]
+    card = [
+        el("h1", _kept_together(verdict["text"])),
+        el("p", _kept_together(verdict["lost"]), class_="lost") if verdict["lost"] else None,
+        el("p", el("strong", "What to do: "), verdict["advice"]) if verdict["advice"] else None,
+        [el("p", "What would help most, replayed:"), el("ul", helps, class_="helps")]
+        if helps
+        else None,
+    ]
     return el(
         "header",
-        el("p", [el("span", chip) for chip in chips if chip], class_="chips"),
-        el(
-            "h1",
-            _kept_together(overview.get("headline") or f"Report on {say.ranks(document['ranks'])}"),
-        ),
-        el("p", _kept_together(" ".join(sentences)), class_="verdict") if sentences else None,
-        _tiles(overview.get("tiles", ())),
-        [el("p", remark, class_="note") for remark in overview.get("remarks", ())],
-    )
+        about,
+        el("div", card, class_=f"verdict {verdict['severity']}"),
+        el("div", tiles, class_="tiles") if tiles else None,
+        [el("p", _kept_together(text), class_="note")
+         for text in (*overview["sentences"][1:], *overview["remarks"])],
+    )  # fmt: skip
 
 
 def _kept_together(text: str) -> str:
@@ -146,272 +124,222 @@ def _kept_together(text: str) -> str:
     return re.sub(r"(?<=\d) (?=(?:%|[mµun]?s)\b|%)", "\u00a0", text)
 
 
-def _tiles(tiles: Any) -> Markup | None:
-    if not tiles:
-        return None
-    drawn = [
-        el("div", el("span", tile["name"]), el("strong", tile["value"]), el("small", tile["note"]))
-        for tile in tiles
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+def _section(one: Section) -> Markup:
+    title, content = el("h2", one.title), blocks(one.blocks)
+    if one.folded:
+        return el("section", el("details", el("summary", title), content), id=one.key)
+    return el("section", title, content, id=one.key)
+
+
+def blocks(parts: Iterable[Block]) -> Markup:
+    """Blocks one after the other."""
+    return join([_DRAWN[type(one)](one) for one in parts])
+
+
+def _text(one: Text) -> Markup:
+    parts = _kept_together(one.words).split("`")
+    return el("p", [el("code", p) if i % 2 else p for i, p in enumerate(parts)], class_=one.kind)
+
+
+def _folded(one: Folded) -> Markup:
+    return el("details", el("summary", one.title), blocks(one.blocks))
+
+
+def _figures(one: Figures) -> Markup:
+    drawn = [el("figure", el("h3", title), blocks(parts)) for title, parts in one.drawings]
+    return el("div", drawn, class_="multiples")
+
+
+def _table(one: Table) -> Markup:
+    """A table that scrolls sideways where it is too wide."""
+    sides = ["r" if one.is_figure(i) else None for i in range(len(one.head))]
+    heads = zip(one.head, sides, strict=True)
+    top = el("tr", [el("th", h, class_=side, scope="col") for h, side in heads])
+    body = [
+        el("tr", [_cell(cell, side) for cell, side in zip(row, sides, strict=True)])
+        for row in one.rows
     ]
-    return el("div", drawn, class_="tiles")
+    return el("div", el("table", el("thead", top), el("tbody", body)), class_="scroll")
 
 
-Piece = tuple[str, str, Markup]
+def _cell(cell: Cell, side: str | None) -> Markup:
+    if not isinstance(cell, Mark):
+        return el("td", cell, class_=side)
+    content: object = cell.text
+    if cell.kind in ("bad", "doubt", "plain"):
+        content = el("span", cell.text, class_=f"tag {cell.kind}")
+    elif cell.kind == "code":
+        content = el("code", cell.text)
+    elif cell.kind == "query":
+        content = _query(cell.text, cell.span) if cell.text else None
+    if cell.more:
+        lines = el("ul", [el("li", line) for line in cell.more])
+        head = f"{len(cell.more)} place{'s' * (len(cell.more) > 1)}"
+        content = join([el("p", content), el("details", el("summary", head), lines)])
+    return el("td", content, class_=side, title=cell.exact or None)
 
 
-def _sections(document: Document) -> Iterator[Piece]:
-    overview = document.get("overview")
-    if overview:
-        for key, title, words, draw in _CHARTS:
-            if key in ("shape", "stages") and "missing" in overview[key]:
-                continue  # of one rank, and of most small jobs, there is no more to say
-            yield key, title, _drawn(key, overview[key], words, draw)
-            if key == "overlap":
-                yield "findings", "Findings", _findings(overview)
-    else:
-        yield "findings", "Findings", el("p", NO_ANALYSIS, class_="missing")
-    yield "clock", "Clocks", _clock_table(document["clock"])
-    yield "issues", "Issues", _listed(document["issues"], _issues_table, "nothing was lost")
-    yield "dropped", "Left out", _listed(document["dropped"], _plain_table, "nothing: no limit met")
-    yield "ranks", "What was read", _captures_table(document["captures"])
-    if document["written"]:
-        yield "written", "What was written", _plain_table(document["written"], ("issues",))
-
-
-def _findings(overview: Document) -> Markup:
-    found, places = overview["findings"], overview["places"]
-    none = el("p", "no rule found anything to say", class_="missing")
-    parts = [_finding_cards(found) if found else none]
-    if places:
-        head = f"The {len(places)} longest stretches without work"
-        parts.append(el("details", el("summary", head), _places_table(places)))
-    if overview["minor"]:
-        parts.append(el("p", f"{MINOR}: {', '.join(overview['minor'])}", class_="note"))
-    if unchecked := overview["not_checked"]:
-        parts.append(_unchecked(unchecked))
-    if found or places:
-        parts.append(_how_to_look())
-    return join(parts)
-
-
-def _unchecked(rules: Any) -> Markup:
-    head = f"{len(rules)} rules could not look: what they would need"
-    lines = [
-        el("li", el("code", one["rule"]), f" needs {one['needs']}",
-           f" ({say.ranks(one['ranks'])})" if one["ranks"] else None)
-        for one in rules
-    ]  # fmt: skip
-    return el("details", el("summary", head), el("ul", lines))
-
-
-def _how_to_look() -> Markup:
+def _query(query: str, span: tuple[int, int] | None) -> Markup:
+    """What finds a slice in a viewer: a button of the script copies it."""
+    start, end = span or (None, None)
     return el(
-        "p",
-        "To find one in ui.perfetto.dev, open the merged trace, type a colon into the search box, "
-        "paste the line that begins with SELECT behind it, and click the row found; searching "
-        "for the name works as well. Times count from the beginning of the trace.",
-        class_="note",
-    )
-
-
-def _drawn(key: str, section: Document, words: str, draw: Callable[[Any], Markup]) -> Markup:
-    if "missing" in section:
-        return el("p", section["missing"], class_="missing")
-    if key == "overlap" and section["per"] == "capture":
-        words = "No step has device work, so the whole capture of every rank is shown."
-    words = words or section.get("by", "") or _HEAT.get(section.get("what", ""), "")
-    return join([el("p", words, class_="words"), draw(section), _figures(key, section)])
-
-
-def _figures(key: str, section: Document) -> Markup | None:
-    """The exact figures below a drawing."""
-    if key == "overlap":
-        shown = charts.overlap_table(section)
-    elif key in ("operators", "communication", "stages"):
-        shown = _plain_table(section["rows"])
-    elif key == "curves" and section.get("queues"):
-        shown = _plain_table(section["queues"])
-    else:
-        return None
-    return el("details", el("summary", "figures"), shown)
-
-
-def _listed(rows: Any, draw: Callable[[Any], Markup], nothing: str) -> Markup:
-    return draw(rows) if rows else el("p", nothing, class_="missing")
-
-
-def section(key: str, title: str, content: Markup) -> Markup:
-    """A part of a page, which ``#key`` leads to."""
-    return el("section", el("h2", title), content, id=key)
-
-
-# -- tables of the page ---------------------------------------------------------------------------
-
-_ALSO = 10  # further places named beside a finding
-_SEVERITY = {"loss": 0, "doubt": 1, "info": 2}
-
-
-def _finding_cards(found: Sequence[Document]) -> Markup:
-    """One card per finding: what, how sure, where to look."""
-    return el("div", [_finding(one) for one in found], class_="findings")
-
-
-def _finding(one: Document) -> Markup:
-    evidence = [el("li", line) for line in one.get("evidence", ())]
-    also = one.get("also", ())
-    more = f" and {len(also) - _ALSO} more" if len(also) > _ALSO else ""
-    return el(
-        "article",
-        el("h3", el("span", one["severity"], class_=f"tag {_tag(one)}"), one["title"]),
-        el("p", one["text"]) if one.get("text") else None,
-        el("ul", evidence, class_="facts") if evidence else None,
-        el("p", "also: ", ", ".join(also[:_ALSO]), more, class_="advice") if also else None,
-        el("p", _with_code(one["advice"]), class_="advice") if one.get("advice") else None,
-        _places(one.get("places", ())),
-    )
-
-
-def _with_code(text: str) -> list[str | Markup]:
-    """Text between backticks as code."""
-    return [el("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))]
-
-
-def _tag(one: Document) -> str:
-    return "bad" if one["severity"] == "warning" else "plain"
-
-
-def _places(found: Sequence[Document]) -> Markup:
-    """The first one, and the others folded away."""
-    drawn = [_place(place) for place in found]
-    head = f"{len(drawn) - 1} more place{'s' * (len(drawn) > 2)} to look at"
-    folded = el("details", el("summary", head), drawn[1:]) if drawn[1:] else None
-    return join([drawn[:1], folded])
-
-
-def _place(place: Document) -> Markup:
-    """A slice, and the query that finds it in a viewer."""
-    lane = f" on {place['lane']}" if place.get("lane") else ""
-    return el(
-        "div",
-        el("p", el("strong", place["name"] or "(no name)"),
-           f" of rank {place['rank']}{lane}, at {stamp_text(place['start_ns'])}",
-           f", {say.time(place['dur_ns'])} long" if place["query"] else None),
-        el("code", place["query"]) if place["query"] else None,
-        class_="place", **_stretch(place),
+        "details", el("summary", "query"), el("code", query, class_="sql"),
+        class_="find", data_start=start, data_end=end,
     )  # fmt: skip
 
 
-def _stretch(place: Document) -> dict[str, str]:
-    """Where it is, ns from the beginning of the trace, for what leads into the viewer."""
-    start = place["start_ns"]
-    return {"data_start": str(start), "data_end": str(start + place["dur_ns"])}
+def _cards(one: Cards) -> Markup:
+    return el("div", [_card(card) for card in one.cards], class_="findings")
 
 
-def _places_table(found: Sequence[Document]) -> Markup:
-    """The table of the longest idle intervals."""
-    head = ("what", "rank", "at", "length", "lane", "find it")
-    rows = [
-        (p["what"], p["rank"], stamp_text(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
-         el("code", p["query"], class_="sql", **_stretch(p)))
-        for p in found
+def _card(card: Card) -> Markup:
+    tag = "bad" if card.severity == "warning" else "plain"
+    places = [
+        el("div", el("p", p.words), _query(p.query, p.span) if p.query else None, class_="place")
+        for p in card.places
+    ]
+    head = f"{len(places) - 1} more place{'s' * (len(places) > 2)} to look at"
+    return el(
+        "article",
+        el("h3", el("span", card.severity, class_=f"tag {tag}"), card.title),
+        el("p", card.text) if card.text else None,
+        el("ul", [el("li", fact) for fact in card.facts], class_="facts") if card.facts else None,
+        _text(Text(card.advice, "advice")) if card.advice else None,
+        places[:1],
+        el("details", el("summary", head), places[1:]) if places[1:] else None,
+    )
+
+
+def _legend(one: Legend) -> Markup:
+    entries = [el("span", el("i", class_=kind), words) for kind, words in one.entries]
+    return el("p", entries, class_="legend")
+
+
+def _bars(one: Bars) -> Markup:
+    dense = " dense" if len(one.rows) > 16 else ""
+    drawn = [_bar(row) for row in one.rows]
+    return el("div", drawn, class_=("bars wide" if one.wide else "bars") + dense)
+
+
+def _bar(row: Bar) -> Markup:
+    parts = [
+        el("i", class_=kind, style=f"width:{100 * min(share, 1.0):.2f}%", title=tip or None)
+        for kind, share, tip in row.parts
+        if share > 0
+    ]
+    return el(
+        "div",
+        el("span", row.name, row.note and el("small", row.note), class_="name"),
+        el("span", parts, class_="track"),
+        el("span", row.end, class_="end"),
+        class_="bar marked" if row.marked else "bar",
+    )
+
+
+def _heat_map(one: HeatMap) -> Markup:
+    rows, columns = len(one.rows), len(one.columns)
+    row = _TALL if rows <= 8 else _MIDDLE if rows <= 24 else _SMALL
+    shown = [
+        el("b", cell.text or None, class_=_shade(cell.share), title=cell.tooltip or None)
+        for line in one.grid
+        for cell in line
+    ]
+    size = f"grid-template-columns:repeat({columns},1fr);grid-auto-rows:{row}px"
+    every = -(-rows // _LABELLED_ROWS)
+    names = [
+        el("span", name if i % every == 0 or name in one.marked else None,
+           class_="marked" if name in one.marked else None)
+        for i, name in enumerate(one.rows)
     ]  # fmt: skip
-    return charts.table(head, rows, right=(1, 2, 3))
+    below = _below([(i + 0.5) / columns for i in range(columns)], one.columns)
+    chart = el(
+        "div",
+        el("div", names, class_="left", style=f"grid-auto-rows:{row}px"),
+        el("div", shown, class_="cells" if columns <= 64 else "cells tight", style=size),
+        el("div", below, class_="below"),
+        el("div", one.axis, class_="axis"),
+        class_="map" if row > _SMALL else "map fine",
+        style=f"max-width:{columns * one.widest + 120}px",
+    )
+    ramp = el("span", [el("i", class_=f"h{i}") for i in range(_SHADES)], class_="ramp")
+    low, most = one.scale
+    return join([el("p", f"{low} ", ramp, f" {most}", class_="legend"), chart])
 
 
-def _clock_table(section: Document) -> Markup:
-    """Offset and error of every rank."""
-    rows = [
-        (
-            rank,
-            one["method"],
-            say.exact(int(one["offset_ns"])),
-            _error(one, len(section["ranks"])),
-            f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else say.UNKNOWN,
-            one.get("matches") or say.UNKNOWN,
-            one["evidence"],
-        )
-        for rank, one in section.get("ranks", {}).items()
+def _shade(share: float | None) -> str:
+    return "hx" if share is None else f"h{round(share * (_SHADES - 1))}"
+
+
+def _below(at: Sequence[float], names: Sequence[str]) -> list[Markup]:
+    every = -(-len(names) // _LABELS) if names else 1
+    return [
+        el("span", name, style=f"left:{100 * x:.2f}%")
+        for i, (x, name) in enumerate(zip(at, names, strict=True))
+        if i % every == 0
     ]
-    head = ("rank", "method", "offset", "error", "drift", "matches", "from")
-    return join([el("p", section["text"]), charts.table(head, rows, right=(0, 2, 3, 4, 5))])
 
 
-def _error(one: Document, ranks: int) -> str:
-    """As :meth:`traceconv.alignment.plan.Plan.error_ns` counts it."""
-    error = one.get("error_ns")
-    if error is None:
-        error = 0 if one["method"] == "host" or ranks == 1 else one.get("spread_ns")
-    return "unknown" if error is None else f"± {say.time(error)}" if error else "none"
+def _lines(one: Lines) -> Markup:
+    """Curves: the vertical axis goes from 0, or from the smallest value, to the largest."""
+    low = min(min(line.x) for line in one.lines)
+    high = max(max(line.x) for line in one.lines)
+    top = max(max(line.upper or line.y) for line in one.lines)
+    least = min(min(line.y) for line in one.lines)
+    unit, scale = one.unit
+    bottom = min(least, 0.0) if one.from_zero else least
+    top = top if top > bottom else bottom + (abs(bottom) or scale)
+    margin = 0.06 * (top - bottom)
+    top += margin
+    bottom -= 0.0 if bottom in (0.0, least * one.from_zero) else margin
+    marks = say.ticks(bottom / scale, top / scale)
 
+    def x_of(x: float) -> float:
+        return WIDTH * ((x - low) / (high - low) if high > low else 0.5)
 
-def _captures_table(found: Sequence[Document]) -> Markup:
-    """What was read."""
-    head = ("rank", "format", "capture", "host", "device", "rank from", "size")
-    rows = [
-        (c["rank"], c["reader"], c["label"], c["host"] or say.UNKNOWN,
-         say.UNKNOWN if c["device"] is None else c["device"],
-         c["rank_from"] or say.UNKNOWN, say.size(c["bytes"]))
-        for c in found
+    def y_of(y: float) -> float:
+        return HEIGHT * (1 - (y - bottom) / (top - bottom))
+
+    ends = [0.0, *((x_of(a) + x_of(b)) / 2 for (a, _), (b, _) in pairwise(one.tooltips)), WIDTH]
+    touched = [
+        el("rect", el("title", words), x=f"{start:.1f}", y=0, width=f"{max(end - start, 0):.1f}",
+           height=HEIGHT, class_="touch")
+        for (_, words), (start, end) in zip(one.tooltips, pairwise(ends), strict=False)
     ]  # fmt: skip
-    return charts.table(head, rows, right=(0, 6))
+    heights = [(y_of(mark * scale), f"{mark:.10g}") for mark in marks]
+    picture = el(
+        "svg",
+        [el("path", d=f"M0 {y:.1f}H{WIDTH}", class_="rule") for y, _ in heights],
+        [_path(line, x_of, y_of) for line in one.lines],
+        touched,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", role="img",
+    )  # fmt: skip
+    ticks = [el("span", t, style=f"bottom:{100 * (1 - y / HEIGHT):.2f}%") for y, t in heights]
+    at, names = one.labels
+    return el(
+        "div",
+        el("div", el("em", unit), class_="unit"),
+        el("div", ticks, class_="ticks"),
+        el("div", picture, class_="picture"),
+        el("div", _below([x_of(x) / WIDTH for x in at], names), class_="below"),
+        el("div", one.axis, class_="axis") if one.axis else None,
+        class_="lines",
+    )
 
 
-def _issues_table(found: Sequence[Document]) -> Markup:
-    """The losses and warnings: one row per code, with its files collapsed."""
-    groups: dict[str, list[Document]] = {}
-    for issue in sorted(found, key=lambda i: _SEVERITY[i["severity"]]):
-        groups.setdefault(issue["code"], []).append(issue)
-    rows = [
-        (
-            el("span", group[0]["severity"], class_=f"tag {_tag_class(group[0])}"),
-            el("code", code),
-            sum(one["count"] for one in group),
-            join([el("p", group[0]["advice"]), _where(group)]),
-        )
-        for code, group in groups.items()
-    ]
-    return charts.table(("severity", "code", "count", "what it means, and where"), rows, right=(2,))
+def _path(line: Line, x_of: Callable[[float], float], y_of: Callable[[float], float]) -> Markup:
+    points = [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in zip(line.x, line.y, strict=True)]
+    if line.upper:
+        back = [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in zip(line.x, line.upper, strict=True)]
+        points += reversed(back)
+        return el("path", d=f"M{'L'.join(points)}Z", class_=f"band {line.kind}")
+    points += points[:1] * (len(points) == 1)
+    return el("path", d=f"M{'L'.join(points)}", class_=f"line {line.kind}")
 
 
-def _tag_class(issue: Document) -> str:
-    return {"loss": "bad", "doubt": "doubt"}.get(issue["severity"], "plain")
-
-
-_FILES = 20
-
-
-def _where(group: Sequence[Document]) -> Markup | None:
-    lines = [
-        f"{'' if one['rank'] < 0 else 'rank ' + str(one['rank']) + ': '}{one['file'] or 'the run'} "
-        f"×{one['count']}{': ' if one['places'] else ''}{'; '.join(one['places'])}"
-        for one in group[:_FILES]
-    ]
-    if len(group) > _FILES:
-        lines.append(f"and {len(group) - _FILES} more (all in the JSON report)")
-    head = f"{len(group)} place{'s' * (len(group) > 1)}"
-    return el("details", el("summary", head), el("ul", [el("li", line) for line in lines]))
-
-
-def _plain_table(
-    rows: Sequence[Document], leave_out: Sequence[str] = (), time: Callable[[int], str] = say.exact
-) -> Markup:
-    """Rows as they are, a column per key; ``time`` writes those of ns."""
-    names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
-    cells = [[_cell(row.get(name), name, time) for name in names] for row in rows]
-    figures = {
-        i for i, n in enumerate(names) if all(isinstance(r.get(n), (int, float)) for r in rows)
-    }
-    heads = [n.removesuffix("_ns").replace("_", " ") for n in names]
-    return charts.table(heads, cells, right=figures)
-
-
-def _cell(value: Any, name: str, time: Callable[[int], str]) -> str:
-    if value in (None, ""):
-        return say.UNKNOWN
-    if name.endswith("_ns") and isinstance(value, int):
-        return time(value)
-    if isinstance(value, float):
-        return say.digits(value)
-    if isinstance(value, Mapping):
-        value = [f"{key} {one}" for key, one in value.items()]
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+_DRAWN: Mapping[type, Callable[[Any], Markup]] = {
+    Text: _text, Table: _table, Legend: _legend, Bars: _bars, HeatMap: _heat_map, Lines: _lines,
+    Cards: _cards, Figures: _figures, Folded: _folded,
+}  # fmt: skip

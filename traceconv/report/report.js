@@ -72,7 +72,10 @@
           || !row.textContent.toLowerCase().includes(words);
         shown += !row.hidden;
       }
-      if (table.count) table.count.textContent = `${shown} of ${rows.length}`;
+      if (table.count) {
+        table.count.textContent = shown ? `${shown} of ${rows.length}` : `no row of ${rows.length} fits`;
+        table.filter.classList.toggle("odd", !shown);
+      }
     }
   };
   for (const table of all("table")) {
@@ -177,14 +180,26 @@
   const panel = make("form", "choose");
   panel.addEventListener("submit", (event) => event.preventDefault());
   const fields = {};
+  const said = make("output");
+  const there = {
+    ranks: [...all(".bar .name").map((one) => named(one.textContent, "rank")), ...maps.flatMap((map) => map.ranks)],
+    steps: [...maps.flatMap((map) => map.steps), ...charts.flatMap((one) => one.touched.map((t) => t.step))],
+  };
+  const wrong = (what, found) => {
+    if (found === undefined) return `${what}: write numbers, as in 0-3,7`;
+    const known = there[what].filter(Boolean);
+    if (!found || !known.length || known.some((span) => found.has(...span))) return "";
+    const ends = known.flat();
+    return `no such ${what}: there are ${Math.min(...ends)}-${Math.max(...ends)}`;
+  };
   for (const what of ["ranks", "steps"]) {
     const label = make("label", "", what), field = make("input");
     field.placeholder = "all, or 0-3,7";
     field.addEventListener("input", () => {
-      const found = chosen(field.value);
-      field.setCustomValidity(found === undefined ? "numbers, as in 0-3,7" : "");
-      field.classList.toggle("odd", found === undefined);
-      if (found !== undefined) { state[what] = found; update(); }
+      const found = chosen(field.value), odd = wrong(what, found);
+      field.classList.toggle("odd", Boolean(odd));
+      said.textContent = odd;
+      if (!odd) { state[what] = found; update(); }
     });
     fields[what] = field;
     label.append(field);
@@ -197,7 +212,6 @@
   const everything = make("button", "", "show all");
   everything.type = "button";
   everything.addEventListener("click", () => { set("ranks", ""); set("steps", ""); });
-  const said = make("output");
   panel.append(everything, said);
   if (all(".bar, .map, .lines").length) document.querySelector("nav")?.after(panel);
 
@@ -261,18 +275,32 @@
     }
     return `${viewer}/#!/?${route.toString().replaceAll("+", "%20")}`;
   };
-  for (const code of all(".place code, code.sql")) {
-    const button = make("button", "copy", "copy");
+  for (const find of all(".find")) {
+    const code = find.querySelector("code"), { start, end } = find.dataset;
+    const button = make("button", "copy", "copy query");
     button.type = "button";
     button.addEventListener("click", () => copied(code.textContent));
-    code.after(button);
-    const { start, end } = (code.closest(".place") || code).dataset;
+    find.hidden = true;
+    find.after(button);
     if (!linked || start === undefined) continue;
     const way = make("a", "open", "show in the viewer");
     way.href = leading(code.textContent, Number(start), Number(end));
     way.target = "_blank";
     way.rel = "noopener";
     button.after(way);
+  }
+  // what is folded is printed, too
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = all("details:not([open]):not(.find)");
+    opened.forEach((one) => { one.open = true; });
+  });
+  addEventListener("afterprint", () => { opened.forEach((one) => { one.open = false; }); });
+  for (const link of all("nav a")) {
+    link.addEventListener("click", () => {
+      const folded = document.querySelector(`${link.getAttribute("href")} > details`);
+      if (folded) folded.open = true;
+    });
   }
   for (const { rows } of maps) {
     for (const cell of rows.flat()) {

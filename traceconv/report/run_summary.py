@@ -29,8 +29,8 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.report import excerpts, headline, sections, wording
-from traceconv.report.figures import exact, ranks, time
+from traceconv.report import excerpts, headline, replayed, sections, wording
+from traceconv.report.figures import ranks, time
 
 SCHEMA_VERSION = 1
 
@@ -135,31 +135,57 @@ def overview(
 
     Returns:
         ``headline``, ``losses`` (what it is made of), ``sentences`` (three), ``tiles``;
-        ``findings``, most lost time first, ``good`` and ``places`` with evidence
-        and where to look; ``not_checked``; the sections "overlap", "steps", "shape", "heat",
-        "communication", "links", "operators", "curves" (see :mod:`.sections`), "critical_path".
+        ``verdict`` (what comes first) and ``what_if`` (what would help most); ``findings``, most
+        lost time first, ``good`` and ``places`` with evidence and where to look; ``not_checked``;
+        ``late_ns``, by rank; the sections "timeline" (see :mod:`.replayed`), "overlap", "steps",
+        "shape", "heat", "communication", "links", "operators", "curves" (see :mod:`.sections`),
+        "critical_path".
     """
     summaries = sorted(summaries, key=lambda one: one.rank)
-    zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
+    if zero_ns is None:
+        starts = [(one.rank, np.array(one.span_ns[:1])) for one in summaries if one.span_ns]
+        zero_ns = min((int(plan.corrected(r, start)[0]) for r, start in starts), default=0)
     results = {r.table.name: r for r in tables.tables(summaries)}
     unmarked = {one.rank for one in summaries if not one.steps_marked}
     devices = {one.rank: one.coverage.devices for one in summaries}
     drawn = sections.sections(results.values(), unmarked, devices)
-    drawn["overlap"]["coverage"] = _coverage(summaries)
+    covered: dict[str, list[int]] = {}  # where some steps lack device data
+    for one in summaries:
+        if one.coverage.text:
+            covered.setdefault(one.coverage.text, []).append(one.rank)
+    drawn["overlap"]["coverage"] = [f"{ranks(those)}: {text}" for text, those in covered.items()]
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
     every = of_all(one.losses for one in summaries)
-    found = [*rows.straggler(judged.verdict), *rows.findings(judged.findings)]
-    found.sort(key=lambda one: (one["ms_per_step"] is None, -(one["ms_per_step"] or 0)))
+    # gains of the replay first: what a rule says could be saved is a bound only
+    found = [
+        one
+        for some in (rows.straggler(judged.verdict), rows.findings(judged.findings))
+        for one in sorted(some, key=lambda one: -(one["ms_per_step"] or 0))
+    ]
     curves = excerpts.curves(summaries, plan, zero_ns)
     shape = job_shape(summaries)
+    late_ns = replayed.late_ns(judged.verdict)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
             "zero_ns": str(zero_ns),
             "headline": headline_of(summaries, judged.verdict),
             "losses": headline.losses_as_dicts(every, judged.verdict.late),
-            "sentences": wording.sentences(late, drawn, found, issues, _clocks(plan)),
+            "verdict": replayed.verdict_card(
+                judged.verdict, lost_line(summaries, judged.verdict), found
+            ),
+            "what_if": replayed.remedies(judged.verdict),
+            "late_ns": late_ns,
+            "timeline": replayed.timeline(judged.verdict, late_ns, zero_ns),
+            # the table of clocks says why they were not aligned otherwise
+            "sentences": wording.sentences(
+                late,
+                drawn,
+                found,
+                issues,
+                plan.as_dict()["text"].removesuffix(f"; {plan.remark}"),
+            ),
             "tiles": wording.tiles(late, drawn),
             "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
             "findings": found,
@@ -181,24 +207,19 @@ def overview(
 
 def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
     """What the steps of a run lose, in one line: first what costs most, and what to do."""
+    return " ".join(filter(None, (verdict.headline(), lost_line(summaries, verdict))))
+
+
+def lost_line(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
+    """How long steps take, and what they lose."""
     groups = [group.size for one in summaries for group in one.collectives.groups]
-    lost = headline.headline(
+    return headline.headline(
         of_all(one.losses for one in summaries),
         verdict.late,
         max((one.world_size for one in summaries), default=-1),
         max(groups, default=-1),
         stated_shape(summaries),
     )
-    return " ".join(filter(None, (verdict.headline(), lost)))
-
-
-def _coverage(summaries: Sequence[RankSummary]) -> list[str]:
-    """Which steps have device data, for ranks where some steps lack it."""
-    found: dict[str, list[int]] = {}
-    for one in summaries:
-        if one.coverage.text:
-            found.setdefault(one.coverage.text, []).append(one.rank)
-    return [f"{ranks(numbers)}: {text}" for text, numbers in found.items()]
 
 
 def _bounded(value: Any) -> Any:
@@ -209,15 +230,6 @@ def _bounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_bounded(key): _bounded(one) for key, one in value.items()}
     return [_bounded(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _zero(summaries: Sequence[RankSummary], plan: Plan) -> int:
-    starts = [
-        int(plan.corrected(one.rank, np.array([one.span_ns[0]], np.int64))[0])
-        for one in summaries
-        if one.span_ns is not None
-    ]
-    return min(starts, default=0)
 
 
 # -- findings -----------------------------------------------------------------------------
@@ -240,25 +252,22 @@ class _Rows:
             drawn = [one for one in first.slices if one.lane]
             places = {id(one): self.place(first.rank, msgspec.structs.asdict(one)) for one in drawn}
             told = [
-                f"{one.name}: {exact(one.dur_ns)} in the table {one.table}, in no lane"
+                f"{one.name}: {time(one.dur_ns)} in the table {one.table}, on no track"
                 for one in first.slices
                 if not one.lane
             ]
+            slices = [
+                {
+                    **msgspec.structs.asdict(one),
+                    "since_start_ns": places.get(id(one), {}).get("start_ns"),
+                }
+                for one in first.slices
+            ]
             yield {
                 **first.as_dict(),
-                "slices": [
-                    {
-                        **msgspec.structs.asdict(one),
-                        "since_start_ns": places.get(id(one), {}).get("start_ns"),
-                    }
-                    for one in first.slices
-                ],
+                "slices": slices,
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",
-                "evidence": [
-                    *saving,
-                    *first.figures(),
-                    *told,
-                ],
+                "evidence": [*saving, *first.figures(), *told],
                 "also": also,
                 "places": list(places.values()),
             }
@@ -266,51 +275,49 @@ class _Rows:
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
         """The ranks, and the stage, that make steps longer."""
         for one in judged.culprits:
-            worst = _worst_step(judged, one.rank)
-            said = one.as_dict()
+            late = {
+                step.step: step.excess_ns
+                for step in judged.steps.values()
+                if step and step.rank == one.rank
+            }
+            low, high = map(time, one.interval_ns)
+            shown = {"name": one.slice_name, "lane": "", "start_ns": one.start_ns}
+            parts = one.as_dict()["parts_ns"].items()
             yield {
-                "rule": "straggler",
-                "theme": "ranks",
-                "severity": "warning",
-                "title": f"R{one.called[1:]} delays the other ranks",
+                **self._named(one, "straggler", f"R{one.called[1:]} delays the other ranks"),
                 "rank": one.rank,
                 "where": one.kernel,
-                "steps": [] if worst is None else [worst],
-                "ms_per_step": one.gain_ns / 1e6,
-                "text": f"{one.text()[:1].upper()}{one.text()[1:]}.",
+                "steps": [max(late, key=lambda step: late[step])] if late else [],
                 "evidence": [
-                    f"costs {exact(one.gain_ns)} per step "
-                    f"({exact(one.interval_ns[0])} to {exact(one.interval_ns[1])})",
-                    f"longer by {exact(one.excess_ns)} per step",
-                    *(f"{part} {_more(ns)}" for part, ns in said["parts_ns"].items() if ns),
+                    f"costs {time(one.gain_ns)} per step (95 % interval {low} to {high})",
+                    f"longer by {time(one.excess_ns)} per step",
+                    *(f"{part} {'less' if ns < 0 else 'more'} by {time(abs(ns))}"
+                      for part, ns in parts if ns),
                 ],
-                "also": [],
-                "places": list(self._shown(one)),
-                "advice": one.advice,
-            }
-        if judged.stage:
-            one_stage = judged.stage
+                "places": [self.place(one.rank, {**shown, "dur_ns": one.dur_ns})]
+                * bool(one.slice_name),
+            }  # fmt: skip
+        if stage := judged.stage:
+            title = f"Stage {stage.stage} has more work than the others"
             yield {
-                "rule": "uneven-stages",
-                "theme": "ranks",
-                "severity": "warning",
-                "title": f"Stage {one_stage.stage} has more work than the others",
-                "rank": one_stage.ranks[0],
-                "where": f"stage {one_stage.stage}",
+                **self._named(stage, "uneven-stages", title),
+                "rank": stage.ranks[0],
+                "where": f"stage {stage.stage}",
                 "steps": [],
-                "ms_per_step": one_stage.gain_ns / 1e6,
-                "text": f"{one_stage.text()[:1].upper()}{one_stage.text()[1:]}.",
-                "evidence": [f"longer by {exact(one_stage.excess_ns)} per step"],
-                "also": [],
+                "evidence": [f"longer by {time(stage.excess_ns)} per step"],
                 "places": [],
-                "advice": one_stage.advice,
             }
 
-    def _shown(self, one: stragglers.Finding) -> Iterator[dict[str, Any]]:
-        """The operation that shows best what a rank takes longer."""
-        if one.slice_name:
-            found = {"name": one.slice_name, "lane": "", "start_ns": one.start_ns}
-            yield self.place(one.rank, {**found, "dur_ns": one.dur_ns})
+    @staticmethod
+    def _named(
+        one: stragglers.Finding | stragglers.SlowStage, rule: str, title: str
+    ) -> dict[str, Any]:
+        text = one.text()
+        return {
+            "rule": rule, "theme": "ranks", "severity": "warning", "title": title,
+            "ms_per_step": one.gain_ns / 1e6, "text": f"{text[:1].upper()}{text[1:]}.",
+            "advice": one.advice, "also": [],
+        }  # fmt: skip
 
     def places(self) -> list[dict[str, Any]]:
         """The longest idle intervals, over all ranks."""
@@ -322,19 +329,3 @@ class _Rows:
                 found.append({"what": one["what"], **self.place(rank, one)})
         found.sort(key=lambda place: -place["dur_ns"])
         return found[:PLACES_KEPT]
-
-
-def _worst_step(verdict: stragglers.Verdict, rank: int) -> int | None:
-    """The step in which a rank was latest, if it was named in one."""
-    late = {one.step: one.excess_ns for one in verdict.steps.values() if one and one.rank == rank}
-    return max(late, key=lambda step: late[step], default=None)
-
-
-def _more(ns: int) -> str:
-    return f"{'less' if ns < 0 else 'more'} by {time(abs(ns))}"
-
-
-def _clocks(plan: Plan) -> str:
-    """How the clocks were aligned; the table of clocks says why not otherwise."""
-    text: str = plan.as_dict()["text"]
-    return text.removesuffix(f"; {plan.remark}")

@@ -25,7 +25,7 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
-from traceconv.core.clock import stamp_text
+from traceconv.core.clock import stamp_text, time_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
@@ -154,10 +154,10 @@ class Finding(msgspec.Struct, frozen=True):
         """What a step would save; "" if that is unknown."""
         if self.ms_per_step is None:
             return ""
-        ms = f"at most {self.ms_per_step:.3f} ms"
+        most = f"at most {time_text(self.ms_per_step * 1e6)}"
         if self.per_step:
-            return f"{ms} per step"
-        return f"{ms} of the {_measured(self.whole_ns, 'ns')} recorded"
+            return f"{most} per step"
+        return f"{most} of the {time_text(self.whole_ns)} recorded"
 
     def figures(self) -> list[str]:
         """What else was measured, with names and units."""

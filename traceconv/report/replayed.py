@@ -1,0 +1,148 @@
+"""Sections of a report that come from the replay of the job: one step of all ranks, how much longer
+each rank takes than its peers, and what would help most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.replay.what_if import what_if
+from traceconv.analysis.stragglers.verdict import MATERIAL, Verdict, ranks_text
+from traceconv.core.errors import OptionError
+from traceconv.core.intervals import length_before, union
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.report.figures import time
+
+BINS = 240
+"""Moments of a step that are told apart."""
+
+RANKS_DRAWN = 16
+"""Ranks whose step is kept: of more, those that are late most, and four that are late least."""
+
+_LAST = 4
+_HELPS = 3
+
+_CHANGES = (
+    ("comm:* overlap", "if other work hid all communication"),
+    ("input:0", "without waiting for input"),
+    ("host:0", "without waiting for the host"),
+    ("gc:0", "without garbage collection"),
+    ("copy:0", "without copies that nothing hides"),
+)
+
+
+def late_ns(verdict: Verdict) -> dict[str, int]:
+    """By how much each rank takes longer than its peers by itself, ns per step; {} if unknown."""
+    replay: Replay | None = verdict.replay
+    if replay is None or not replay.usable:
+        return {}
+    excess = replay.own.excess
+    seen = ~np.isnan(excess)
+    means = np.where(seen, excess, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    found = dict(zip(replay.graph.ranks, np.maximum(means, 0).round().astype(int), strict=True))
+    found |= {one.rank: one.excess_ns for one in verdict.culprits}
+    return {str(rank): int(ns) for rank, ns in found.items()}
+
+
+def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[str, Any]:
+    """What each rank does in the step whose length is usual, moment by moment: "c" computing, "o"
+    computing and communicating, "t" communicating, "w" waiting for others in it, "." idle.
+
+    Args:
+        late:    of :func:`late_ns`.
+        zero_ns: the zero of the trace.
+    """
+    replay: Replay | None = verdict.replay
+    if replay is None:
+        return {"missing": f"no data: {verdict.reason or 'the job cannot be replayed'}"}
+    graph = replay.graph
+    usual = np.abs(graph.recorded_ns - np.median(graph.recorded_ns))
+    step = int(np.argmin(usual))
+    rows = np.flatnonzero(graph.step == step)
+    first, last = int(graph.start_ns[rows].min()), int(graph.end_ns[rows].max())
+    edges = np.linspace(first, last, BINS + 1).astype(np.int64)
+    order = sorted(
+        np.unique(graph.rank[rows]).tolist(),
+        key=lambda i: (-late.get(str(graph.ranks[i]), 0), graph.ranks[i]),
+    )
+    drawn = order if len(order) <= RANKS_DRAWN else [*order[: RANKS_DRAWN - _LAST], *order[-_LAST:]]
+    window, number = graph.steps[step].tolist()
+    return {
+        "window": window,
+        "step": number,
+        "start_ns": first - zero_ns,
+        "dur_ns": last - first,
+        "others": len(order) - len(drawn),
+        "rows": [
+            {"rank": graph.ranks[i],
+             "moments": _moments(replay, rows[graph.rank[rows] == i], edges)}
+            for i in drawn
+        ],
+    }  # fmt: skip
+
+
+def _moments(replay: Replay, rows: np.ndarray[Any, Any], edges: np.ndarray[Any, Any]) -> str:
+    """A character per bin: what takes most of it."""
+    graph = replay.graph
+    start, end, comm = graph.start_ns[rows], graph.end_ns[rows], graph.kind[rows] >= 0
+    moved = np.clip(end - graph.length_ns[rows].astype(np.int64), start, end)
+    width = np.maximum(np.diff(edges), 1)
+    work, waits, moves = (
+        np.diff(length_before(union(low, high), edges)) / width
+        for low, high in ((start[~comm], end[~comm]), (start[comm], moved[comm]),
+                          (moved[comm], end[comm]))
+    )  # fmt: skip
+    talks = waits + moves >= 0.5
+    found = np.where(waits > moves, "w", "t")
+    found[~talks & (work + waits + moves < 0.5)] = "."
+    found[(work >= 0.5) | ((work > waits + moves) & (found != "."))] = "c"
+    found[(work >= 0.5) & talks] = "o"
+    return "".join(found.tolist())
+
+
+def remedies(verdict: Verdict) -> list[dict[str, Any]]:
+    """What shortens steps most, each replayed by itself, as changes of ``traceconv what-if``."""
+    replay: Replay | None = verdict.replay
+    if replay is None or not replay.usable or len(replay.graph.ranks) < 2:
+        return []
+    found: list[tuple[int, str, str]] = []
+    if verdict.culprits:
+        ranks = [one.rank for one in verdict.culprits]
+        gain = verdict.gain_ns if len(ranks) > 1 else verdict.culprits[0].gain_ns
+        change = f"rank:{format_ranges(ranks)}=peers"
+        found.append((gain, change, f"if {ranks_text(ranks)} took as long as the others"))
+    if verdict.stage:
+        found.append((verdict.stage.gain_ns, "stage:balanced", "if all stages had equal work"))
+    for change, words in _CHANGES:
+        try:
+            found.append((round(what_if(replay, [change]).gain_ns), change, words))
+        except OptionError:  # the job has nothing of that kind
+            continue
+    whole = max(replay.step_ns, 1.0)
+    best = sorted((one for one in found if one[0] >= MATERIAL * whole), reverse=True)[:_HELPS]
+    return [
+        {"change": change, "gain_ns": gain, "gain_share": gain / whole,
+         "text": f"{time(gain)} less per step ({100 * gain / whole:.2g} %) {words}"}
+        for gain, change, words in best
+    ]  # fmt: skip
+
+
+def verdict_card(verdict: Verdict, lost: str, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What comes first: what costs most, what steps lose, and what to do about it.
+
+    Args:
+        lost:  what steps lose, in one line.
+        found: the findings, largest loss first.
+    """
+    named = verdict.headline()
+    advice = next((one["advice"] for one in found if one["severity"] == "warning"), "")
+    if not named:
+        return {"severity": "note", "text": lost, "lost": "", "advice": advice}
+    causes = (*verdict.culprits[:1], *([verdict.stage] if verdict.stage else ()),
+              *verdict.slow_groups[:1])  # fmt: skip
+    advice = next((one.advice for one in causes if named.endswith(one.advice)), "")
+    text = named.removesuffix(advice).strip()
+    return {"severity": "warning", "text": text, "lost": lost, "advice": advice}

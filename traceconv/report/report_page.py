@@ -1,0 +1,720 @@
+"""The sections of a report, from its document: the verdict's reasons first, the account last.
+
+Ranks are sorted by what they cost the job, most first; of more than :data:`RANKS_DRAWN` the middle
+is drawn as its mean. Tables have all ranks. Sections without data are named in one list at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from traceconv.analysis.rules.findings import MINOR
+from traceconv.core.clock import stamp_text
+from traceconv.report import figures as say
+from traceconv.report import fitting
+from traceconv.report.blocks import (
+    Bar,
+    Bars,
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Figures,
+    Folded,
+    HeatCell,
+    HeatMap,
+    Legend,
+    Line,
+    Lines,
+    Mark,
+    Place,
+    Section,
+    Table,
+    Text,
+    time,
+)
+
+Data = Mapping[str, Any]
+"""A section of the document, or a row of it."""
+
+RANKS_DRAWN = 16
+_FIRST, _LAST = 12, 4
+"""Of more ranks than :data:`RANKS_DRAWN`, those that are drawn."""
+
+_LINES_DRAWN = 6
+"""With more ranks, step times are a band with its median, and the slowest and fastest rank."""
+
+_FEWEST_STEPS = 3
+_TIPS = 400  # places of a line that can be pointed at
+_NUMBERED_CELLS = 80  # maps with fewer cells say their figures
+_ALSO = 10  # further places named beside a finding
+_FILES = 20  # of an issue
+_COLOURS = 8
+_NAME = 64  # characters of a kernel or a collective beside its bar
+_BINS = 64  # rows and columns of a matrix
+
+CLASSES = (
+    ("pure_compute_ns", "k-compute", "computing"),
+    ("overlapped_ns", "k-overlapped", "computing and communicating"),
+    ("exposed_ns", "k-exposed", "exposed communication"),
+    ("copy_ns", "k-copy", "memory copies"),
+    ("unclassified_ns", "k-unclassified", "tasks of unknown types"),
+    ("idle_ns", "k-idle", "idle"),
+)
+"""The classes that add up to what is known of a step: key, colour, words."""
+
+_MOMENTS = {
+    "c": ("k-compute", "computing"),
+    "o": ("k-overlapped", "computing and communicating"),
+    "t": ("k-exposed", "communicating"),
+    "w": ("k-waiting", "waiting for other ranks"),
+    ".": ("k-idle", "idle"),
+}
+"""What a rank does at a moment of the timeline: colour, words."""
+
+_COMMUNICATION = (
+    ("transit_ns", "k-compute", "transit"),
+    ("wait_ns", "k-exposed", "wait"),
+    ("idle_ns", "k-idle", "idle"),
+)
+_STAGE = (
+    ("forward_ns", "k-compute", "forward"),
+    ("backward_ns", "k-overlapped", "backward"),
+    ("pass_unknown_ns", "k-compute", "pass unknown"),
+    ("bubble_ns", "k-exposed", "bubble"),
+    ("rest_ns", "k-idle", "rest"),
+)
+_HEAT = {
+    "lateness": "What a rank took longer by itself than ranks that do the same. Dark rows are the "
+    "ranks that others wait for, not those that wait.",
+    "computing": "No collectives are shared, so computing is compared: by how much a rank computed "
+    "longer than the median of all.",
+}
+
+
+def sections(document: Data) -> list[Section]:
+    """All of a report below its head.
+
+    Args:
+        document: of :meth:`traceconv.Report.as_dict`, with its "overview" if there is one.
+    """
+    found: list[Section] = []
+    if overview := document.get("overview"):
+        found += analysis(overview)
+    else:
+        text = "not analysed: this run was asked for no views"
+        found.append(Section("findings", "Findings", [Text(text, "note")]))
+    issues = [_issues(document["issues"])] if document["issues"] else [Text("Nothing was lost.")]
+    found += [
+        Section("clock", "Clocks", _clocks(document["clock"]), True),
+        Section("issues", "Issues", issues, True),
+        Section("ranks", "What was read", [_captures(document["captures"])], True),
+    ]
+    if document["dropped"]:
+        found.append(Section("dropped", "Left out", [plain_table(document["dropped"])]))
+    if document["written"]:
+        written = plain_table(document["written"], leave_out=("issues",))
+        found.append(Section("written", "What was written", [written], True))
+    return found
+
+
+def analysis(overview: Data) -> Iterator[Section]:
+    """What the analysis of all ranks found."""
+    parts: tuple[tuple[str, str, Callable[[Data], list[Block]], bool], ...] = (
+        ("overlap", "Where time goes", _overlap, False),
+        ("timeline", "One step", _timeline, False),
+        ("findings", "Findings", _findings, False),
+        ("operators", "Top kernels and operators", _operators, False),
+        ("communication", "Communication", _communication, False),
+        ("steps", "Step times", _steps, False),
+        ("heat", "Which rank is behind, step by step", _heat, True),
+        ("links", "Traffic between ranks", _links, True),
+        ("critical_path", "What bounds a step", _critical_path, True),
+        ("stages", "Pipeline stages", _stages, True),
+        ("shape", "Ranks at their coordinates", _shape, True),
+        ("curves", "Queues and memory", _curves, True),
+    )  # fmt: skip
+    lacking = []
+    for key, title, blocks, folded in parts:
+        missing = overview[key].get("missing", "") if isinstance(overview.get(key), dict) else ""
+        if missing:
+            lacking.append((title, missing.removeprefix("no data: ")))
+        elif key in overview:  # documents of older runs have fewer
+            yield Section(key, title, blocks(overview), folded)
+    lacking += [
+        (f"rule {one['rule']}", f"needs {one['needs']}"
+         + (f" ({say.ranks(one['ranks'])})" if one["ranks"] else ""))
+        for one in overview["not_checked"]
+    ]  # fmt: skip
+    if lacking:
+        title = "Not shown and not checked"
+        yield Section("missing", title, [Table(("what", "why"), lacking)], True)
+
+
+# -- ranks ----------------------------------------------------------------------------------------
+
+
+def _culprits(overview: Data) -> set[int]:
+    """The ranks that others wait for."""
+    verdict = overview["straggler"]
+    return {one["rank"] for one in (verdict["culprit"], *verdict["others"]) if one}
+
+
+def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
+    """Rows of ranks by what each costs: ranks that are late first, then by computing."""
+    late = overview.get("late_ns", {})
+    return sorted(rows, key=lambda row: (-late.get(str(row["rank"]), 0), -_busy(row), row["rank"]))
+
+
+def _busy(row: Data) -> int:
+    return int(row.get("pure_compute_ns", 0) + row.get("overlapped_ns", 0))
+
+
+def _overlap(overview: Data) -> list[Block]:
+    section = overview["overlap"]
+    rows = _by_loss(overview, section["rows"])
+    shown = [one for one in CLASSES if any(row.get(one[0]) for row in rows)]
+    culprits, late = _culprits(overview), overview.get("late_ns", {})
+    drawn = rows
+    if len(rows) > RANKS_DRAWN:
+        middle = rows[_FIRST:-_LAST]
+        keys = [*(key for key, _, _ in shown), "known_ns"]
+        mean = {key: sum(row.get(key, 0) for row in middle) // len(middle) for key in keys}
+        others = {"name": f"{len(middle)} others (mean)", **mean}
+        drawn = [*rows[:_FIRST], others, *rows[-_LAST:]]
+    longest = max(row["known_ns"] for row in rows) or 1
+    bars = [
+        Bar(
+            row.get("name") or f"rank {row['rank']}",
+            [
+                (kind, row.get(key, 0) / longest,
+                 f"{words}: {say.exact(row.get(key, 0))} "
+                 f"({say.percent(row.get(key, 0), row['known_ns'])})")
+                for key, kind, words in shown
+            ],
+            say.time(row["known_ns"]),
+            marked=row.get("rank") in culprits,
+        )
+        for row in drawn
+    ]  # fmt: skip
+    head = ["rank", "steps", "known", *(words for _, _, words in shown), "of it waiting for input"]
+    table = [
+        [row["rank"], row["steps"], time(row["known_ns"]),
+         *(_part(row, key) for key, _, _ in shown), Mark(say.waiting(row))]
+        for row in rows
+    ]  # fmt: skip
+    if any(late.values()):
+        head.append("longer than peers")
+        for cells, row in zip(table, rows, strict=True):
+            cells.append(time(late.get(str(row["rank"]))))
+    return [
+        Text(overview["sentences"][0]),
+        Legend([(kind, words) for _, kind, words in shown]),
+        Bars(bars),
+        Folded("figures of all ranks" if len(rows) > 1 else "figures", [Table(head, table)]),
+    ]
+
+
+def _part(row: Data, key: str) -> Mark:
+    ns = row.get(key, 0)
+    return Mark(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
+
+
+def _timeline(overview: Data) -> list[Block]:
+    section, culprits = overview["timeline"], _culprits(overview)
+    bins = len(section["rows"][0]["moments"])
+    bars = []
+    for row in section["rows"]:
+        parts: list[tuple[str, float, str]] = []
+        start, moments = 0, row["moments"]
+        for at in range(1, bins + 1):
+            if at == bins or moments[at] != moments[start]:
+                kind, words = _MOMENTS[moments[start]]
+                length = say.time(section["dur_ns"] * (at - start) / bins)
+                parts.append((kind, (at - start) / bins, f"{words}, about {length}"))
+                start = at
+        name = f"rank {row['rank']}"
+        bars.append(Bar(name, parts, "", marked=row["rank"] in culprits))
+    there = {moment for row in section["rows"] for moment in row["moments"]}
+    words = f"Step {section['step']} of all ranks, {say.time(section['dur_ns'])} from left to right"
+    if section["others"]:
+        words += f"; {section['others']} further ranks are not drawn"
+    legend = Legend([one for moment, one in _MOMENTS.items() if moment in there])
+    return [Text(f"{words}."), legend, Bars(bars)]
+
+
+# -- findings -------------------------------------------------------------------------------------
+
+
+def _findings(overview: Data) -> list[Block]:
+    cards = [
+        Card(
+            one["severity"], one["title"], one["text"],
+            [*one["evidence"], *_also(one["also"])], one["advice"],
+            [_place(place) for place in one["places"]],
+        )
+        for one in overview["findings"]
+    ]  # fmt: skip
+    blocks: list[Block] = [Cards(cards) if cards else Text("No rule reports anything.", "note")]
+    if places := overview["places"]:
+        head = ("what", "rank", "at", "length", "track", "find it")
+        rows = [
+            (p["what"], p["rank"], Mark(stamp_text(p["start_ns"])), time(p["dur_ns"]), p["lane"],
+             Mark(p["query"], "query", span=_span(p)))
+            for p in places
+        ]  # fmt: skip
+        blocks.append(Folded(f"The {len(places)} longest idle intervals", [Table(head, rows)]))
+    if overview["minor"]:
+        blocks.append(Text(f"{MINOR}: {', '.join(overview['minor'])}", "note"))
+    if places or any(card.places for card in cards):
+        blocks.append(
+            Text(
+                "To find one in ui.perfetto.dev, open the merged trace, type a colon into the "
+                "search box and paste the query behind it. Times count from the start of the "
+                "trace.",
+                "note",
+            )
+        )
+    return blocks
+
+
+def _also(places: Sequence[str]) -> list[str]:
+    if not places:
+        return []
+    more = f" and {len(places) - _ALSO} more" if len(places) > _ALSO else ""
+    return [f"also: {', '.join(places[:_ALSO])}{more}"]
+
+
+def _span(place: Data) -> tuple[int, int]:
+    return place["start_ns"], place["start_ns"] + place["dur_ns"]
+
+
+def _place(place: Data) -> Place:
+    where = f" on {place['lane']}" if place["lane"] else ""
+    long = f", {say.time(place['dur_ns'])} long" if place["query"] else ""
+    at = stamp_text(place["start_ns"])
+    words = f"{place['name'] or '(no name)'} of rank {place['rank']}{where}, at {at}{long}"
+    return Place(words, place["query"], _span(place))
+
+
+# -- operators and communication ------------------------------------------------------------------
+
+
+def _operators(overview: Data) -> list[Block]:
+    section = overview["operators"]
+    rows = section["rows"]
+    longest = max(row["total_ns"] for row in rows) or 1
+    names = fitting.shortened([row["name"] or say.UNKNOWN for row in rows[:_FIRST]], _NAME)
+    bars = [
+        Bar(
+            name,
+            [("k-compute", row["total_ns"] / longest,
+              f"{row['name'] or say.UNKNOWN}: {say.exact(row['total_ns'])} in {row['count']}; most "
+              f"on rank {row['most_on_rank']}: {say.exact(row['most_ns'])}")],
+            say.share(row["percent"]) if row["percent"] is not None else say.time(row["total_ns"]),
+            f"{row['core'] or say.UNKNOWN} · {row['count']} × {say.time(row['avg_ns'])}",
+        )
+        for name, row in zip(names, rows, strict=False)
+    ]  # fmt: skip
+    more = len(rows) - len(bars) + section["others"]
+    left = sum(row["total_ns"] for row in rows[_FIRST:]) + section["others_ns"]
+    blocks: list[Block] = [Text(f"{section['by']}, all ranks together."), Bars(bars, wide=True)]
+    if more:
+        blocks.append(Text(f"and {more} more, {say.time(left)} together", "note"))
+    return [*blocks, Folded("figures", [plain_table(rows)])]
+
+
+def _communication(overview: Data) -> list[Block]:
+    rows = overview["communication"]["rows"]
+    longest = max(row["total_ns"] for row in rows) or 1
+    split = any(row.get("transit_ns") is not None for row in rows)
+    whole = any(row.get("transit_ns") is None for row in rows)
+    bars = []
+    names = fitting.shortened([row["operation"] or say.UNKNOWN for row in rows[:_FIRST]], _NAME)
+    for name, row in zip(names, rows, strict=False):
+        parts = [("k-overlapped", row["total_ns"] / longest, say.exact(row["total_ns"]))]
+        if row.get("transit_ns") is not None:
+            parts = [
+                (kind, row[key] / longest, f"{words}: {say.exact(row[key])}")
+                for key, kind, words in _COMMUNICATION
+                if row.get(key) is not None
+            ]
+        speed = row.get("bandwidth_gbs")
+        note = f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}"
+        note += f" · {say.digits(speed)} GB/s" if speed else ""
+        bars.append(Bar(name, parts, say.time(row["total_ns"]), note))
+    legend = [(kind, words) for _, kind, words in _COMMUNICATION] * split
+    legend += [("k-overlapped", "elapsed: waiting and transfer")] * whole
+    words = "Elapsed time of whole operations, summed over ranks, by kind and group of ranks."
+    more = len(rows) - len(bars) + overview["communication"]["others"]
+    blocks: list[Block] = [Text(words), Legend(legend), Bars(bars, wide=True)]
+    if more:
+        blocks.append(Text(f"and {more} more kinds", "note"))
+    return [*blocks, Folded("figures", [plain_table(rows)])]
+
+
+def _links(overview: Data) -> list[Block]:
+    words = (
+        "Bytes from the rank of the row to the rank of the column, numbered within the group; "
+        "the diagonal stays on the chip."
+    )
+    groups = overview["links"]["groups"]
+    rows = [
+        (group["group"] or say.UNKNOWN, cell["source"], cell["destination"],
+         Mark(say.size_or_unknown(cell["bytes"])), time(cell["time_ns"]),
+         Mark(_speed(cell["bytes"], cell["time_ns"])), ", ".join(cell["transport"]))
+        for group in groups
+        for cell in group["cells"]
+    ]  # fmt: skip
+    head = ("group", "from", "to", "bytes", "time", "bandwidth", "transport")
+    maps = [block for group in groups for block in _matrix(group)]
+    return [Text(words), *maps, Folded("figures", [Table(head, rows)])]
+
+
+def _speed(n_bytes: int | None, ns: int | None) -> str:
+    return f"{n_bytes / ns:.2f} GB/s" if n_bytes is not None and ns else say.UNKNOWN
+
+
+def _matrix(group: Data) -> list[Block]:
+    ranks = sorted({c[end] for c in group["cells"] for end in ("source", "destination")})
+    each = -(-len(ranks) // _BINS)
+    bins = [ranks[i : i + each] for i in range(0, len(ranks), each)]
+    place = {rank: i for i, members in enumerate(bins) for rank in members}
+    sums: dict[tuple[int, int], list[Data]] = {}
+    for cell in group["cells"]:
+        sums.setdefault((place[cell["source"]], place[cell["destination"]]), []).append(cell)
+    totals = {pair: _sum(cells, "bytes") for pair, cells in sums.items()}
+    low, most, share = _scaled(totals.values())
+    names = [_short(members) for members in bins]
+    numbered = len(bins) <= RANKS_DRAWN // 2
+
+    def link(pair: tuple[int, int]) -> HeatCell:
+        if pair not in sums:
+            return HeatCell(None, "")
+        n_bytes, ns = totals[pair], _sum(sums[pair], "time_ns")
+        over = ", ".join(sorted({name for one in sums[pair] for name in one["transport"]}))
+        size = say.size_or_unknown(n_bytes)
+        length = say.UNKNOWN if ns is None else say.time(ns)
+        words = f"{names[pair[0]]} to {names[pair[1]]}: {size} in {length}"
+        words += f", {_speed(n_bytes, ns)} ({over})"
+        return HeatCell(share(n_bytes), words, size if numbered else "")
+
+    grid = [[link((i, j)) for j in range(len(bins))] for i in range(len(bins))]
+    name = group["group"] or "of all ranks"
+    title = name if name.startswith("Group") else f"Group {name}"
+    scale = (say.size(low), say.size(most))
+    return [Text(title), HeatMap(grid, names, names, "to", scale, 96 if numbered else 32)]
+
+
+def _sum(cells: Sequence[Data], key: str) -> int | None:
+    """The sum; None if a part of it is not known."""
+    known = [one[key] for one in cells]
+    return None if None in known else sum(known)
+
+
+def _scaled(values: Any) -> tuple[int, int, Callable[[int | None], float | None]]:
+    """The smallest and the largest of the values, and the place of one between them."""
+    known = [value for value in values if value is not None] or [0]
+    low, most = min(known), max(known)
+    wide = most - low
+
+    def share(value: int | None) -> float | None:
+        return None if value is None else (value - low) / wide if wide else float(value > 0)
+
+    return low, most, share
+
+
+def _short(members: Sequence[int]) -> str:
+    return str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def _steps(overview: Data) -> list[Block]:
+    """A line per rank, or a band over many; bars where steps are too few for lines."""
+    rows = [row for row in overview["steps"]["rows"] if row["step"]]
+    pairs = [list(zip(row["step"], row["dur_ns"], strict=True)) for row in rows]
+    every = [(dur, row["rank"], step)
+             for row, mine in zip(rows, pairs, strict=True) for step, dur in mine]  # fmt: skip
+    table = Table(
+        ("rank", "step", "duration"), [(rank, step, time(dur)) for dur, rank, step in every]
+    )
+    words = Text("From the start to the end of every step, as marked.")
+    figures = Folded("figures", [table])
+    if max(map(len, pairs)) < _FEWEST_STEPS:
+        order = sorted(every, reverse=True)
+        kept = order if len(order) <= RANKS_DRAWN else [*order[:_FIRST], *order[-_LAST:]]
+        longest = order[0][0] or 1
+        bars = [
+            Bar(f"rank {rank}, step {step}", [("k-compute", dur / longest, say.exact(dur))],
+                say.time(dur))
+            for dur, rank, step in (kept if len(order) > len(kept) else every)
+        ]  # fmt: skip
+        left = len(every) - len(kept)
+        note = [Text(f"and {left} steps between the longest and the shortest", "note")]
+        return [words, Bars(bars), *note * bool(left), figures]
+    by_step: dict[int, list[tuple[int, int]]] = {}
+    for dur, rank, step in sorted(every, key=lambda one: one[2]):
+        by_step.setdefault(step, []).append((dur, rank))
+    steps = list(by_step)
+    if len(rows) <= _LINES_DRAWN:
+        drawn = [Line(f"c{i}", row["step"], row["dur_ns"]) for i, row in enumerate(rows)]
+        named = [(f"c{i}", f"rank {row['rank']}") for i, row in enumerate(rows)]
+    else:
+        by_mean = sorted(rows, key=lambda row: sum(row["dur_ns"]) / len(row["dur_ns"]))
+        fast, slow = by_mean[0], by_mean[-1]
+        least, most = ([pick(by_step[s])[0] for s in steps] for pick in (min, max))
+        drawn = [
+            Line("c7", steps, least, most),
+            Line("c0", steps, [median(dur for dur, _ in by_step[s]) for s in steps]),
+            Line("c2", fast["step"], fast["dur_ns"]),
+            Line("c1", slow["step"], slow["dur_ns"]),
+        ]
+        named = [
+            ("c1", f"rank {slow['rank']} (slowest)"), ("c0", f"median of {len(rows)} ranks"),
+            ("c2", f"rank {fast['rank']} (fastest)"), ("band c7", "all ranks"),
+        ]  # fmt: skip
+    tips = [(step, f"step {step}\n{_step_words(by_step[step])}") for step in steps[:_TIPS]]
+    unit = say.unit_for(max(every)[0])
+    chart = Lines(drawn, (steps, list(map(str, steps))), unit, tips, "step", from_zero=False)
+    return [words, Legend(named), chart, figures]
+
+
+def _step_words(taken: Sequence[tuple[int, int]]) -> str:
+    if len(taken) <= _LINES_DRAWN:
+        order = sorted(taken, key=lambda one: one[1])
+        return "\n".join(f"rank {rank}: {say.time(dur)}" for dur, rank in order)
+    (low, fast), (high, slow) = min(taken), max(taken)
+    usual = say.time(median(dur for dur, _ in taken))
+    return (
+        f"median {usual}\nlongest {say.time(high)} (rank {slow})\n"
+        f"shortest {say.time(low)} (rank {fast})"
+    )
+
+
+def _heat(overview: Data) -> list[Block]:
+    section, culprits = overview["heat"], _culprits(overview)
+    rows, numbers = section["rows"], section["steps"]
+    low, most, share = _scaled([late for row in rows for late in row["late_ns"]])
+    each = section["steps_per_column"]
+    word = "step" if each == 1 else f"{each} steps from"
+    numbered = len(rows) * len(numbers) <= _NUMBERED_CELLS and len(numbers) <= _FIRST
+    names = [say.ranks(row["ranks"]) for row in rows]
+    grid = [
+        [
+            HeatCell(share(late), f"{name}, {word} {step}: "
+                     + ("not recorded" if late is None else say.time(late)),
+                     say.time(late) if numbered and late is not None else "")
+            for step, late in zip(numbers, row["late_ns"], strict=True)
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]  # fmt: skip
+    marked = [n for n, row in zip(names, rows, strict=True) if culprits & set(row["ranks"])]
+    table = Table(
+        ("behind by", *(f"step {step}" for step in numbers)),
+        [(n, *map(time, row["late_ns"])) for n, row in zip(names, rows, strict=True)],
+    )
+    steps = list(map(str, numbers))
+    return [
+        Text(_HEAT.get(section["what"], "")),
+        HeatMap(grid, names, steps, word, (say.time(low), say.time(most)),
+                96 if numbered else 64, marked),
+        Folded("figures", [table]),
+    ]  # fmt: skip
+
+
+# -- the shape of the job -------------------------------------------------------------------------
+
+
+def _shape(overview: Data) -> list[Block]:
+    """Stages as columns, other axes as rows; ranks with an unknown coordinate in one line."""
+    section = overview["shape"]
+    known = [one for one in section["axes"] if one["source"] != "unknown"]
+    axes = [one["name"] for one in known if one["name"] != "node" and one["size"] != 1]
+    across = "pp" if "pp" in axes else axes[-1] if axes else ""
+    down = [name for name in axes if name != across]
+    placed = [row for row in section["rows"] if None not in [row[name] for name in axes]]
+    while down and len({tuple(row[name] for name in down) for row in placed}) > _BINS:
+        down.pop()  # the fastest: ranks of several coordinates share a cell
+    at: dict[tuple[tuple[int, ...], int], list[Data]] = {}
+    for row in placed if across else ():
+        at.setdefault((tuple(row[name] for name in down), row[across]), []).append(row)
+    left, below = sorted({place for place, _ in at}), sorted({column for _, column in at})
+    low, most, share = _scaled([row["computing_ns"] for row in placed])
+
+    def cell(rows: Sequence[Data]) -> HeatCell:
+        if not rows:
+            return HeatCell(None, "no capture")
+        taken = [row["computing_ns"] for row in rows if row["computing_ns"] is not None]
+        longest = max(taken, default=None)
+        numbers = [row["rank"] for row in rows]
+        places = " ".join(f"{name}{rows[0][name]}" for name in axes) if len(rows) == 1 else ""
+        length = say.UNKNOWN if longest is None else say.time(longest)
+        words = f"{say.ranks(numbers)} {places}".rstrip() + f": computing {length}"
+        return HeatCell(share(longest), words, _short(numbers))
+
+    blocks: list[Block] = [
+        Text(f"What each rank computes per step, where it stands in the job. {section['text']}")
+    ]
+    if at:
+        grid = [[cell(at.get((place, n), ())) for n in below] for place in left]
+        names = [" ".join(f"{a}{n}" for a, n in zip(down, place, strict=True)) for place in left]
+        columns = [f"{across}{n}" for n in below]
+        scale = (say.time(low), say.time(most))
+        blocks.append(HeatMap(grid, names, columns, across, scale, 96))
+    there = {row["rank"] for row in placed}
+    if rest := [row["rank"] for row in section["rows"] if row["rank"] not in there]:
+        why = [f"{one['name']}: {one['lacking']}" for one in section["axes"] if one["lacking"]]
+        blocks.append(Text(f"unknown of {say.ranks(rest)}: {'; '.join(why)}", "note"))
+    columns = ["rank", *(one["name"] for one in section["axes"]), "computing_ns"]
+    return [*blocks, Folded("figures", [plain_table(section["rows"], keep=columns)])]
+
+
+def _stages(overview: Data) -> list[Block]:
+    rows = overview["stages"]["rows"]
+    longest = max(row["step_ns"] for row in rows) or 1
+    bars = [
+        Bar(
+            f"stage {row['stage']}",
+            [
+                (kind, row[key] / longest,
+                 f"{words}: {say.exact(row[key])} ({say.percent(row[key], row['step_ns'])})")
+                for key, kind, words in _STAGE
+                if row[key] is not None
+            ],
+            "bubble " + ("–" if row["bubble_ns"] is None
+                         else say.percent(row["bubble_ns"], row["step_ns"])),
+            row["ranks"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    words = (
+        "A step of each stage, the mean over its ranks: its passes, from their first task to the "
+        "last, and bubbles, in which it does nothing but send or receive."
+    )
+    legend = Legend([(kind, name) for key, kind, name in _STAGE if any(row[key] for row in rows)])
+    return [Text(words), legend, Bars(bars), Folded("figures", [plain_table(rows)])]
+
+
+def _critical_path(overview: Data) -> list[Block]:
+    section = overview["critical_path"]
+    return [Text(section["text"]), plain_table(section["rows"])]
+
+
+def _curves(overview: Data) -> list[Block]:
+    section = overview["curves"]
+    drawings: list[tuple[str, list[Block]]] = []
+    rows = []
+    for one in section["drawings"]:
+        drawn, named = [], []
+        for i, line in enumerate(one["lines"]):
+            kind, amounts = f"c{i % _COLOURS}", (max(line["y"]), min(line["y"]), line["y"][-1])
+            said = [say.amount(value, one["unit"]) for value in amounts]
+            drawn.append(Line(kind, line["x"], line["y"]))
+            named.append((kind, f"rank {line['rank']}, highest {said[0]}"))
+            rows.append((one["title"], line["rank"], *map(Mark, said)))
+        top = max(max(line["y"]) for line in one["lines"]) or 1
+        unit = say.size_unit(top) if one["unit"] == "B" else ("", 1)
+        ends = sorted({end for line in one["lines"] for end in (min(line["x"]), max(line["x"]))})
+        ends = [ends[0], ends[-1]] if len(ends) > 1 else ends
+        timed = one["axis"] == "time"
+        labels = (ends, [say.time(x) if timed else f"{one['axis']} {x}" for x in ends])
+        blocks: list[Block] = [Legend(named), Lines(drawn, labels, unit)]
+        if left := one["ranks"] - len(one["lines"]):
+            blocks.append(Text(f"and {left} more ranks between these", "note"))
+        drawings.append((one["title"], blocks))
+    tables: list[Block] = [Table(("measure", "rank", "highest", "lowest", "last"), rows)]
+    if section.get("queues"):
+        tables.append(plain_table(section["queues"]))
+    words = Text("Per measure the ranks that go highest, and the one that stays lowest.")
+    return [words, Figures(drawings), Folded("figures", tables)]
+
+
+# -- the account ----------------------------------------------------------------------------------
+
+
+def _clocks(section: Data) -> list[Block]:
+    """Offset and error of every rank; errors as :meth:`~..plan.Plan.error_ns` counts them."""
+    every = section.get("ranks", {})
+    rows: list[list[Cell]] = []
+    for rank, one in every.items():
+        error = one.get("error_ns")
+        if error is None:
+            error = 0 if one["method"] == "host" or len(every) == 1 else one.get("spread_ns")
+        shown = "unknown" if error is None else f"± {say.time(error)}" if error else "none"
+        drift = f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else say.UNKNOWN
+        rows.append(
+            [int(rank), one["method"], Mark(say.exact(int(one["offset_ns"]))), Mark(shown),
+             Mark(drift), one.get("matches") or Mark(say.UNKNOWN), one["evidence"]]
+        )  # fmt: skip
+    head = ("rank", "method", "offset", "error", "drift", "matches", "from")
+    return [Text(section["text"]), *[Table(head, rows)] * bool(rows)]
+
+
+def _captures(found: Sequence[Data]) -> Table:
+    head = ("rank", "format", "capture", "host", "device", "rank from", "size")
+    rows = [
+        (say.UNKNOWN if c["rank"] is None else c["rank"], c["reader"], c["label"],
+         c["host"] or say.UNKNOWN, say.UNKNOWN if c["device"] is None else c["device"],
+         c["rank_from"] or say.UNKNOWN, Mark(say.size(c["bytes"])))
+        for c in found
+    ]  # fmt: skip
+    return Table(head, rows)
+
+
+_SEVERITY = {"loss": "bad", "doubt": "doubt", "info": "plain"}
+"""Severities of issues, gravest first, and their colours."""
+
+
+def _issues(found: Sequence[Data]) -> Table:
+    """One row per code, with its files folded."""
+    groups: dict[str, list[Data]] = {}
+    for issue in sorted(found, key=lambda one: list(_SEVERITY).index(one["severity"])):
+        groups.setdefault(issue["code"], []).append(issue)
+    rows = []
+    for code, group in groups.items():
+        lines = [
+            f"{'' if one['rank'] < 0 else 'rank ' + str(one['rank']) + ': '}"
+            f"{one['file'] or 'the run'} ×{one['count']}"
+            f"{': ' if one['places'] else ''}{'; '.join(one['places'])}"
+            for one in group[:_FILES]
+        ]
+        if len(group) > _FILES:
+            lines.append(f"and {len(group) - _FILES} more (all in the JSON report)")
+        severity = group[0]["severity"]
+        rows.append(
+            (Mark(severity, _SEVERITY[severity]), Mark(code, "code"),
+             sum(one["count"] for one in group), Mark(group[0]["advice"], "words", more=lines))
+        )  # fmt: skip
+    return Table(("severity", "code", "count", "what it means, and where"), rows)
+
+
+def plain_table(
+    rows: Sequence[Data], leave_out: Sequence[str] = (), keep: Sequence[str] = ()
+) -> Table:
+    """Rows as they are, a column per key that has values; keys that end in ``_ns`` are times.
+
+    Args:
+        keep: the keys, whether they have values or not.
+    """
+    known = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    names = keep or [key for key in known if key not in leave_out]
+    heads = [name.removesuffix("_ns").replace("_gbs", " GB/s").replace("_", " ") for name in names]
+    return Table(heads, [[_cell(row.get(name), name) for name in names] for row in rows])
+
+
+def _cell(value: Any, name: str) -> Cell:
+    if value in (None, ""):
+        return Mark(say.UNKNOWN)
+    if name.endswith("_ns") and isinstance(value, int):
+        return time(value)
+    if isinstance(value, float):
+        return Mark(say.digits(value))
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Mapping):
+        value = [f"{key} {one}" for key, one in value.items()]
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
