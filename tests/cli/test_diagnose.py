@@ -50,7 +50,7 @@ def test_evidence_is_where_a_viewer_shows_it(tmp_path, capsys):
         assert run(["diagnose", SAMPLE, "-q", "--format", form]) == 0
         assert re.findall(r"\d{15,}", capsys.readouterr().out) == []
     findings = (tmp_path / "r.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    assert " on Overlap Analysis / Communication(Not Overlapped) at 0." in findings
+    assert " on Overlap Analysis / Communication(Not Overlapped), at 0." in findings
     assert re.findall(r"\d{15,}", findings) == []
 
 
