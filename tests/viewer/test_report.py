@@ -41,6 +41,12 @@ def shown(browser, file):
     context.close()
 
 
+def unfold(shown, *keys):
+    """Open folded sections, as the list of sections does."""
+    for key in keys:
+        shown.click(f'nav a[href="#{key}"]')
+
+
 def texts(shown, css):
     """Texts of what can be seen."""
     return [one.inner_text() for one in shown.query_selector_all(css) if one.is_visible()]
@@ -49,8 +55,8 @@ def texts(shown, css):
 def test_tables_sort_by_their_figures(shown):
     """The largest first, then the smallest; units count."""
     shown.click("#overlap summary")
-    column = "#overlap tbody td:nth-child(4)"
-    heading = "#overlap th:nth-child(4)"
+    column = "#overlap tbody td:nth-child(5)"
+    heading = "#overlap th:nth-child(5)"
     figures = []
     for way in ("descending", "ascending"):
         shown.click(f"{heading} button")
@@ -63,6 +69,8 @@ def test_tables_sort_by_their_figures(shown):
 def test_tables_filter_by_words(shown):
     """What is typed is in every row that is left."""
     shown.click("#operators summary")
+    shown.fill("#operators .filter input", "nothing")
+    assert texts(shown, "#operators .filter span") == ["no row of 20 fits"]
     shown.fill("#operators .filter input", "operator1")
     left = texts(shown, "#operators tbody td:first-child")
     assert left and all("Operator1" in text for text in left)
@@ -70,25 +78,30 @@ def test_tables_filter_by_words(shown):
 
 
 def test_ranks_and_steps_are_chosen_everywhere(shown):
-    """Bars, the map and tables of ranks; the line of steps shows the stretch."""
+    """Bars, the map and tables of ranks; the line of steps shows these; what is wrong is said."""
+    unfold(shown, "heat", "clock")
     shown.fill(".choose label:nth-of-type(1) input", "2,5-6")
     shown.fill(".choose label:nth-of-type(2) input", "8-11")
-    assert texts(shown, "#overlap .bar .name") == ["rank 2", "rank 5", "rank 6"]
+    assert sorted(texts(shown, "#overlap .bar .name")) == ["rank 2", "rank 5", "rank 6"]
     assert texts(shown, "#heat .left span") == ["rank 2", "rank 5", "rank 6"]
     assert len(texts(shown, "#heat .cells b")) == 3 * 4
     assert texts(shown, "#clock tbody td:first-child") == ["2", "5", "6"]
     low, _, wide, _ = map(float, shown.get_attribute("#steps svg", "viewBox").split())
     assert (low, wide) == pytest.approx((1000 * 7.5 / 23, 1000 * 4 / 23), abs=1)
-    shown.fill(".choose label:nth-of-type(1) input", "x")
-    assert texts(shown, "#overlap .bar .name") == ["rank 2", "rank 5", "rank 6"]
+    for wrong, said in (("x", "ranks: write numbers, as in 0-3,7"),
+                        ("70", "no such ranks: there are 0-7")):  # fmt: skip
+        shown.fill(".choose label:nth-of-type(1) input", wrong)
+        assert texts(shown, ".choose output") == [said]
+        assert len(texts(shown, "#overlap .bar .name")) == 3
     shown.click(".choose button")
     assert len(texts(shown, "#overlap .bar .name")) == 8
-    assert len(texts(shown, "#heat .cells b")) == 8 * 23  # the first step is not compared
+    assert len(texts(shown, "#heat .cells b")) == 8 * 24
     assert shown.get_attribute("#steps svg", "viewBox").startswith("0 0 1000")
 
 
 def test_dragging_over_the_line_of_steps_zooms(shown):
     """To the steps that were dragged over, in all drawings."""
+    unfold(shown, "heat")
     shown.locator("#steps svg").scroll_into_view_if_needed()
     box = shown.locator("#steps svg").bounding_box()
     shown.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 80)
@@ -108,14 +121,16 @@ def test_pointing_shows_the_exact_figure(shown):
 
 def test_places_are_copied(shown):
     """Of a finding as it stands; of a cell, that of the step on the rank."""
+    assert texts(shown, ".place code") == []
     shown.click(".place .copy >> nth=0")
-    told = shown.inner_text(".place code >> nth=0")
+    told = shown.text_content(".place code >> nth=0")
     assert shown.evaluate("navigator.clipboard.readText()") == told
-    shown.click("#heat .cells b >> nth=30")  # the second row begins with the 23rd, of step 1
+    unfold(shown, "heat")
+    shown.click("#heat .cells b >> nth=30")  # the second row begins with the 24th
     found = shown.evaluate("navigator.clipboard.readText()")
     assert found.startswith("SELECT ")
     assert found.endswith("process.name || ' ' GLOB 'Rank 1 *' AND "
-                          "EXTRACT_ARG(slice.arg_set_id, 'debug.step') = 8")  # fmt: skip
+                          "EXTRACT_ARG(slice.arg_set_id, 'debug.step') = 6")  # fmt: skip
 
 
 def test_bad_names_stay_text(shown):
@@ -141,4 +156,21 @@ def test_nothing_is_wider_than_the_screen(browser, file, width, scheme):
     assert one.evaluate("document.documentElement.scrollWidth") == width
     one.emulate_media(media="print")
     assert not one.locator(".choose, .copy, .filter").filter(visible=True).count()
+    one.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert one.locator("table").filter(visible=True).count() == one.locator("table").count()
+    one.close()
+
+
+def test_64_ranks_are_a_page_that_can_be_scrolled(browser, tmp_path):
+    """At most 6000 px high."""
+    told = document(
+        Job(8, 8, 1, steps=6, jitter=20_000, slow=(37, 600_000)),
+        link=matrix(64),
+        type=operators([f"Operator{i}" for i in range(400)]),
+    )
+    path = tmp_path / "report.html"
+    path.write_text(page_of(told), encoding="utf-8")
+    one = browser.new_page(viewport={"width": 1280, "height": 800})
+    one.goto(path.as_uri())
+    assert one.evaluate("document.documentElement.scrollHeight") <= 6000
     one.close()
