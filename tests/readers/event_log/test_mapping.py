@@ -97,12 +97,12 @@ def test_file_can_build_on_a_preset(tmp_path):
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ("name=n", "says nothing of ts"),
+        ("name=n", "no ts"),
         ("name=n,ts=t,color=c", "no field 'color'; there are: name, ts"),
         ("name=n,ts=t:ns,stream=s:ms", "only ts, dur and end have one"),
         ("name=n/([/,ts=t", "not a regular expression"),
         (r"name=n/\d+/,ts=t", "needs one group"),
-        ("name=n,ts=t,unit=minutes", "'minutes' is none of s, ms, us, ns"),
+        ("name=n,ts=t,unit=minutes", "'minutes': must be one of s, ms, us, ns"),
         ("nsys", "neither a preset"),
         ("chrome-jsonl", "need no mapping"),
     ],

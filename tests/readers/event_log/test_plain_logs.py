@@ -158,10 +158,10 @@ def test_a_pattern_names_its_columns(log):
 @pytest.mark.parametrize(
     ("mapping", "why"),
     [
-        ("line=/(?P<ts>.*)/", "says nothing of name"),
+        ("line=/(?P<ts>.*)/", "no name"),
         ("line=/no groups/", "named groups"),
         ("line=/(?P<ts>(/", "not a regular expression"),
-        ("line='%(nothing)s'", "says nothing of name and ts"),
+        ("line='%(nothing)s'", "no name and no ts"),
         ("line=/(?P<name>.*)/,ts=when", "its pattern has no group 'when'"),
     ],
 )

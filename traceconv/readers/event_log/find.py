@@ -1,13 +1,14 @@
-"""Finding raw event logs: which files are some, how they are laid out, which ranks they hold.
+"""Find raw event logs, their layouts and their ranks.
 
-A log is recognised by its head: JSON lines or a table, of our own schema, of a user's mapping, or
-of another profiler (:data:`PRESETS`).
+A log is recognised by its first lines: JSON lines or a table of our own schema, of a user's mapping
+or of another profiler (:data:`PRESETS`).
 """
 
 from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import replace
@@ -59,11 +60,11 @@ _PART = lazy_regex(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re
 
 
 def _window_of(capture: Capture) -> Hashable:
-    """Equal for logs that a logger wrote for one rank, a new file now and then.
+    """Equal for the files of one rank's rotating log.
 
-    They are in one folder, are laid out alike, name the same rank, and their names differ in
-    nothing but numbers ("rank3.1.jsonl", "rank3.2.jsonl"). Where nothing names the rank, a number
-    could be one, so the name has to call it a part ("gpu_part1.csv").
+    These share folder, layout and rank, and their names differ in numbers only ("rank3.1.jsonl",
+    "rank3.2.jsonl"). Without a rank a number could be one, so the name must call it a part
+    ("gpu_part1.csv").
     """
     path = PurePosixPath(capture.files[0])
     alike = _DIGITS if capture.rank is not None else _PART
@@ -76,20 +77,15 @@ def _window_of(capture: Capture) -> Hashable:
     return path.parent, stem, capture.rank, layout.log, clock, tuple(sorted(settings.items()))
 
 
-def _number_of(capture: Capture) -> tuple[list[int], tuple[str, ...]]:
-    """The numbers in the name of a window, by which windows are in the order of time."""
-    return [int(number) for number in _DIGITS.findall(capture.files[0])], capture.files
-
-
 MAX_RANKS = 100_000
-"""More ranks than this in one file are taken for a wrong mapping."""
+"""A file with more ranks has a wrong mapping."""
 
 _NSYS_TABLE = lazy_regex(
     r"_?(?:cuda_gpu_trace|gputrace|cuda_api_trace|cudaapitrace|nvtx_pushpop_trace|nvtxpptrace)\Z"
 )
 
 Part = tuple[str, Layout]
-"""A file and how it is laid out."""
+"""A file and its layout."""
 
 
 def captures(
@@ -101,8 +97,8 @@ def captures(
         mapping: the user's; None: our schema and the known tables.
 
     Raises:
-        MalformedInputError: the head of a log says something that cannot be; a lone table does
-            not fit the mapping; too many ranks.
+        MalformedInputError: the head of a log has an impossible value; a lone table does not fit
+            the mapping; too many ranks.
     """
     reports: dict[str, list[Part]] = {}
     for name in names:
@@ -112,11 +108,13 @@ def captures(
     if mapping is not None and not reports and len(names) == 1:
         _refuse_table(source, names[0], mapping)
     found = (c for parts in reports.values() for c in _captures(source, parts, issues))
-    return joined_windows(found, _window_of, _number_of)
+    # windows follow one another in the order of the numbers in their names
+    by_number = lambda c: ([int(n) for n in _DIGITS.findall(c.files[0])], c.files)  # noqa: E731
+    return joined_windows(found, _window_of, by_number)
 
 
 def report_of(name: str, layout: Layout) -> str:
-    """What the tables of one report have in common: the name before that of the table."""
+    """The name that the tables of one report share: the part before that of the table."""
     stem = PurePosixPath(name).with_suffix("")
     if "nsys-" in layout.log and (match := _NSYS_TABLE.search(stem.name)):
         return str(stem.with_name(stem.name[: match.start()] or "report"))
@@ -161,7 +159,7 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
 
 
 def _default_rank(layout: Layout, title: str) -> tuple[int | None, str]:
-    """The rank of records that name none, and what says so."""
+    """The rank of records that name none, and the evidence for it."""
     binding = layout.binding
     rank = whole_number(binding.constants.get("rank"))
     if rank is not None:
@@ -173,7 +171,7 @@ def _default_rank(layout: Layout, title: str) -> tuple[int | None, str]:
 
 
 def _may_name_ranks(source: Source, name: str, layout: Layout) -> bool:
-    """Whether records of a log may name their ranks: its header does, or the word comes up."""
+    """Whether records may name ranks: the header does, or the word occurs in JSON lines."""
     rank = layout.binding.column("rank")
     if rank is None or layout.columns:
         return rank is not None
@@ -187,7 +185,7 @@ def _may_name_ranks(source: Source, name: str, layout: Layout) -> bool:
 
 
 def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[set[int], int]:
-    """The ranks records name, and how many name none. Books what is damaged, once for all ranks.
+    """The ranks that records name, and the number of records without one; counts damage.
 
     Raises:
         MalformedInputError: too many ranks.
@@ -223,7 +221,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
 
 
 def _clock(head: bytes, layout: Layout) -> Anchor | None:
-    """What stamps are measured against: as the log says, else by their size."""
+    """The clock that the log states, else the one that the size of its stamps suggests."""
     head_says = layout.settings.get("clock")
     if head_says:
         return Anchor(Domain(head_says), evidence=f"clock={head_says}")
@@ -241,7 +239,7 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
 
 
 def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
-    """Say which columns of a lone table the mapping misses. Other files may be for other readers.
+    """Name the columns that the mapping misses in a lone table.
 
     Raises:
         MalformedInputError: it is a table, and none of those that are known.
@@ -274,7 +272,7 @@ SCHEMA = Mapping(
     "raw event log",
     tuple(Field(t, t, optional=t not in ("name", "ts")) for t in TARGETS),
 )
-"""Version 1 of our own schema: every field under its own name."""
+"""Version 1 of our own schema: every field has its own name."""
 
 _TEXTS = {
     # nsys stats -r cuda_gpu_trace (gputrace)
@@ -288,7 +286,7 @@ _TEXTS = {
         "args.result?=Result,ignore=T-Pri,ignore=Thread Name,kind='runtime',title='CUDA',"
         "clock='relative'"
     ),
-    # nsys stats -r nvtx_pushpop_trace; what is derived from start and end is left out
+    # nsys stats -r nvtx_pushpop_trace, without derived columns
     "nsys-nvtx": (
         "ts=Start (*),end=End (*),name=Name/^:?(.*)$/,thread=TID,process=PID,"
         "args.range=RangeId,kind='host',title='NVTX',clock='relative',ignore=Duration (*),"
@@ -301,7 +299,7 @@ _TEXTS = {
         r"device?=Device/\((\d+)\)/,args.context=Context,title='GPU Hardware',unit='row',"
         "comment='==',clock='relative'"
     ),
-    # one row when a call is entered and one when it is left; what is derived of them is left out
+    # a row when a call is entered and one when it is left, without derived columns
     "enter-leave": (
         "ts=Timestamp (*),ph=Event Type,name=Name,rank?=Process,thread?=Thread,stream?=streamId,"
         "bytes?=bytes,kind?=type/^(kernel|memcpy|memset|CUDA_MEMCPY|CUDA_MEMSET)/,"
@@ -310,16 +308,14 @@ _TEXTS = {
     ),
 }
 PRESETS: dict[str, Mapping] = {name: parsed(text, name) for name, text in _TEXTS.items()}
-"""Exports of other profilers that are known without a mapping: by name, in the order of trying.
-
-Each is written as a user would write it; which one a log needs is known from its header."""
+"""Mappings of other profilers' exports by name, in the order of trying; the header selects one."""
 
 
 def mapping_of(text_or_path: str) -> Mapping:
-    """The mapping a user asked for: a preset, a preset and changes to it, a file, or a text.
+    """A mapping from a preset, a preset with changes, a file, or a text.
 
     Raises:
-        OptionError: it cannot be understood, or leaves out ``ts`` or ``name``.
+        OptionError: it is invalid, or lacks ``ts`` or ``name``.
     """
     head, comma, rest = text_or_path.strip().partition(",")
     if head == "chrome-jsonl":
@@ -342,12 +338,12 @@ def mapping_of(text_or_path: str) -> Mapping:
         )
     lacking = {"ts", "name"} - {f.target for f in mapping.fields}
     if lacking:
-        raise OptionError(f"{mapping.name}: says nothing of {' and '.join(sorted(lacking))}")
+        raise OptionError(f"{mapping.name}: no {' and no '.join(sorted(lacking))}")
     return mapping
 
 
 HEAD_LINES = 200
-"""A header row is among the first so many lines."""
+"""The header of a table is one of the first lines."""
 
 _HOLE = lazy_regex(rb"\0{8,}")
 _SETTING = lazy_regex(r"(?<![A-Za-z_])([A-Za-z_]++)\s*+[=:]\s*+([^\s,;]+)")
@@ -356,32 +352,28 @@ _CHROME_PHASE = lazy_regex(r"[A-Za-z()]")
 
 
 def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | None:
-    """The layout of a log that begins with ``head``; None if it is none.
+    """The layout of a log that begins with ``head``; None for other files.
 
     Args:
         title:   of the file, for messages.
         mapping: the user's; None: our schema or a preset, whichever fits.
 
     Raises:
-        MalformedInputError: it is one, and its head says something that cannot be.
+        MalformedInputError: the head of the log has an impossible value.
     """
     if is_binary(head):
         return None
     lines = first_lines(head)
-    if mapping is not None and mapping.line is not None:
-        return _written(_text_lines(lines, title, mapping), head)
     first = next((line for _, line in lines if not line.startswith("#")), "")
-    if first.startswith("{"):
-        return _written(_json_lines(lines, title, mapping or SCHEMA), head)
-    table = _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
-    return _written(table, head)
-
-
-def _written(layout: Layout | None, head: bytes) -> Layout | None:
-    """The layout with the way its times are written: as numbers, or as ISO 8601 has them."""
+    if mapping is not None and mapping.line is not None:
+        layout = _text_lines(lines, title, mapping)
+    elif first.startswith("{"):
+        layout = _json_lines(lines, title, mapping or SCHEMA)
+    else:
+        layout = _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
     if layout is None:
         return None
-    iso: dict[str, str] = {}
+    iso: dict[str, str] = {}  # columns of times that ISO 8601 text holds, not numbers
     for batch in batches(Lines(io.BytesIO(head), unheard), layout):
         for target in ("ts", "end"):
             first = next(filter(None, batch.columns.get(target, ())), "")
@@ -392,7 +384,7 @@ def _written(layout: Layout | None, head: bytes) -> Layout | None:
 
 
 def _text_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
-    """The layout of lines of text; None if the pattern matches none of the first."""
+    """The layout of lines of text; None if the pattern matches no line."""
     pattern = mapping.line
     if pattern is None or not any(pattern.search(line) for _, line in lines):
         return None
@@ -407,7 +399,7 @@ def _text_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
 
 
 def columns_in(head: bytes) -> list[str]:
-    """The columns of a table, for messages; [] if this is none."""
+    """The columns of a table, for messages; [] for other files."""
     lines = [] if is_binary(head) else first_lines(head)
     first = next((line for _, line in lines if not line.startswith("#")), "{")
     if first.startswith(("{", "[")):
@@ -417,7 +409,7 @@ def columns_in(head: bytes) -> list[str]:
 
 
 def row_of(line: str, header: str) -> list[str]:
-    """The cells of a row, cut where that gives as many as in the header; [] if nothing does."""
+    """The cells of a row, split by a delimiter that gives as many as the header has; else []."""
     width = max(len(cells(header, delimiter)) for delimiter in _DELIMITERS)
     likely = sorted(_DELIMITERS, key=lambda one: len(cells(header, one)), reverse=True)
     every = (cells(line, delimiter) for delimiter in likely)
@@ -425,7 +417,7 @@ def row_of(line: str, header: str) -> list[str]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether zeros are in it; long runs of them are what a crash leaves in a file of text."""
+    """Whether it contains zero bytes, except for long runs, which a crash leaves in text."""
     return b"\0" in head and b"\0" in _HOLE.sub(b"", head)
 
 
@@ -438,7 +430,7 @@ def first_lines(head: bytes) -> list[tuple[int, str]]:
 
 
 def fields_of(line: str) -> dict[str, str] | None:
-    """The fields of a line as text; None if it is no JSON object."""
+    """The fields of a line as text; None unless it is a JSON object."""
     try:
         return {key: text(raw) for key, raw in OBJECT.decode(line).items()}
     except NOT_JSON:
@@ -453,23 +445,20 @@ def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
     named = "rawlog" in first
     body, head_says = (number, first) if named else (0, {})
     records = [record for n, record in found if record and n > body]
-    if not named and (not records or not _is_ours(records[0], mapping)):
+    if not named and not records:
         return None
+    if not named and mapping is SCHEMA:  # without a head it could be a Chrome event
+        phase = records[0].get("ph", "")
+        if not {"ts", "name"} <= records[0].keys() or _CHROME_PHASE.fullmatch(phase):
+            return None
     keys = list(dict.fromkeys(key for record in records for key in record))
     _, missing = bound(mapping, keys)
     if missing and mapping is not SCHEMA:
         return None
-    # fields that first come up further down are where the mapping says
+    # fields that first occur further down are in the columns of the mapping
     binding, _ = bound(mapping, [*keys, *(f.column for f in mapping.fields)])
     settings = _settings(head_says, binding, title)
     return Layout(mapping.name, binding, _units(binding, settings), settings, body=body)
-
-
-def _is_ours(record: Dict[str, str], mapping: Mapping) -> bool:
-    """Whether a record without a head is one of our schema, and not a Chrome event."""
-    if mapping is not SCHEMA:
-        return True
-    return {"ts", "name"} <= record.keys() and not _CHROME_PHASE.fullmatch(record.get("ph", ""))
 
 
 # -- tables ---------------------------------------------------------------------------------
@@ -479,7 +468,7 @@ def _table(
     lines: Sequence[tuple[int, str]], title: str, mappings: Sequence[Mapping]
 ) -> Layout | None:
     head_says: dict[str, str] = {}
-    header = True  # our own header comes first; what other profilers print may stand before theirs
+    header = True  # our own header is the first line; other profilers may print lines before theirs
     for i, (number, line) in enumerate(lines):
         if line.startswith("#"):
             head_says.update(_SETTING.findall(line[1:]))
@@ -496,13 +485,18 @@ def _table(
 def _headed(
     number: int, line: str, below: str, title: str, mapping: Mapping, head_says: Dict[str, str]
 ) -> Layout | None:
-    """The layout of a table whose header is ``line``; None if the mapping finds no place in it."""
+    """The layout of a table whose header is ``line``; None if the mapping does not fit."""
     stems = [column.removesuffix("(*)").strip().casefold() for column in mapping.required()]
     folded = line.casefold()
     if not all(stem in folded for stem in stems):
         return None
     for delimiter in _DELIMITERS:
-        columns = _distinct([cell.strip() for cell in cells(line, delimiter)])
+        seen: Counter[str] = Counter()
+        names = []  # a repeated one gets its number
+        for name in (cell.strip() for cell in cells(line, delimiter)):
+            seen[name] += 1
+            names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        columns = tuple(names)
         binding, missing = bound(mapping, columns)
         if missing or not columns:
             continue
@@ -511,39 +505,24 @@ def _headed(
         body = number
         if settings["unit"] == "row":
             row = dict(zip(columns, cells(below, delimiter), strict=False))
-            units.update(said_units := _unit_row(binding, row))
-            if not said_units:
+            stated = {t: b.column for t in TIMES if (b := binding.column(t))}
+            row_units = {t: UNITS.get(row.get(c, "").strip(), "") for t, c in stated.items()}
+            if not all(row_units.values()):
                 continue
+            units |= row_units
             body += 1
         return Layout(mapping.name, binding, units, settings, columns, delimiter, body)
     return None
 
 
-def _distinct(columns: Sequence[str]) -> tuple[str, ...]:
-    """Column names, a repeated one with its number behind."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in columns:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(found)
-
-
-def _unit_row(binding: Binding, row: Dict[str, str]) -> dict[str, str]:
-    """Units as the row below the header says; {} if it says none."""
-    columns = {t: b.column for t in TIMES if (b := binding.column(t))}
-    units = {t: UNITS.get(row.get(column, "").strip(), "") for t, column in columns.items()}
-    return units if all(units.values()) else {}
-
-
-# -- what holds for the whole log -----------------------------------------------------------
+# -- settings of the whole log --------------------------------------------------------------
 
 
 def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[str, str]:
-    """What the head of the log says; what the mapping says takes precedence.
+    """The settings of the head of the log, overridden by those of the mapping.
 
     Raises:
-        MalformedInputError: a value that cannot be.
+        MalformedInputError: a value is impossible.
     """
     known = {
         k: v for k, v in head_says.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"
@@ -552,14 +531,14 @@ def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[s
     for key, allowed in SETTINGS.items():
         if allowed and settings.get(key, allowed[0]) not in allowed:
             raise MalformedInputError(
-                title, "head", f"{key} {settings[key]!r} is none of {', '.join(allowed)}"
+                title, "head", f"{key} {settings[key]!r}: must be one of {', '.join(allowed)}"
             )
     if settings.get("rawlog", str(VERSION)) != str(VERSION):
         raise MalformedInputError(
             title, "head", f"version {settings['rawlog']} of the raw event log; known is {VERSION}"
         )
     if whole_number(settings.get("rank", "0")) is None:
-        raise MalformedInputError(title, "head", f"rank {settings['rank']!r} is no whole number")
+        raise MalformedInputError(title, "head", f"rank {settings['rank']!r} is not a whole number")
     return settings
 
 

@@ -1,5 +1,4 @@
-"""Everything that follows from the words of a record - its lane, class and name - once per
-distinct set of words, not once per record."""
+"""Track, class and name of records, derived once per distinct combination of their texts."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ _PHASES = (
 )
 
 
-class What(NamedTuple):
-    """What an event is: its class, the step in its name, and whether its kind is known."""
+class EventClass(NamedTuple):
+    """Class of an event, the step in its name, and whether its kind is known."""
 
     layer: Layer
     op: OpClass
@@ -57,7 +56,7 @@ class What(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where an event belongs, as its record says."""
+    """The place that a record states."""
 
     stream: str = ""
     thread: str = ""
@@ -66,27 +65,30 @@ class Spot(NamedTuple):
     process: str = ""
 
 
-def what(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> What:
+def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> EventClass:
     """Class of an event.
 
-    A kind that its record does not state is taken from the name and the place: on a device stream a
-    kernel, a copy or communication (:func:`kernel_class`); on a thread host work;
-    elsewhere communication, a step, a phase of one, or anything.
+    Without a kind, name and place decide: on a device stream a kernel, a copy or communication
+    (:func:`kernel_class`); on a thread host work; elsewhere communication, a step, a phase of one,
+    or other.
 
     Args:
-        kind: as the record says it; "" if it does not.
+        kind: of the record; "" if it states none.
         comm_words: the user's own words (lower case) for kernels that communicate.
     """
     low = kind.lower()
     plain = _SYNONYMS.get(low, low) or _by_name(name, spot, comm_words)
     if plain not in KINDS:
-        return What(_home(spot), OpClass.OTHER, known=plain == "other")
+        layer = Layer.DEVICE if spot.stream else Layer.HOST if spot.thread else Layer.OTHER
+        return EventClass(layer, OpClass.OTHER, known=plain == "other")
     layer, op = KINDS[plain]
     if plain == "phase":
-        return What(layer, _phase(name))
+        words = ((op, word) for op, words in _PHASES for word in words)
+        return EventClass(layer, next((op for op, w in words if w in name.lower()), OpClass.OTHER))
     if plain == "step":
-        return What(layer, op, _step(name))
-    return What(layer, op, step_number(name) if plain == "host" else -1)
+        match = _NUMBER_BEHIND.search(name)
+        return EventClass(layer, op, int(match[1]) if match else -1)
+    return EventClass(layer, op, step_number(name) if plain == "host" else -1)
 
 
 def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
@@ -103,28 +105,11 @@ def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
     return "phase" if name.lower() in words else "other"
 
 
-def _home(spot: Spot) -> Layer:
-    """The layer of an event that is nothing in particular."""
-    if spot.stream:
-        return Layer.DEVICE
-    return Layer.HOST if spot.thread else Layer.OTHER
-
-
-def _phase(name: str) -> OpClass:
-    low = name.lower()
-    return next((op for op, words in _PHASES if any(w in low for w in words)), OpClass.OTHER)
-
-
-def _step(name: str) -> int:
-    match = _NUMBER_BEHIND.search(name)
-    return int(match[1]) if match else -1
-
-
 # -- lanes ----------------------------------------------------------------------------------
 
 
 class Lane(NamedTuple):
-    """A row of the viewer before it is known whether several devices or processes share it."""
+    """A track before it is known whether the log has several devices or processes."""
 
     layer: Layer
     title: str
@@ -135,8 +120,8 @@ class Lane(NamedTuple):
 def lane_of(layer: Layer, title: str, name: str, spot: Spot) -> Lane:
     """The lane of a slice or an instant.
 
-    Communication on a named plane is "Communication"; on a stream it bears the name of its
-    library, as in the readers of profilers. ``title`` heads all other lanes.
+    Communication on a named plane has the title "Communication"; on a stream that of its library,
+    as in other readers; ``title`` is for all other lanes.
     """
     if layer is Layer.COMM:
         library = None if spot.plane else library_of(name)
@@ -148,7 +133,7 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
     """The lane as a track.
 
     Args:
-        devices, processes: whether there are several; then lanes say which they belong to.
+        devices, processes: whether the log has several; then tracks name theirs.
     """
     spot = lane.spot
     places = []
@@ -176,7 +161,7 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
 
 
 def _number(digits: str) -> int:
-    """An id that a record has as text; -1 if it is no number."""
+    """An id written as text; -1 unless it is a number."""
     return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else -1
 
 
@@ -201,15 +186,15 @@ _WORDS = ("kind", "name", "title", "stream", "thread", "plane", "device", "proce
 
 @dataclass(frozen=True)
 class Table:
-    """What follows from each set of words, by its number.
+    """Lane, class and name of each combination of texts, by its number.
 
     Attributes:
-        lane:    number of its lane.
+        lane:    number of the lane.
         op:      class of the event.
         name:    string id.
-        step:    the step in its name, -1 if none.
-        key:     what begins and ends are joined within: the spot and the name.
-        unknown: whether its kind is unknown.
+        step:    the step in the name, -1 without one.
+        key:     of spot and name: begins and ends are joined within one key.
+        unknown: whether the kind is unknown.
     """
 
     lane: I32
@@ -221,7 +206,7 @@ class Table:
 
 
 class Places:
-    """Numbers sets of words, and turns them into lanes when all are known."""
+    """Numbers combinations of texts, and makes tracks of them once all are known."""
 
     def __init__(self, build: TraceBuilder) -> None:
         self._build = build
@@ -231,7 +216,7 @@ class Places:
         self._keys: dict[tuple[Spot, str], int] = {}
 
     def numbers(self, columns: Mapping[str, Sequence[str]], counter: NDArray[np.bool_]) -> I32:
-        """The number of each record's words.
+        """The number of each record's combination of texts.
 
         Args:
             counter: which records are samples of a counter.
@@ -243,20 +228,16 @@ class Places:
         return np.fromiter(found, np.int32, len(counter))
 
     def _new(self, key: tuple[Any, ...]) -> int:
-        name = key[2]  # as it is written, with its blanks
+        name = key[2]  # with its blanks
         counter, kind, _, title, *spot_words = (
             word.strip() if isinstance(word, str) else word for word in key
         )
         spot = Spot(*spot_words)
         if counter:
-            lane, op, step, known = (
-                Lane(Layer.COUNTER, "", spot, name.strip()),
-                OpClass.OTHER,
-                -1,
-                True,
-            )
+            layer, op, step, known = EventClass(Layer.COUNTER, OpClass.OTHER)
+            lane = Lane(layer, "", spot, name.strip())
         else:
-            layer, op, step, known = what(kind, name.strip(), spot, self._build.comm_words)
+            layer, op, step, known = event_class(kind, name.strip(), spot, self._build.comm_words)
             lane = lane_of(layer, title, name.strip(), spot)
         row = (
             self._lanes.setdefault(lane, len(self._lanes)),
@@ -271,7 +252,7 @@ class Places:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def table(self) -> Table:
-        """What follows from all words so far."""
+        """The combinations so far."""
         lane, op, name, step, key, unknown = (np.array(c, np.int32) for c in self._table)
         return Table(lane, op.astype(np.int8), name, step, key, unknown.astype(bool))
 

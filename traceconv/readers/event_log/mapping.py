@@ -1,4 +1,4 @@
-"""How the fields of an event are found in a log: the mapping a user writes, and what it binds to.
+"""The mapping from the columns of a log to the fields of events, and its binding to one log.
 
 As text: ``name=Name,ts=Start (ns):ns,device?=Device/\\((\\d+)\\)/,kind='compute'``
 
@@ -7,10 +7,10 @@ As text: ``name=Name,ts=Start (ns):ns,device?=Device/\\((\\d+)\\)/,kind='compute
 * ``column/regex/`` takes what the one group finds, and nothing where it finds nothing;
 * ``target='text'`` is the same for every record;
 * ``ignore=column`` leaves a column out; every other column becomes an argument;
-* ``line=/regex/`` reads lines of text: its named groups are the columns, and those that are called
-  like a target are that target; ``line='%(asctime)s %(message)s'`` is a format of Python's logging.
+* ``line=/regex/`` reads lines of text: its named groups are the columns, and a group named like a
+  target is that target; ``line='%(asctime)s %(message)s'`` is a format of Python's logging.
 
-Times are numbers, or written as ISO 8601 has them.
+Times are numbers or ISO 8601.
 
 As a file: a JSON object of the same keys. A value may also be an object with ``column``, ``unit``
 and ``regex``, or with ``constant``; ``ignore`` is a list; ``preset`` names one to build on.
@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "host": (),
     "comment": (),
 }
-"""What holds for a whole log, with the values it may have; () = any."""
+"""Settings of a whole log with their valid values; () = any."""
 
 UNITS = {
     "s": "s", "sec": "s", "ms": "ms", "msec": "ms", "us": "us", "usec": "us", "µs": "us",
@@ -71,7 +71,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Mapping(msgspec.Struct, frozen=True):
-    """A whole mapping. ``name`` is how messages call it."""
+    """A whole mapping. ``name`` is its name in messages."""
 
     name: str
     fields: tuple[Field, ...] = ()
@@ -80,7 +80,7 @@ class Mapping(msgspec.Struct, frozen=True):
     line: re.Pattern[str] | None = None
 
     def over(self, base: Mapping) -> Mapping:
-        """This one, with what it does not say taken from ``base``."""
+        """This mapping, completed by the fields and settings of ``base``."""
         stated = {f.target for f in self.fields}
         kept = tuple(f for f in base.fields if f.target not in stated)
         settings = {**base.settings, **self.settings}
@@ -98,7 +98,7 @@ def parsed(text: str, name: str = "`mapping`") -> Mapping:
     """A mapping from its text.
 
     Raises:
-        OptionError: it cannot be understood; the message says which part.
+        OptionError: it is invalid; the message names the part.
     """
     items: list[tuple[str, Any]] = []
     at = 0
@@ -116,7 +116,7 @@ def from_file(path: str, presets: Dict[str, Mapping]) -> Mapping:
 
     Raises:
         SourceError: it cannot be read.
-        OptionError: it is no mapping.
+        OptionError: it is not a mapping.
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -152,7 +152,10 @@ def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
         elif target == "line":
             line = _line(name, str(value))
         elif target in SETTINGS:
-            settings[target] = _setting(name, target, str(value).strip("'"))
+            settings[target] = setting = str(value).strip("'")
+            if SETTINGS[target] and setting not in SETTINGS[target]:
+                known = ", ".join(SETTINGS[target])
+                raise OptionError(f"{name}: {target} {setting!r}: must be one of {known}")
         elif target in TARGETS or target.startswith("args."):
             fields.append(_field(name, target, value, key.endswith("?")))
         else:
@@ -171,14 +174,14 @@ _LOGGED = {"created": "s", "relativeCreated": "ms"}
 
 _ATTRIBUTE = lazy_regex(r"%%|%\((\w+)\)[-#0 +]*\d*(?:\.\d+)?([a-zA-Z])")
 _MILLISECONDS = lazy_regex(r"(%\(asctime\)s)[.,]%\(msecs\)0?3(?:\.0)?[df]")
-"""A time whose format left out its milliseconds."""
+"""A time whose milliseconds are a separate attribute."""
 
 
 def _line(name: str, text: str) -> re.Pattern[str]:
     """The pattern of a line of text: a regular expression between slashes, or a format of logging.
 
     Raises:
-        OptionError: it is neither.
+        OptionError: it is neither of these.
     """
     text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
     if "%(" in text and not text.startswith("/"):
@@ -221,15 +224,9 @@ def _of_format(text: str) -> str:
 
 _GROUPS = {"asctime": "ts", "message": "name", "name": "logger", "threadName": "thread",
            "thread": "thread_id", "levelname": "level"}  # fmt: skip
-"""Attributes of logging by what they are here, where that is another word."""
+"""Attributes of logging with another name here."""
 
 _VALUES = {"d": r"-?\d+", "f": r"-?\d+(?:\.\d+)?"}
-
-
-def _setting(name: str, target: str, value: str) -> str:
-    if SETTINGS[target] and value not in SETTINGS[target]:
-        raise OptionError(f"{name}: {target} {value!r} is none of {', '.join(SETTINGS[target])}")
-    return value
 
 
 def _field(name: str, target: str, value: Any, optional: bool) -> Field:
@@ -264,7 +261,7 @@ def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A field that is there: its column as the log spells it."""
+    """A field with its column as the log spells it."""
 
     target: str
     column: str
@@ -277,8 +274,8 @@ class Binding(msgspec.Struct, frozen=True):
 
     Attributes:
         found:     targets with a column.
-        constants: targets that are the same for every record.
-        ignored:   columns that are left out.
+        constants: targets with the same value for every record.
+        ignored:   columns to leave out.
         settings:  as in the mapping.
     """
 
@@ -288,7 +285,7 @@ class Binding(msgspec.Struct, frozen=True):
     settings: Dict[str, str]
 
     def column(self, target: str) -> Bound | None:
-        """Where ``target`` is read from, if anywhere."""
+        """The column of ``target``, if it has one."""
         return next((b for b in self.found if b.target == target), None)
 
 
@@ -312,7 +309,7 @@ def bound(mapping: Mapping, columns: Sequence[str]) -> tuple[Binding, list[str]]
 
 
 def _match(requested: str, columns: Sequence[str]) -> tuple[str | None, str]:
-    """The column meant by ``requested``, and the unit in its brackets."""
+    """The column that ``requested`` matches, and the unit in its brackets."""
     if requested in columns:
         return requested, ""
     stem = requested.removesuffix("(*)").rstrip()

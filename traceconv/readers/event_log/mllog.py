@@ -1,13 +1,13 @@
-"""MLPerf logs: intervals and marks among the lines of a training script.
+"""MLPerf logs: intervals and points in time among the lines of a training script.
 
-Written by: mlperf_logging (``:::MLLOG {...}`` lines); no file of a real run was at hand.
-Files:      any text with such lines; output of several tasks may be in one file, each line
-            with its task in front ("3: " as srun writes, "[1,3]<stdout>:" as mpirun does, "[3] ").
+Written by: mlperf_logging (``:::MLLOG {...}`` lines); no file of a real run was available.
+Files:      any text with such lines; the output of several tasks may be in one file, with the task
+            before each line ("3: " of srun, "[1,3]<stdout>:" of mpirun, "[3] ").
 Units and clock: ms, Unix time.
-Rank from:  the task in front of the line, else "rank<n>" in the path.
-Quirks:     start and end of an interval have keys of their own ("epoch_start", "epoch_stop") and
-            are joined by what precedes the underscore, the newest first. Steps are epochs;
-            blocks where there are no epochs.
+Rank from:  the task before the line, else "rank<n>" in the path.
+Quirks:     start and end of an interval have different keys ("epoch_start", "epoch_stop") and are
+            paired by the part before the underscore, the newest first. Steps are epochs, or blocks
+            in logs without epochs.
 Ignored:    all other lines; paths of source files.
 Source:     https://github.com/mlcommons/logging
 """
@@ -43,7 +43,7 @@ class MllogReader:
         return found
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
-        """Every interval and mark of one task; see :class:`traceconv.readers.Reader`."""
+        """Read one task; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.event_log.mllog_lines import read_task
 
         read_task(capture, build)

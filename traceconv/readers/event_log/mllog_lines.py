@@ -1,9 +1,9 @@
-"""The ``:::MLLOG`` lines of MLPerf logs: their intervals and marks."""
+"""The ``:::MLLOG`` lines of MLPerf logs as slices and instants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -51,7 +51,7 @@ _METADATA = msgspec.json.Decoder(Raws)
 
 
 def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int | None, _Line]]:
-    """Every tagged line: its place, its task and what it says."""
+    """Every tagged line: its place, its task and its content."""
     with source.open(name) as stream:
         lines = Lines(stream, report)
         for number, written in lines.numbered():
@@ -72,7 +72,7 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
     title = source.title(name)
     damage: list[tuple[str, str]] = []
     tasks = {task for _, task, _ in _lines(source, name, lambda *where: damage.append(where))}
-    if len(tasks) > 1:  # whose lines are damaged is not known, so they are booked once, here
+    if len(tasks) > 1:  # damaged lines name no task, so they are counted once, here
         for code, where in damage:
             issues.add(code, title, where)
     return [
@@ -91,7 +91,7 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
 
 
 def read_task(capture: Capture, build: TraceBuilder) -> None:
-    """Put every interval and mark of one task into ``build``."""
+    """Put every interval and point in time of one task into ``build``."""
     build.file = capture.source.title(capture.files[0])
     requested, alone = capture.detail
     timeline = _Timeline(build)
@@ -113,7 +113,7 @@ class _Interval:
 
 
 class _Timeline:
-    """Joins starts to ends; places intervals when it is known which of them are the steps."""
+    """Pairs starts with ends; intervals become slices once it is known which are the steps."""
 
     def __init__(self, build: TraceBuilder) -> None:
         self._build = build
@@ -132,7 +132,11 @@ class _Timeline:
         self._last = max(self._last, at)
         name = _ENDING.sub("", line.key) or "(no name)"
         if line.event_type == "INTERVAL_START":
-            self._open.setdefault(name, []).append(_interval(name, where, at, line))
+            metadata = _metadata(line)
+            numbers = (count_of(text(metadata[key])) for key in _STEP_KEYS if key in metadata)
+            step = next((number for number in numbers if number >= 0), -1)
+            one = _Interval(name, where, at, at, _arguments(line), step)
+            self._open.setdefault(name, []).append(one)
         elif line.event_type == "INTERVAL_END":
             self._end(name, where, at)
         else:
@@ -149,13 +153,13 @@ class _Timeline:
             self._build.seen("slice")
             self._build.skip("negative-duration", where, kind="slice")
         else:
-            self._closed.append(_ended(opened.pop(), at))
+            self._closed.append(replace(opened.pop(), end=at))
 
     def finish(self) -> None:
-        """Place what was taken; what never ended is closed at the last stamp."""
+        """Add all slices; intervals that never end are closed at the last stamp."""
         for one in (one for opened in self._open.values() for one in opened):
             self._build.skip("unfinished-slice", one.where)
-            self._closed.append(_ended(one, self._last))
+            self._closed.append(replace(one, end=self._last))
         names = {one.name for one in self._closed}
         steps = next((name for name in _STEP_NAMES if name in names), "")
         for number, one in enumerate(
@@ -174,17 +178,6 @@ class _Timeline:
         track = self._build.track(Layer.STEP, "Steps")
         name = f"{one.name} {step}"
         self._slices.add(track, one.start, length, name, OpClass.ITERATION, one.args, step)
-
-
-def _interval(name: str, where: str, at: int, line: _Line) -> _Interval:
-    metadata = _metadata(line)
-    numbers = (count_of(text(metadata[key])) for key in _STEP_KEYS if key in metadata)
-    step = next((number for number in numbers if number >= 0), -1)
-    return _Interval(name, where, at, at, _arguments(line), step)
-
-
-def _ended(one: _Interval, at: int) -> _Interval:
-    return _Interval(one.name, one.where, one.start, at, one.args, one.step)
 
 
 def _metadata(line: _Line) -> Raws:

@@ -1,6 +1,6 @@
-"""A mapping for a log that nobody knows: guessed by names and values of columns, and tried out.
+"""Propose a mapping for an unknown log, from the names and values of its columns.
 
-It is for a message; nothing is read by a guess.
+The proposal is tried on the first records and only shown in a message: nothing is read by a guess.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from traceconv.readers.shared.lines import Lines, unheard
 from traceconv.readers.shared.numbers import ISO_TIME, is_iso_time, times
 
 _SHARE = 0.8
-"""Of the first records: so many must have a time."""
+"""Share of the first records that must have a time."""
 
 _NUMBER = lazy_regex(r"-?\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = lazy_regex(r"\d{1,9}", re.ASCII)
 _BRACKETS = lazy_regex(r"\s*\((\w+|[µμ]s)\)\Z")
 _PIECES = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[µμ]s|\d+")
-"""What the name of a column is made of: ``BeginNs``, ``exec_time_ns``."""
+"""Words in the name of a column: ``BeginNs``, ``exec_time_ns``."""
 
 _SPELLED: Mapping[str, str] = {
     **UNITS, "secs": "s", "seconds": "s", "millis": "ms", "milliseconds": "ms", "micros": "us",
     "microseconds": "us", "nano": "ns", "nanos": "ns", "nanoseconds": "ns",
 }  # fmt: skip
-"""Units as names of columns spell them, and as they are called here."""
+"""Units as column names spell them -> units here."""
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "ts": ("ts", "timestamp", "start", "begin", "starttime", "time", "datetime", "date", "t"),
@@ -45,27 +45,27 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "thread": ("thread", "tid", "threadid"),
     "process": ("process", "pid", "processid"),
 }  # fmt: skip
-"""Names of columns, in letters and digits only, by what they may be; likely ones first."""
+"""Names of columns, in letters and digits only, by target; likely ones first."""
 
 _PARTS = {
     "ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
     "dur": ("dur", "elapsed", "took", "latency", "exec"),
     "name": ("name", "event", "func", "kernel", "message", "operat", "type"),
 }  # fmt: skip
-"""Parts of names that say so, too."""
+"""Parts of column names by target."""
 
 _SUMS = lazy_regex(
     r"\b(?:total|sum|avg|average|mean|min|max|count|calls|ratio|percent|frequency)\b"
 )
-"""Words of columns of tables of sums, which have no times of their own."""
+"""Words in columns of summary tables, which have no times."""
 
 _UNIX = range(1_420_000_000, 2_210_000_000)
-"""Unix times that are taken for such, in s: the years 2015 to 2039."""
+"""Plausible Unix times in s: the years 2015 to 2039."""
 
 _UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 
 _UNSAFE = lazy_regex(r"[`'\"\\\x00-\x1f\x7f]")
-"""No column that has one of these in its name is proposed: the message may be pasted."""
+"""Columns with these in their names are not proposed: users paste the message into a shell."""
 
 _ONE_NUMBER = lazy_regex(r"\D*\d{1,7}\D*", re.ASCII)
 """The name of a worker that has a number."""
@@ -77,12 +77,12 @@ _LEVEL = lazy_regex(r"\W*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a log looks like.
+    """A proposal for one log.
 
     Attributes:
-        columns: those found; () for lines of text.
-        mapping: one that reads it; "" where none was found.
-        assumed: what it takes for granted, as the end of a sentence; "" if nothing.
+        columns: of the log; () for lines of text.
+        mapping: one that reads it; "" if none was found.
+        assumed: its assumption, as the end of a sentence; "" without one.
     """
 
     columns: tuple[str, ...]
@@ -91,7 +91,7 @@ class Proposal:
 
 
 def proposed(head: bytes) -> Proposal | None:
-    """What to try on a file that begins with ``head``; None if it is no log of events."""
+    """The proposal for a file that begins with ``head``; None unless it is a log of events."""
     if find.is_binary(head):
         return None
     lines = [line for _, line in find.first_lines(head)]
@@ -129,8 +129,12 @@ def _table(lines: Sequence[str]) -> dict[str, list[str]] | None:
 
 
 def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Mappings, the likeliest first, and what they assume."""
-    usable = {name: [c for c in cells if c] for name, cells in columns.items() if _is_safe(name)}
+    """Mappings, the likeliest first, and their assumptions."""
+    usable = {
+        name: [cell for cell in cells if cell]
+        for name, cells in columns.items()
+        if _UNSAFE.search(name) is None and name == name.strip()
+    }
     moments = [name for name, cells in usable.items() if _all(cells, is_iso_time)]
     numbers = [name for name, cells in usable.items() if _all(cells, _NUMBER.fullmatch)]
     texts = [n for n in usable if n not in moments and n not in numbers and usable[n]]
@@ -167,16 +171,12 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
         yield ",".join(items), assumed
 
 
-def _is_safe(name: str) -> bool:
-    return _UNSAFE.search(name) is None and name == name.strip()
-
-
 def _all(cells: Sequence[str], fits: object) -> bool:
     return bool(cells) and sum(bool(fits(cell.strip())) for cell in cells) >= _SHARE * len(cells)  # type: ignore[operator]
 
 
 def _called(target: str, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that may be ``target``, likely ones first."""
+    """The names that may be ``target``, likely ones first."""
     words = _WORDS[target]
     plain = {name: "".join(_pieces(name)[0]) for name in names}
     found = [n for word in words for n in names if plain[n] == word]
@@ -199,11 +199,11 @@ def _pieces(name: str) -> tuple[list[str], str]:
 def _unit(
     name: str, cells: Sequence[str], beside: Sequence[str] = (), clock: bool = False
 ) -> tuple[str, str]:
-    """The unit of a column of numbers, "(*)" if it is in brackets, and what had to be assumed.
+    """The unit of a column of numbers, "(*)" if it is in brackets, and the assumption made.
 
     Args:
-        beside: columns of other times; where this one names no unit, it has theirs.
-        clock:  it may hold Unix times.
+        beside: columns of other times, whose unit a column without one has.
+        clock:  the column may hold Unix times.
     """
     if (match := _BRACKETS.search(name)) and match[1] in UNITS:
         return "(*)", ""
@@ -227,7 +227,7 @@ def _column(name: str, unit: str) -> str:
 
 
 def _text_lines(head: bytes, lines: Sequence[str]) -> Proposal | None:
-    """Lines that begin with a time, or have one within their first words."""
+    """A pattern for lines with a time within their first words."""
     stamp = re.compile(rf"\A\W{{0,3}}(?:\S{{1,40}} ){{0,3}}?\W?(?P<ts>{ISO_TIME})")
     found = [match for line in lines if (match := stamp.search(line))]
     if not found or 2 * len(found) < len(lines):

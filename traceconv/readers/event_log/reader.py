@@ -1,22 +1,20 @@
-"""Raw event logs: one event per line, as JSON or as a table, of our own schema or of any other.
+"""Raw event logs: one event per line, as JSON or in a table, of our own schema or any other.
 
-Written by: people's own loggers (schema: ``schemas/json/raw_event_log.schema.json``);
-            ``nsys stats`` (GPU, API and NVTX traces as CSV), ``nvprof --print-gpu-trace --csv``,
-            Enter/Leave tables of analysis libraries - these are known by their header row; any
-            other log with a mapping (:func:`with_mapping`), lines of text with a pattern.
+Written by: custom loggers (schema: ``schemas/json/raw_event_log.schema.json``); ``nsys stats``
+            (GPU, API and NVTX traces as CSV), ``nvprof --print-gpu-trace --csv`` and Enter/Leave
+            tables of analysis libraries, all recognised by their header; any other log with a
+            mapping (:func:`with_mapping`); lines of text with a pattern.
 Files:      any name; JSON lines or CSV, recognised by the first lines. Logs of one rank whose
-            names differ in numbers are its windows. JSON lines may begin with
-            an object that has ``rawlog``, tables with lines ``# key=value``: unit, clock, rank,
-            host.
-Units and clock: as the head, the mapping or the header says, else us; digits are taken as they
-            are written, beyond the nanosecond half up. Times of ISO 8601 are known as such; those
-            in no zone are taken as UTC (``clock-assumed``). ``clock`` says whether stamps are Unix
-            time; where nothing does, their size decides.
+            names differ in numbers are its windows. A first JSON object with ``rawlog``, or lines
+            ``# key=value`` before a table, state unit, clock, rank and host.
+Units and clock: from the head, the mapping or the header, else us; decimal digits are exact, and
+            rounded half up to ns. ISO 8601 times are recognised; those without a zone are taken as
+            UTC (``clock-assumed``). ``clock`` says whether stamps are Unix time; else their size.
 Rank from:  the record, the mapping, the head, "rank<n>" in the path. A file may hold many ranks.
-Quirks:     records come in any order; a begin is ended by the next end of its lane and name
-            (golden case ``begin_end``); banners, notices and a row of units may surround a table
-            (``nsys_stats``, ``nvprof``); quoted cells hold line ends (``table``).
-Ignored:    columns of known tables that are derived from others of the same row.
+Quirks:     records are in any order; the next end of the same lane and name ends a begin (golden
+            case ``begin_end``); banners, notices and a row of units may surround a table
+            (``nsys_stats``, ``nvprof``); quoted cells contain line ends (``table``).
+Ignored:    columns of known tables that are derived from other columns.
 Source:     ``schemas/json/raw_event_log.schema.json``; the header rows of the tools named above.
 """
 
@@ -56,8 +54,8 @@ class EventLogReader:
             self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank in every log; the tables of one nsys report are one log, and files
-        that one rank began one after another are its windows."""
+        """One capture per rank in every log; the tables of an nsys report are one log, and the
+        files of a rank's rotating log its windows."""
         from traceconv.readers.event_log.find import captures
 
         return captures(source, names, self._mapping, issues)
@@ -66,7 +64,7 @@ class EventLogReader:
         """Put every event of one rank into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.event_log.find import report_of
         from traceconv.readers.event_log.records import batches
-        from traceconv.readers.event_log.rows import Rows
+        from traceconv.readers.event_log.rows import EventRows
         from traceconv.readers.shared.lines import Lines, unheard
 
         parts: Sequence[Part] = capture.detail
@@ -74,19 +72,19 @@ class EventLogReader:
 
         def read(part: Part) -> tuple[int, int] | None:
             first, (name, layout) = build.rows, part
-            rows = Rows(build, layout.units)
+            rows = EventRows(build, layout.units)
             report = unheard if layout.by_rank else build.skip
             with capture.source.open(name) as stream:
                 for batch in batches(Lines(stream, report), layout):
                     rows.add(batch)
             rows.finish()
-            return None if tables else build.span(first)  # tables of a report are no windows
+            return None if tables else build.span(first)  # tables of a report are not windows
 
         read_windows(capture, build, ((part[0], part) for part in parts), read)
 
 
 def with_mapping(text_or_path: str) -> Reader:
-    """A reader of logs in a layout of their own.
+    """A reader of logs in any layout.
 
     Args:
         text_or_path: a mapping (``name=Name,ts=Start (ns):ns,dur=Length,kind='compute'``), a JSON
@@ -94,7 +92,7 @@ def with_mapping(text_or_path: str) -> Reader:
             which changes may follow (``nsys-gpu,rank='3'``).
 
     Raises:
-        OptionError: it cannot be understood; the message says which part, and what there is.
+        OptionError: it is invalid; the message names the part and the valid choices.
         SourceError: the file cannot be read.
     """
     from traceconv.readers.event_log.find import mapping_of

@@ -1,7 +1,7 @@
 """Records of a log as columns of text: rows of tables (CSV after RFC 4180), JSON lines, and lines
-of text that a pattern takes apart.
+of text that a pattern splits.
 
-Cells may be quoted, with line ends in them or not. Numbers stay as they are written.
+Cells may be quoted and may contain line ends. Numbers stay as they are written.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -23,39 +24,33 @@ from traceconv.readers.shared.lines import MAX_LINE_BYTES, OBJECT, Lines, text
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
 
 BATCH_RECORDS = 32768
-"""So many records are turned into columns at a time."""
+"""Records that become columns at a time."""
+
+MAX_ROW_LINES = 1000
+"""A quoted cell of more lines was never closed."""
 
 _JSON_NUMBER = lazy_regex(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-_MAX_NUMBER = 40  # characters; anything longer is no number people mean
+_MAX_NUMBER = 40
+"""Longer numbers stay text in arguments."""
 
-
-_Record = TypeVar("_Record")
-
-
-def batched(
-    records: Iterable[tuple[int, _Record]],
-) -> Iterator[tuple[list[int], list[_Record]]]:
-    """Line numbers and records, :data:`BATCH_RECORDS` of them at a time."""
-    records = iter(records)
-    while some := list(islice(records, BATCH_RECORDS)):
-        yield [number for number, _ in some], [record for _, record in some]
+_NULL = msgspec.Raw(b"null")
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How one log is laid out, and which of its records are selected.
+    """The layout of one log, and the selection of its records.
 
     Attributes:
         log:       name of the mapping that fits.
         binding:   where the fields are.
         units:     of "ts", "dur" and "end".
-        settings:  what the head of the log and the mapping say: clock, rank, host.
+        settings:  from the head of the log and the mapping: clock, rank, host.
         columns:   header of a table, groups of a pattern; () for JSON lines.
         delimiter: of a table; "" for JSON lines.
-        body:      number of the last line of the head; records begin behind it.
-        by_rank:   only records of ``rank`` are taken. Damage was booked when ranks were looked
-            for, so that it is not counted once per rank.
+        body:      number of the last line of the head; records follow.
+        by_rank:   only records of ``rank`` are taken. Damage was counted while the ranks were
+            collected, so it is not counted again per rank.
         otherwise: the rank of records that name none.
-        pattern:   of lines of text; None for the others.
+        pattern:   of lines of text; None for other logs.
     """
 
     log: str
@@ -72,7 +67,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def comment(self) -> str:
-        """What lines begin with that hold no record."""
+        """Prefix of lines that hold no record."""
         return self.settings.get("comment", "#")
 
 
@@ -81,7 +76,7 @@ class Batch(msgspec.Struct):
 
     Attributes:
         lines:   line number of each record.
-        columns: target -> text per record, "" for none; targets no record has are missing.
+        columns: target -> text per record, "" for none; targets that no record has are absent.
         args:    JSON object per record, b"" for none.
         broken_args: line numbers of arguments that are not JSON; these are kept as text.
     """
@@ -95,148 +90,64 @@ class Batch(msgspec.Struct):
         return len(self.lines)
 
 
-class Mine(dict[str, bool]):
-    """Whether a record is selected, by its rank as it is written."""
-
-    def __init__(self, layout: Layout) -> None:
-        super().__init__()
-        self._layout, self._bound = layout, layout.binding.column("rank")
-
-    def __missing__(self, text: str) -> bool:
-        rank = rank_of(text, self._bound)
-        found = self._layout.otherwise if rank == ABSENT else rank
-        mine = self[text] = rank != UNREADABLE and found == self._layout.rank
-        return mine
-
-
-def rank_of(text: str, rank: Bound | None) -> int:
-    """The rank a cell spells; ABSENT or UNREADABLE where it spells none."""
-    return int(whole(picked([text], rank))[0]) if rank else ABSENT
-
-
-def picked(texts: Sequence[str], where: Bound) -> Sequence[str]:
-    """The part of each text that the mapping asks for."""
-    if where.regex is None:
-        return texts
-    known = {text: _first_group(where.regex, text) for text in set(texts)}
-    return [known[text] for text in texts]
-
-
-def _first_group(pattern: re.Pattern[str], text: str) -> str:
-    match = pattern.search(text)
-    return (match[1] or "") if match else ""
-
-
-def members(key: str, texts: Sequence[str]) -> list[bytes]:
-    """``"key":value`` for each text; b"" for empty ones. Numbers stay numbers."""
-    head = quoted(key) + b":"
-    known = {text: head + _json(text) if text else b"" for text in set(texts)}
-    return [known[text] for text in texts]
-
-
-def _json(text: str) -> bytes:
-    if len(text) <= _MAX_NUMBER and _JSON_NUMBER.fullmatch(text):
-        return text.encode()
-    return quoted(text)
-
-
-def inner(raw: bytes) -> bytes:
-    """The members of a JSON object that is written as ``raw``, without its braces.
-
-    Raises:
-        ValueError: it is no JSON object.
-    """
-    try:
-        OBJECT.decode(raw)
-    except NOT_JSON as e:
-        raise ValueError(str(e)) from e
-    return raw.strip()[1:-1].strip()
-
-
-def objects(parts: Sequence[Sequence[bytes]], count: int) -> list[bytes]:
-    """One JSON object per record of its members, b"" where there are none."""
-    if not parts:
-        return [b""] * count
-    joined = (b",".join(filter(None, row)) for row in zip(*parts, strict=True))
-    return [b"{" + row + b"}" if row else b"" for row in joined]
-
-
-def constants(binding: Binding, count: int) -> dict[str, Sequence[str]]:
-    """The columns that are the same for every record."""
-    return {
-        target: [text] * count
-        for target, text in binding.constants.items()
-        if not target.startswith("args.")
-    }
-
-
-def fixed_members(binding: Binding, count: int) -> list[Any]:
-    """Arguments that are the same for every record."""
-    return [
-        members(target.removeprefix("args."), [text]) * count
-        for target, text in binding.constants.items()
-        if target.startswith("args.")
-    ]
-
-
 def batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
     """The records of a log; those of the selected rank only, if the layout selects one."""
-    read = table_batches if layout.columns else json_batches
-    return read(lines, layout)
+    records, known = _records(lines, layout), dict[str, bool]()
+    rank_text, where = _rank_text(layout), layout.binding.column("rank")
+
+    def is_ours(record: Any) -> bool:
+        text = rank_text(record)
+        if text not in known:
+            rank = rank_of(text, where)
+            found = layout.otherwise if rank == ABSENT else rank
+            known[text] = rank != UNREADABLE and found == layout.rank
+        return known[text]
+
+    if layout.by_rank:
+        records = ((number, record) for number, record in records if is_ours(record))
+    while some := list(islice(records, BATCH_RECORDS)):
+        numbers, kept = [number for number, _ in some], [record for _, record in some]
+        source = _Cells(layout, numbers, kept) if layout.columns else _Fields(kept)
+        yield _batch(numbers, source, layout.binding)
 
 
 def rank_texts(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     """Line number and rank of every record, as it is written."""
-    return (_table_ranks if layout.columns else _json_ranks)(lines, layout)
+    rank_text = _rank_text(layout)
+    return ((number, rank_text(record)) for number, record in _records(lines, layout))
 
 
-MAX_ROW_LINES = 1000
-"""A quoted cell of more lines was never closed."""
+def rank_of(text: str, rank: Bound | None) -> int:
+    """The rank in a cell; ABSENT or UNREADABLE where there is none."""
+    return int(whole(picked([text], rank))[0]) if rank else ABSENT
 
 
-def cells(line: str, delimiter: str) -> list[str]:
-    """One line cut at a delimiter; [] if its quotes do not match."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
-    except csv.Error:
-        return []
-
-
-def table_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
-    """The records of a table, those of the selected rank only."""
+def _rank_text(layout: Layout) -> Callable[[Any], str]:
     rank = layout.binding.column("rank")
-    at = layout.columns.index(rank.column) if rank and layout.by_rank else -1
-    mine = Mine(layout)
-    every = _table_rows(lines, layout)
-    for numbers, kept in batched((n, row) for n, row in every if at < 0 or mine[row[at]]):
-        yield _table_batch(numbers, kept, layout)
+    if rank is None:
+        return lambda record: ""
+    if layout.columns:
+        return itemgetter(layout.columns.index(rank.column))
+    return lambda record: text(record.get(rank.column, _NULL))
 
 
-def _table_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
-    """Line number and rank of every record, as it is written."""
-    rank = layout.binding.column("rank")
-    at = layout.columns.index(rank.column) if rank else -1
-    for number, row in _table_rows(lines, layout):
-        yield number, row[at] if at >= 0 else ""
+# -- records ---------------------------------------------------------------------------------
 
 
-def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """Every row behind the header, as wide as it, with the number of its first line."""
+def _records(lines: Lines, layout: Layout) -> Iterator[tuple[int, Any]]:
+    """Line number and cells of every record (JSON lines: its fields); damage is reported."""
     if layout.pattern is not None:
-        yield from _matched_lines(lines, layout.pattern)
-        return
-    width = len(layout.columns)
-    for number, row in _Rows(lines, layout):
-        if number == lines.unended and len(row) >= width:
-            lines.report("unended-line", f"line {number}")
-        if len(row) == width:
-            yield number, row
-        elif len(row) > width and not any(cell.strip() for cell in row[width:]):
-            yield number, row[:width]
-        else:
-            short = len(row) < width and number == lines.unended
-            why = f"line {number}: {len(row)} cells where the header has {width}"
-            lines.report("truncated" if short else "malformed-record", why)
+        return _matched_lines(lines, layout.pattern)
+    return _table_rows(lines, layout) if layout.columns else _objects(lines, layout)
+
+
+def _objects(lines: Lines, layout: Layout) -> Iterator[tuple[int, dict[str, msgspec.Raw]]]:
+    for number, line in lines.numbered():
+        if number > layout.body and not line.startswith(layout.comment):
+            try:
+                yield number, OBJECT.decode(line)
+            except NOT_JSON as e:
+                lines.damaged(number, e)
 
 
 def _matched_lines(lines: Lines, pattern: re.Pattern[str]) -> Iterator[tuple[int, list[str]]]:
@@ -251,25 +162,47 @@ def _matched_lines(lines: Lines, pattern: re.Pattern[str]) -> Iterator[tuple[int
         yield number, [found[place] for place in groups]
 
 
-class _Rows:
+def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """Every row after the header, as wide as it, with the number of its first line."""
+    width = len(layout.columns)
+    for number, row in _WideRows(lines, layout):
+        if number == lines.unended and len(row) >= width:
+            lines.report("unended-line", f"line {number}")
+        if len(row) == width:
+            yield number, row
+        elif len(row) > width and not any(cell.strip() for cell in row[width:]):
+            yield number, row[:width]
+        else:
+            short = len(row) < width and number == lines.unended
+            why = f"line {number}: {len(row)} cells where the header has {width}"
+            lines.report("truncated" if short else "malformed-record", why)
+
+
+def cells(line: str, delimiter: str) -> list[str]:
+    """One line split at a delimiter; [] if its quotes do not match."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+
+
+class _WideRows:
     """Rows of any width. A row that cannot be parsed costs its first line only."""
 
     def __init__(self, lines: Lines, layout: Layout) -> None:
         self._lines = lines
         self._delimiter, self._comment = layout.delimiter, layout.comment
         self._back: deque[tuple[int, str]] = deque()
-        self._fresh = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
-        for _ in range(layout.body):
-            next(self._fresh, None)
+        every = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
+        self._fresh = islice(every, layout.body, None)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        delimiter, comment = self._delimiter, self._comment
         while taken := self._take():
             number, line = taken
-            if not line or line.isspace() or line.startswith(comment):
+            if not line or line.isspace() or line.startswith(self._comment):
                 continue
             if '"' not in line:
-                yield number, line.split(delimiter)
+                yield number, line.split(self._delimiter)
             elif row := self._quoted(number, line):
                 yield number, row
 
@@ -288,175 +221,147 @@ class _Rows:
             size += len(more[1])
             open_ ^= more[1].count('"') % 2
         texts = [text + "\n" for _, text in parts]
-        reader = csv.reader(texts, delimiter=self._delimiter, strict=True)
-        row = self._parsed(reader, number, size)
+        reader, row = csv.reader(texts, delimiter=self._delimiter, strict=True), list[str]()
+        limit = csv.field_size_limit(max(size, csv.field_size_limit()))
+        try:
+            row = next(reader)
+        except csv.Error as e:
+            cut = number == self._lines.unended
+            self._lines.report("truncated" if cut else "malformed-record", f"line {number}: {e}")
+        finally:
+            csv.field_size_limit(limit)
         if len(parts) > 1:
             self._back.extendleft(reversed(parts[reader.line_num if row else 1 :]))
         return row
 
-    def _parsed(self, reader: Iterator[list[str]], number: int, size: int) -> list[str]:
-        usual = csv.field_size_limit()
-        try:
-            if size > usual:
-                csv.field_size_limit(size)
-            return next(reader)
-        except csv.Error as e:
-            cut = number == self._lines.unended
-            self._lines.report("truncated" if cut else "malformed-record", f"line {number}: {e}")
+
+# -- columns ---------------------------------------------------------------------------------
+
+
+class _Cells:
+    """Rows of a table as columns; arguments are numbers where they look like numbers."""
+
+    def __init__(self, layout: Layout, numbers: list[int], kept: list[list[str]]) -> None:
+        self.broken: list[int] = []
+        self._numbers = numbers
+        self._columns = dict(zip(layout.columns, zip(*kept, strict=True), strict=True))
+        self._comma = layout.delimiter == ";"  # then a comma may be a decimal point
+        self.present = layout.columns
+
+    def texts(self, one: Bound) -> Sequence[str]:
+        found = picked(self._columns[one.column], one)
+        if self._comma and one.target in (*TIMES, "value"):
+            return [text.replace(",", ".") for text in found]
+        return found
+
+    def members(self, key: str, one: Bound) -> list[bytes]:
+        return members(key, picked(self._columns[one.column], one))
+
+    def args(self, one: Bound) -> list[bytes]:
+        """The members of arguments written as JSON; other text is kept under "args"."""
+        found = []
+        for cell, number in zip(self.texts(one), self._numbers, strict=True):
+            try:
+                found.append(_inner(cell.encode()) if cell else b"")
+            except NOT_JSON:
+                self.broken.append(number)
+                found += members("args", [cell])
+        return found
+
+    def rest(self, used: set[str]) -> list[list[bytes]]:
+        names = [name for name in self.present if name not in used]
+        return [members(name.removeprefix("args."), self._columns[name]) for name in names]
+
+
+class _Fields:
+    """Records of JSON lines as columns; arguments keep their JSON."""
+
+    def __init__(self, kept: list[dict[str, msgspec.Raw]]) -> None:
+        self.broken: list[int] = []
+        self._kept = kept
+        self.present = dict.fromkeys(chain.from_iterable(kept))
+
+    def _raws(self, one: Bound) -> list[bytes]:
+        return [bytes(record.get(one.column, _NULL)) for record in self._kept]
+
+    def texts(self, one: Bound) -> Sequence[str]:
+        raws = self._raws(one)
+        joined = b"\n".join(raws)  # a record is one line, so no value contains a line end
+        if b'"' not in joined and b"null" not in joined:
+            return picked(joined.decode().split("\n"), one)
+        known = {raw: text(raw) for raw in set(raws)}
+        return picked([known[raw] for raw in raws], one)
+
+    def members(self, key: str, one: Bound) -> list[bytes]:
+        if one.regex is not None:
+            return members(key, self.texts(one))
+        head = quoted(key) + b":"
+        return [b"" if raw == b"null" else head + raw for raw in self._raws(one)]
+
+    def args(self, one: Bound) -> list[bytes]:
+        """The members of argument objects; any other value is kept under "args"."""
+        return [
+            raw[1:-1].strip() if raw[:1] == b"{" else b"" if raw == b"null" else b'"args":' + raw
+            for raw in self._raws(one)
+        ]
+
+    def rest(self, used: set[str]) -> list[list[bytes]]:
+        heads = {key: quoted(key) + b":" for key in self.present if key not in used}
+        if not heads:
             return []
-        finally:
-            if size > usual:
-                csv.field_size_limit(usual)
+        return [
+            [
+                b",".join([heads[k] + bytes(raw) for k, raw in record.items() if k in heads])
+                for record in self._kept
+            ]
+        ]
 
 
-# -- rows to columns ------------------------------------------------------------------------
-
-
-def _table_batch(numbers: list[int], kept: list[list[str]], layout: Layout) -> Batch:
-    binding = layout.binding
-    column = dict(zip(layout.columns, zip(*kept, strict=True), strict=True))
-    found = {b.target: picked(column[b.column], b) for b in binding.found}
-    if layout.delimiter == ";":  # a comma, which delimits nothing, may be a decimal point
-        for target in found.keys() & {*TIMES, "value"}:
-            found[target] = [text.replace(",", ".") for text in found[target]]
-    parts = [
-        members(target.removeprefix("args."), found[target])
-        for target in found
-        if target == "bytes" or target.startswith("args.")
-    ]
-    parts += fixed_members(binding, len(kept))
-    parts += [
-        members(_key(name), column[name]) for name in _unmapped_columns(layout, binding.found)
-    ]
-    broken: list[int] = []
-    if "args" in found:
-        parts.append(_parsed_args(found["args"], numbers, broken))
-    return Batch(
-        numbers, {**found, **constants(binding, len(kept))}, objects(parts, len(kept)), broken
-    )
-
-
-def _unmapped_columns(layout: Layout, found: Sequence[Bound]) -> list[str]:
-    """The columns that the mapping does not speak of."""
-    used = {b.column for b in found} | layout.binding.ignored
-    return [name for name in layout.columns if name not in used]
-
-
-def _key(column: str) -> str:
-    return column.removeprefix("args.")
-
-
-def _parsed_args(texts: Sequence[str], numbers: Sequence[int], broken: list[int]) -> list[bytes]:
-    """The members of arguments written as JSON; those that are none are kept as text."""
-    found = []
-    for cell, number in zip(texts, numbers, strict=True):
-        try:
-            found.append(inner(cell.encode()) if cell else b"")
-        except ValueError:
-            broken.append(number)
-            found.append(members("args", [cell])[0])
-    return found
-
-
-Record = dict[str, msgspec.Raw]
-
-_NULL = msgspec.Raw(b"null")
-
-
-def json_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
-    """The records of JSON lines, those of the selected rank only."""
-    for numbers, kept in batched(_selected(lines, layout)):
-        yield _json_batch(numbers, kept, layout)
-
-
-def _selected(lines: Lines, layout: Layout) -> Iterator[tuple[int, Record]]:
-    rank = layout.binding.column("rank")
-    key = rank.column if rank and layout.by_rank else None
-    mine = Mine(layout)
-    for number, line in _bodies(lines, layout):
-        try:
-            record = OBJECT.decode(line)
-        except NOT_JSON as e:
-            lines.damaged(number, e)
-            continue
-        if key is None or mine[text(record.get(key, _NULL))]:
-            yield number, record
-
-
-def _json_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
-    """Line number and rank of every record, as it is written."""
-    rank = layout.binding.column("rank")
-    assert rank is not None
-    ranked = msgspec.defstruct(
-        "Ranked", [("rank", msgspec.Raw, _NULL)], rename={"rank": rank.column}
-    )
-    decoder = msgspec.json.Decoder(ranked)
-    for number, line in _bodies(lines, layout):
-        try:
-            record = decoder.decode(line)
-        except NOT_JSON as e:
-            lines.damaged(number, e)
-        else:
-            yield number, text(record.rank)  # type: ignore[attr-defined]
-
-
-def _bodies(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
-    for number, line in lines.numbered():
-        if number > layout.body and not line.startswith(layout.comment):
-            yield number, line
-
-
-def _texts(raws: Sequence[msgspec.Raw]) -> Sequence[str]:
-    joined = b"\n".join(raws)
-    if b'"' not in joined and b"null" not in joined:
-        return joined.decode().split("\n")
-    each = joined.split(b"\n")  # a record is one line, so no value has a line end in it
-    known = {raw: text(raw) for raw in set(each)}
-    return [known[raw] for raw in each]
-
-
-# -- records to columns ---------------------------------------------------------------------
-
-
-def _json_batch(numbers: list[int], kept: list[Record], layout: Layout) -> Batch:
-    binding = layout.binding
-    present = set().union(*kept)
-    columns: dict[str, Sequence[str]] = {}
-    parts: list[Sequence[bytes]] = []
+def _batch(numbers: list[int], source: _Cells | _Fields, binding: Binding) -> Batch:
+    found: dict[str, Sequence[str]] = {}
+    parts: list[list[bytes]] = []
+    last: list[list[bytes]] = []
     for one in binding.found:
-        if one.column not in present:
+        if one.column not in source.present:
             continue
-        raws = [record.get(one.column, _NULL) for record in kept]
-        if one.target == "args":
-            parts.append([_args_members(bytes(raw)) for raw in raws])
-        elif one.target == "bytes" or one.target.startswith("args."):
-            parts.append(_field_members(one, raws))
+        key = one.target.removeprefix("args.")
+        if key == "args":
+            (last if isinstance(source, _Cells) else parts).append(source.args(one))
+        elif key == "bytes" or key != one.target:
+            parts.append(source.members(key, one))
         else:
-            columns[one.target] = picked(_texts(raws), one)
-    parts += fixed_members(binding, len(kept))
-    rest = present - {b.column for b in binding.found} - binding.ignored
-    if rest:
-        heads = {key: quoted(key) + b":" for key in rest}
-        parts.append([_unmapped_fields(record, heads) for record in kept])
-    columns.update(constants(binding, len(kept)))
-    return Batch(numbers, columns, objects(parts, len(kept)))
+            found[key] = source.texts(one)
+    for target, constant in binding.constants.items():
+        if target.startswith("args."):
+            parts.append(members(target.removeprefix("args."), [constant]) * len(numbers))
+        else:
+            found[target] = [constant] * len(numbers)
+    parts += source.rest({one.column for one in binding.found} | binding.ignored) + last
+    joined = [b",".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    args = [b"{" + row + b"}" if row else b"" for row in joined or [b""] * len(numbers)]
+    return Batch(numbers, found, args, source.broken)
 
 
-def _field_members(one: Bound, raws: Sequence[msgspec.Raw]) -> list[bytes]:
-    key = one.target.removeprefix("args.")
-    if one.regex is not None:
-        return members(key, picked(_texts(raws), one))
+def picked(texts: Sequence[str], where: Bound) -> Sequence[str]:
+    """The part of each text that the mapping selects."""
+    if where.regex is None:
+        return texts
+    matches = {text: where.regex.search(text) for text in set(texts)}
+    known = {text: (match[1] or "") if match else "" for text, match in matches.items()}
+    return [known[text] for text in texts]
+
+
+def members(key: str, texts: Sequence[str]) -> list[bytes]:
+    """``"key":value`` for each text; b"" for empty ones. Numbers stay numbers."""
     head = quoted(key) + b":"
-    return [b"" if raw == b"null" else head + raw for raw in map(bytes, raws)]
+    known = {"": b""}
+    for cell in set(texts) - {""}:
+        is_number = len(cell) <= _MAX_NUMBER and _JSON_NUMBER.fullmatch(cell)
+        known[cell] = head + (cell.encode() if is_number else quoted(cell))
+    return [known[cell] for cell in texts]
 
 
-def _args_members(raw: bytes) -> bytes:
-    """The members of an argument object; any other value is kept under "args"."""
-    if raw[:1] == b"{":
-        return raw[1:-1].strip()
-    return b"" if raw == b"null" else b'"args":' + raw
-
-
-def _unmapped_fields(record: Record, heads: Mapping[str, bytes]) -> bytes:
-    """The fields the mapping does not speak of, as members."""
-    return b",".join([heads[k] + bytes(raw) for k, raw in record.items() if k in heads])
+def _inner(raw: bytes) -> bytes:
+    """The members of a JSON object without its braces; raises what decoding it raises."""
+    OBJECT.decode(raw)
+    return raw.strip()[1:-1].strip()

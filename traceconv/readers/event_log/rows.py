@@ -29,7 +29,7 @@ PHASES = {
     "begin": BEGIN, "b": BEGIN, "enter": BEGIN, "start": BEGIN,
     "end": END, "e": END, "leave": END, "exit": END, "stop": END,
 }  # fmt: skip
-"""What ``ph`` may say, in small letters: our own words and those of other logs."""
+"""Values of ``ph`` in lower case: our own words and those of other logs."""
 
 _WORDS = {RANGE: "slice", MARK: "instant", COUNTER: "counter"}
 
@@ -58,7 +58,7 @@ class Checked:
         self.keep = np.ones(len(self.batch), bool)
 
     def reject(self, wrong: Mask, code: str, why: str = "") -> None:
-        """Book records that were sound so far, and leave them out."""
+        """Count records that were sound so far under an issue, and drop them."""
         rows = np.flatnonzero(wrong & self.keep)
         self.keep[rows] = False
         for phase in np.unique(self.phase[rows]).tolist():
@@ -74,7 +74,7 @@ def note(
     why: str = "",
     lost: str | None = None,
 ) -> None:
-    """Book records under an issue code, the first few with their lines; ``lost`` as in ``skip``."""
+    """Count records under an issue, the first few with their lines; ``lost`` as in ``skip``."""
     first = Issues.PLACES_KEPT
     for row in rows[:first]:
         line = f"line {batch.lines[row]}"
@@ -83,21 +83,24 @@ def note(
 
 
 def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Checked:
-    """The numbers of a batch, with what is wrong in it booked.
+    """The numbers of a batch; damaged records are counted.
 
     Args:
         units: of "ts", "dur" and "end".
     """
     ts, dur, end = (times(_texts(batch, t), units[t]) for t in ("ts", "dur", "end"))
+    length = end.ns - ts.ns
+    length[(end.ns < ts.ns) | (length < 0)] = -1  # negative, or beyond int64
+    counted = batch.columns.get("value")
     rows = Checked(
         batch,
         build,
         _phases(batch, dur.present | end.present),
         ts.ns,
-        np.where(end.present, _length(ts.ns, end.ns), dur.ns),
+        np.where(end.present, length, dur.ns),
         whole(_texts(batch, "graph")),
         whole(_texts(batch, "step")),
-        _values(batch),
+        values(counted) if counted else np.full(len(batch), np.nan),
     )
     for phase, word in _WORDS.items():
         build.seen(word, int(np.count_nonzero(rows.phase == phase)))
@@ -105,12 +108,6 @@ def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Chec
     _reject_contradictions(rows, dur, end)
     _note_doubts(rows, ts, dur, end)
     return rows
-
-
-def _length(start: I64, end: I64) -> I64:
-    """``end - start``; -1 where it is negative or beyond int64."""
-    length = end - start
-    return np.where((end < start) | (length < 0), -1, length)
 
 
 def _reject_damaged(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
@@ -122,9 +119,9 @@ def _reject_damaged(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
     rows.reject(end.bad, "bad-time", "end")
     rows.reject(np.isnan(rows.value) & (rows.phase == COUNTER), "counter-not-numeric")
     for what, column in (("graph", rows.graph), ("step", rows.step)):
-        rows.reject(column == UNREADABLE, "malformed-record", f"{what} is no whole number")
+        rows.reject(column == UNREADABLE, "malformed-record", f"{what} is not a whole number")
     device = whole(_texts(rows.batch, "device"))
-    rows.reject(device == UNREADABLE, "malformed-record", "device is no whole number")
+    rows.reject(device == UNREADABLE, "malformed-record", "device is not a whole number")
 
 
 def _reject_contradictions(rows: Checked, dur: Times, end: Times) -> None:
@@ -154,13 +151,8 @@ def _texts(batch: Batch, target: str) -> Sequence[str]:
     return batch.columns.get(target) or [""] * len(batch)
 
 
-def _values(batch: Batch) -> F64:
-    texts = batch.columns.get("value")
-    return values(texts) if texts else np.full(len(batch), np.nan)
-
-
 def _phases(batch: Batch, long: Mask) -> I8:
-    """The phase of each record: as it says, else by what it has."""
+    """The phase of each record: as stated, else by the fields it has."""
     texts = _texts(batch, "ph")
     known = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
     phase = np.fromiter(map(known.__getitem__, texts), np.int8, len(batch))
@@ -173,10 +165,10 @@ def _phases(batch: Batch, long: Mask) -> I8:
 
 
 def joined(key: I32, time_ns: I64, opens: Mask) -> tuple[Index, Index, Index]:
-    """Which mark closes which; marks of one key in the order of time, equal times as they came.
+    """Pair begins with ends; those of one key in the order of time, equal times in file order.
 
     Args:
-        key:   what marks are paired within.
+        key:   of each mark: marks of different keys are not paired.
         opens: whether a mark begins a range.
 
     Returns:
@@ -191,11 +183,11 @@ def joined(key: I32, time_ns: I64, opens: Mask) -> tuple[Index, Index, Index]:
 
 @dataclass
 class Part:
-    """Some rows as columns, near to what :meth:`TraceBuilder.extend` takes.
+    """Some rows as columns, much as :meth:`TraceBuilder.extend` takes them.
 
     Attributes:
         place:  number in :class:`Places`.
-        args:   address of arguments, ``length`` bytes of them; 0 for none.
+        args:   address of the arguments, and their ``length`` in bytes; 0 for none.
         line:   number of the record.
     """
 
@@ -209,12 +201,12 @@ class Part:
     line: I64
 
     def take(self, rows: NDArray[np.intp] | Mask) -> Self:
-        """The rows an index or a mask names."""
+        """The rows of an index or a mask."""
         return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
-class Rows:
-    """Takes batches of one rank and gives them to a builder.
+class EventRows:
+    """Adds batches of one rank to a builder.
 
     Args:
         units: of "ts", "dur" and "end".
@@ -230,7 +222,7 @@ class Rows:
         self._shared_args: dict[bytes, int] = {}
 
     def add(self, batch: Batch) -> None:
-        """Take the records of a batch; those that cannot be kept are booked."""
+        """Take the records of a batch; damaged ones are counted."""
         rows = checked(batch, self._units, self._build)
         place = self._places.numbers(batch.columns, rows.phase == COUNTER)
         unknown = self._places.table().unknown[place] & rows.keep
@@ -243,7 +235,11 @@ class Rows:
         if len(which):
             part = self._part(rows, place, which, shared=True)
             self._marks.append((part, rows.phase[which] == BEGIN))
-        self._sample(rows, place)
+        which = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
+        if len(which):
+            self._samples.append((place[which], rows.start[which], rows.value[which]))
+            more = [i for i in which.tolist() if batch.args[i]]
+            note(self._build, batch, "metadata-unused", more, "arguments of a counter sample")
 
     def _part(
         self, rows: Checked, place: I32, which: NDArray[np.intp], shared: bool = False
@@ -274,17 +270,8 @@ class Rows:
         np.cumsum(length[:-1], out=address[1:])
         return address + self._build.spill(b"".join(args)), length
 
-    def _sample(self, rows: Checked, place: I32) -> None:
-        which = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
-        if len(which):
-            self._samples.append((place[which], rows.start[which], rows.value[which]))
-            more = [i for i in which.tolist() if rows.batch.args[i]]
-            note(self._build, rows.batch, "metadata-unused", more, "arguments of a counter sample")
-
-    # -- handing over -----------------------------------------------------------------------
-
     def finish(self) -> None:
-        """Join begins to ends and hand everything over."""
+        """Pair begins with ends and add everything to the builder."""
         if self._marks:
             self._slices.append(self._ranges())
         table, track = self._places.table(), self._places.tracks()
@@ -315,7 +302,8 @@ class Rows:
     # -- begins and ends --------------------------------------------------------------------
 
     def _ranges(self) -> Part:
-        marks = _joined([part for part, _ in self._marks])
+        parts = [part for part, _ in self._marks]
+        marks = Part(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Part)))
         opens = np.concatenate([o for _, o in self._marks])
         table = self._places.table()
         begin, end, alone = joined(table.key[marks.place], marks.start, opens)
@@ -325,7 +313,13 @@ class Rows:
         stop = np.where(closed, marks.start[end], ranges.start)
         if not closed.all():
             self._close(ranges, stop, np.flatnonzero(~closed), marks, table)
-        self._add_args(ranges, closed, marks.take(end))
+        ends = marks.take(end)  # ranges have the arguments of their ends, too
+        more = closed & (ends.length > 0) & (ends.args != ranges.args)
+        alone = more & (ranges.length == 0)
+        ranges.args[alone], ranges.length[alone] = ends.args[alone], ends.length[alone]
+        for i in np.flatnonzero(more & ~alone).tolist():
+            other = self._build.stored(int(ends.args[i]), int(ends.length[i]))
+            self._append(ranges, i, other[1:-1])
         ranges.dur = stop - ranges.start
         self._build.seen("slice", len(begin))
         beyond = ranges.dur < 0  # further apart than int64 can hold
@@ -333,17 +327,8 @@ class Rows:
             self._build.skip("bad-time", f"line {line}", kind="slice")
         return ranges.take(~beyond)
 
-    def _add_args(self, ranges: Part, closed: Mask, ends: Part) -> None:
-        """Give ranges the arguments of their ends too, where these say more."""
-        more = closed & (ends.length > 0) & (ends.args != ranges.args)
-        alone = more & (ranges.length == 0)
-        ranges.args[alone], ranges.length[alone] = ends.args[alone], ends.length[alone]
-        for i in np.flatnonzero(more & ~alone).tolist():
-            other = self._build.stored(int(ends.args[i]), int(ends.length[i]))
-            self._append(ranges, i, other[1:-1])
-
     def _append(self, ranges: Part, i: int, members: bytes) -> None:
-        """Give one row more arguments."""
+        """Add arguments to one row."""
         own = self._build.stored(int(ranges.args[i]), int(ranges.length[i]))
         raw = (own[:-1] + b"," if own else b"{") + members + b"}"
         ranges.args[i], ranges.length[i] = self._build.spill(raw), len(raw)
@@ -351,7 +336,7 @@ class Rows:
     def _close(
         self, ranges: Part, stop: I64, open_: NDArray[np.intp], marks: Part, table: Table
     ) -> None:
-        """End what was never ended at the last stamp of its lane."""
+        """End ranges that never end at the last stamp of their lane."""
         last = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
         for part in (marks, *self._slices, *self._instants):
             np.maximum.at(last, table.lane[part.place], part.start + part.dur)
@@ -359,7 +344,3 @@ class Rows:
             stop[i] = last[table.lane[ranges.place[i]]]
             self._build.skip("unfinished-slice", f"line {ranges.line[i]}")
             self._append(ranges, i, b'"unfinished":true')
-
-
-def _joined(parts: Sequence[Part]) -> Part:
-    return Part(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Part)))
