@@ -70,10 +70,10 @@ def table_of(marks):
         found.end - found.backward,
     ]  # fmt: skip
     reduces = steps.old_reduces(marks, found)
-    for stream in sorted(set(reduces.stream.tolist())):
-        of = np.flatnonzero(reduces.stream == stream)
-        of = of[np.argsort(reduces.step[of], kind="stable")]
-        start, end = reduces.start[of], reduces.end[of]
+    for stream in sorted(set(reduces["Stream Id"].tolist())):
+        of = np.flatnonzero(reduces["Stream Id"] == stream)
+        of = of[np.argsort(reduces["step"][of], kind="stable")]
+        start, end = reduces["start"][of], reduces["end"][of]
         columns += [start, end, end - start]
     return np.stack(columns, axis=1)
 

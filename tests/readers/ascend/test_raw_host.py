@@ -1,5 +1,7 @@
 """The host's side of raw Ascend data: slices, records, names, the timeline of CANN, launches."""
 
+import json
+
 import ascend_raw_host_made as made
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from traceconv.core.model import Capture, OpClass
 from traceconv.io.sources import sources
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import read_clock
-from traceconv.readers.ascend.raw.host_launches import read_host
+from traceconv.readers.ascend.raw.host_launches import ARGUMENTS, read_host
 from traceconv.readers.ascend.raw.host_records import LAYOUTS, Dictionary, HostFiles
 
 T = 10_000_000
@@ -91,21 +93,26 @@ class Folder:
         return {(i.code, i.count) for i in self.build.issues}
 
     def text(self, column):
-        """A column of string ids, spelled; "" for none."""
-        ids = getattr(self.side, column).tolist()
-        return [self.build.strings[i] if i >= 0 else "" for i in ids]
+        """A column of texts; "" for none."""
+        return self.side.texts(column)
+
+    def launches(self, *names):
+        """Some columns of the launches."""
+        return tuple(self.side[name].tolist() for name in names)
 
     def said(self):
         """The members of every launch's arguments, as JSON text."""
-        columns = self.side.arguments
-        return [
-            {
-                key: value(int(column[i])).decode()
-                for key, (column, value) in columns.items()
-                if value(int(column[i]))
-            }
-            for i in range(len(self.side))
-        ]
+        rows, known = [], self.side.names
+        for i in range(len(self.side)):
+            codes = {key: int(self.side[key][i]) for key in ARGUMENTS}
+            rows.append(
+                {
+                    key: json.dumps(known[key].get(code, code) if key in known else code)
+                    for key, code in codes.items()
+                    if code >= 0
+                }
+            )
+        return rows
 
 
 @pytest.fixture
@@ -353,12 +360,14 @@ def test_a_task_has_the_operator_of_the_call_around_it(folder):
     assert folder.text("name") == ["Default/net/MatMul-op1", "Default/net/Add-op2"]
     assert folder.text("unit") == ["AI_CORE", "AI_VECTOR_CORE"]
     assert folder.text("kind") == ["KERNEL_AICORE"] * 2
-    assert side.op.tolist() == [OpClass.COMPUTE] * 2
+    assert side["class"].tolist() == [OpClass.COMPUTE] * 2
     assert ([0, 2], [made.ns(T + 9), made.ns(T + 30)]) == (
-        side.row.tolist(),
-        side.start_ns.tolist(),
+        side["row"].tolist(),
+        side["start"].tolist(),
     )
-    assert tuple(c.tolist() for c in (side.stream, side.task, side.batch, side.context)) == (
+    assert tuple(
+        c.tolist() for c in (side["stream"], side["task"], side["batch"], side["context"])
+    ) == (
         [3, 3],
         [1, 2],
         [0, 1],
@@ -380,15 +389,15 @@ def test_a_task_of_another_thread_belongs_to_no_call(folder):
     folder.host("aging.compact.task_track", made.task_track(78, T + 9, 3, 1, 102))
     folder.read()
     assert (
-        folder.text("name"), folder.side.row.tolist(), folder.text("kind"), folder.side.op.tolist()
-    ) == ([""], [-1], ["EVENT_RECORD"], [OpClass.WAIT])  # fmt: skip
+        folder.text("name"), folder.text("kind"), folder.launches("row", "class")
+    ) == ([""], ["EVENT_RECORD"], ([-1], [OpClass.WAIT]))  # fmt: skip
 
 
 def test_a_kernel_no_operator_launched_is_named_by_itself(folder):
     """Its own name is in the record."""
     folder.host("aging.compact.task_track", made.task_track(78, T + 9, 3, 1, 100, kernel=18))
     folder.read()
-    assert (folder.text("name"), folder.side.op.tolist()) == (["a_kernel"], [OpClass.COMPUTE])
+    assert (folder.text("name"), folder.side["class"].tolist()) == (["a_kernel"], [OpClass.COMPUTE])
 
 
 def test_copies_have_the_sizes_recorded_in_their_calls(folder):
@@ -407,7 +416,10 @@ def test_copies_have_the_sizes_recorded_in_their_calls(folder):
         {"size(B)": "100", "operation": '"host to device"'},
         {"size(B)": "200", "operation": '"device to host"'},
     ]
-    assert (folder.side.row.tolist(), folder.side.op.tolist()) == ([0, 0], [OpClass.COPY] * 2)
+    assert folder.launches("row", "class") == (
+        [0, 0],
+        [OpClass.COPY] * 2,
+    )
 
 
 def communication(folder, infos):
@@ -440,7 +452,9 @@ def test_parts_of_a_collective_have_their_planes_and_groups(folder):
     assert folder.text("part") == ["Notify_Wait", "Memcpy"]
     assert folder.text("name") == ["hcom_allReduce__1"] * 2
     assert folder.text("group") == ["group:one"] * 2
-    assert tuple(c.tolist() for c in (side.plane, side.graph, side.op, side.row)) == (
+    assert tuple(
+        c.tolist() for c in (side["plane"], side["graph"], side["class"], side["row"])
+    ) == (
         [0, 1],
         [6, 6],
         [OpClass.COMM_TASK] * 2,
@@ -462,9 +476,12 @@ def test_subtasks_of_a_fused_collective_follow_its_task(folder):
     )
     folder.host("aging.compact.task_track", made.task_track(77, T + 9, 5, 1, 103))
     folder.read()
-    assert (folder.side.context.tolist(), folder.side.plane.tolist()) == ([-1, 1, 2], [-1, 0, 3])
+    assert folder.launches("context", "plane") == (
+        [-1, 1, 2],
+        [-1, 0, 3],
+    )
     assert folder.text("part") == ["Notify_Wait", "Notify_Wait", "Memcpy"]
-    assert folder.side.task.tolist() == [1, 1, 1]
+    assert folder.side["task"].tolist() == [1, 1, 1]
 
 
 def test_operators_fused_into_one_task_have_a_row_each(folder):
@@ -481,7 +498,7 @@ def test_operators_fused_into_one_task_have_a_row_each(folder):
     )
     folder.host("aging.compact.task_track", made.task_track(77, T + 9, 5, 1, 103))
     folder.read()
-    assert folder.side.context.tolist() == [-1, 0, 1, 2]
+    assert folder.side["context"].tolist() == [-1, 0, 1, 2]
     assert folder.text("name")[1:] == ["Default/net/MatMul-op1"] * 2 + ["Default/net/Add-op2"]
 
 
@@ -503,4 +520,4 @@ def test_many_launches_are_joined_exactly(folder):
         b"".join(made.task_track(77, t + 9, 3, i & 65535, 100) for i, t in enumerate(at.tolist())),
     )
     folder.read()
-    assert (2 * np.arange(n)).tolist() == folder.side.row.tolist()
+    assert (2 * np.arange(n)).tolist() == folder.side["row"].tolist()

@@ -196,7 +196,8 @@ class TableRows:
         """The rows of a mask or an index array."""
         columns = {name: column[which] for name, column in self.columns.items()}
         count = int(which.sum()) if which.dtype == bool else len(which)
-        return replace(self, columns=columns, count=count)
+        names, identity = dict(self.names), dict(self.identity)
+        return replace(self, columns=columns, count=count, names=names, identity=identity)
 
     def coded(self, name: str, texts: Sequence[str]) -> None:
         """Add a column of text. "" is absent."""

@@ -23,13 +23,7 @@ from traceconv.readers.ascend.raw import framework_torch as torch
 from traceconv.readers.ascend.raw import scheduler_logs as logs
 from traceconv.readers.ascend.raw import steps
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.device_tasks import (
-    described,
-    launches,
-    of_device,
-    put_tasks,
-    wraps,
-)
+from traceconv.readers.ascend.raw.device_tasks import described, launches, put_tasks, wraps
 from traceconv.readers.ascend.raw.folders import Raw, Window
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
 from traceconv.readers.ascend.raw.host_launches import read_host
@@ -362,19 +356,19 @@ def _put_tasks(
     """The host's side, then the tasks it launched."""
     host = read_host(build, source, raw.host, clock) if raw.host else None
     if host is not None:
-        host = of_device(host, raw.device)
+        mine = host["device"] == raw.device
+        host = host.take(mine) if mine.any() else None
     build.file = source.title(raw.root) if raw.root else source.label
     tasks = _without_repeats(logs.joined(device.tasks), build)
-    start_ns, dur_ns, good = _timed(tasks, clock, build)
-    tasks, start_ns, dur_ns = tasks.take(good), start_ns[good], dur_ns[good]
+    start_ns, end_ns = _times(tasks, clock, build)
     launch = np.full(len(tasks), -1, np.int64)
     if host is not None:
         none = np.full(len(tasks), -1, np.int64)
         batch = wraps(tasks, device.flips) if device.flips is not None else none
         launch = launches(tasks, start_ns, batch, host, chip_6)
-        build.skip("name-unknown", "tasks no launch is known of", int((launch < 0).sum()))
-    timed = described(build, tasks, start_ns, dur_ns, launch, host, device.operators)
-    put_tasks(build, timed, host, device.operators)
+        unknown = (launch < 0) & (start_ns >= 0)
+        build.skip("name-unknown", "tasks no launch is known of", int(unknown.sum()))
+    put_tasks(build, described(tasks, start_ns, end_ns, launch, host, device.operators), launch)
 
 
 def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
@@ -388,10 +382,10 @@ def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
     return tasks.take(~repeated)
 
 
-def _timed(tasks: Tasks, clock: Clock, build: TraceBuilder) -> tuple[I64, I64, NDArray[np.bool_]]:
-    """Starts and durations, and which tasks have usable ones.
+def _times(tasks: Tasks, clock: Clock, build: TraceBuilder) -> tuple[I64, I64]:
+    """Starts and ends; -1 for those outside the clock.
 
-    What a stream did last when the data end is taken to have lasted until then; other tasks
+    The last task of a stream lasts until the end of the data if its own end is missing; other tasks
     without an end have no length.
     """
     start, end = clock.device_ns(tasks.start), clock.device_ns(np.maximum(tasks.end, 0))
@@ -399,19 +393,13 @@ def _timed(tasks: Tasks, clock: Clock, build: TraceBuilder) -> tuple[I64, I64, N
     last = int(max(start.max(initial=0), end[~open_].max(initial=0)))
     running = open_ & _last_of_streams(tasks)
     end = np.where(open_, np.where(running, last, start), end)
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    for code, rows in (("bad-time", bad), ("negative-duration", negative)):
-        count = int(rows.sum())
-        build.seen("slice", count)
-        build.skip(code, "tasks", count, "slice")
     build.skip("unfinished-slice", "the last tasks of their streams", int(running.sum()))
     build.skip("missing-duration", "tasks whose end is missing", int((open_ & ~running).sum()))
-    return start, end - start, ~bad & ~negative
+    return start, end
 
 
 def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
-    """Which task is the last thing its stream did."""
+    """Which task is the last of its stream."""
     done = np.maximum(tasks.start, tasks.end)
     order = np.lexsort((tasks.start, done, tasks.stream))
     stream = tasks.stream[order]

@@ -1,35 +1,37 @@
-"""Device tasks with what the host recorded of them: names, launches, communication.
+"""Device tasks with the names, launches and communication that the host recorded.
 
 A task number wraps, and in graph mode a task runs many times after one launch. So a task belongs
-to the latest launch of its stream and number before it began - within the same wrap, where the
-scheduler's log tells wraps apart.
+to the latest launch of its stream and number before it began, within the same wrap if the
+scheduler's log counts wraps.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I8, I32, I64, Layer, OpClass
+from traceconv.core.model import I32, I64, Layer, Mask, OpClass
 from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import communicators
-from traceconv.readers.ascend.raw.clock import Clock, timed
-from traceconv.readers.ascend.raw.host_launches import HostSide
+from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.host_launches import ARGUMENTS
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared.arguments import Value, apart, label, number, shared, text, tracks
+from traceconv.readers.shared.arguments import picked
 from traceconv.readers.shared.ascend_lanes import Communicator
 from traceconv.readers.shared.ascend_tasks import OPERATORS, UNNAMED
+from traceconv.readers.shared.layouts import Classes, RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import latest, occurrences
 
-# -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
+# -- text of old captures: operators, and the logs of AI CPU and data queue ----------------------
 
 _TASK = lazy_regex(r"^(\S.*?) (\d{1,9}) (\d{1,9}) (\d{1,9})\s*$", re.MULTILINE)
 _POINT = lazy_regex(r"^(\d{1,9}) (\S.*)$", re.MULTILINE)
@@ -57,7 +59,7 @@ _SUFFIX = lazy_regex(r"-op\d+\Z")
 
 @dataclass(frozen=True)
 class Operators:
-    """What is in the framework's text about tasks, by task number.
+    """Operators in the framework's text, by task number.
 
     Attributes:
         name: operators.
@@ -73,7 +75,7 @@ class Operators:
 def operators(tasks: str, graph: str) -> Operators:
     """The operators of ``task_desc_info``, with their types from ``graph_desc_info``.
 
-    A task's logical stream is there too; the device logs another number, so only tasks count.
+    A task's logical stream is stated, too, but the device logs another number.
     """
     found = _TASK.findall(tasks)
     kinds = dict(_OPERATOR.findall(graph))
@@ -82,7 +84,7 @@ def operators(tasks: str, graph: str) -> Operators:
 
 
 def points(text: str) -> dict[int, str]:
-    """The operators beside the step marks, by the tag of the mark."""
+    """The operators next to the step marks, by the tag of the mark."""
     return {int(tag): name.rstrip() for tag, name in _POINT.findall(text)}
 
 
@@ -95,7 +97,7 @@ class AiCpu:
 
     Attributes:
         node: operators; "" where no sentence names them.
-        began, ended: microseconds of a clock of the AI CPU's own; -1 for unknown.
+        began, ended: microseconds of the AI CPU's clock; -1 for unknown.
         first, last: ticks of the device before and after the run.
         dispatch, total: microseconds.
     """
@@ -129,18 +131,18 @@ def ended(text: str) -> str:
 
 def ai_cpu(text: str) -> AiCpu:
     """The sentences of an AI CPU log: the operator's and the scheduler's alternate and belong
-    together; either may be missing.
+    together; either can be missing.
     """
     rows: list[tuple[str, ...]] = []
-    nobody = ("", "-1", "-1")
-    node: tuple[str, ...] = nobody
-    for match in _SENTENCE.finditer(text):  # text, and little of it
+    unknown = ("", "-1", "-1")
+    node: tuple[str, ...] = unknown
+    for match in _SENTENCE.finditer(text):
         cells = match.groups()
         if match["node"] is not None:
             node = cells[:3]
         else:
             rows.append((*node, *cells[3:]))
-            node = nobody
+            node = unknown
     nodes = tuple(row[0].strip() for row in rows)
     numbers = np.array([[int(v) for v in row[1:]] for row in rows], np.int64).reshape(-1, 7)
     began, ended, thread, first, last, dispatch, total = numbers.T
@@ -149,12 +151,12 @@ def ai_cpu(text: str) -> AiCpu:
 
 @dataclass(frozen=True)
 class DataQueue:
-    """What went through the queues of data to a device, in the order of the log.
+    """Data that passed the queues of a device, in the order of the log.
 
     Attributes:
         us:     microseconds of the device's counter.
         queue:  names.
-        action, source: as the log says ("Enqueue data to dp").
+        action, source: as in the log ("Enqueue data to dp").
         index:  number of the data in its source.
         size:   data in the queue then.
         unread: sentences of another form.
@@ -202,64 +204,43 @@ def data_queue(text: str) -> DataQueue:
     )
 
 
+_HARDWARE = RowLayout(
+    end="end", name=Shown("shown"), layer=Layer.DEVICE, title="Ascend Hardware",
+    track={"device_kind": "NPU"},
+)  # fmt: skip
+AI_CPU = structs.replace(
+    _HARDWARE, lane=Shown(absent="AI CPU"), track={"device_kind": "NPU", "sort": 1},
+    op=OpClass.OTHER, args=("Thread Id", "Dispatch Time(us)", "Total Time(us)"),
+)  # fmt: skip
+TASKS = structs.replace(
+    _HARDWARE, op=Classes("class", {int(one): one for one in OpClass}),
+    lane=Shown("Physic Stream Id", "Stream {}", absent="Tasks of unknown streams", of="stream"),
+    args=("Task Id", "Task Type", "Physic Stream Id", "Subtask Id", *ARGUMENTS),
+)  # fmt: skip
+PARTS = structs.replace(
+    TASKS, layer=Layer.COMM, title="Communication", lane=Shown("plane", "Plane {}"),
+    group=Shown("communicator"), track={"device_kind": "NPU", "sort": 1}, op=OpClass.COMM_TASK,
+)  # fmt: skip
+COLLECTIVES = structs.replace(
+    PARTS, name=Shown("operator"), lane=Shown("lane"), track={"device_kind": "NPU"},
+    op=OpClass.COMM, args=(),
+)  # fmt: skip
+
+
 def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock) -> None:
-    """The runs of the AI CPU on a lane of their own; the streams' own tasks are what computes."""
-    start, end = clock.device_ns(found.first), clock.device_ns(found.last)
-    kept = np.flatnonzero(timed(build, start, end))
-    members = {
-        "Thread Id": (found.thread[kept], label({})),
-        "Dispatch Time(us)": (found.dispatch[kept], label({})),
-        "Total Time(us)": (found.total[kept], label({})),
-    }
-    if len(kept):
-        build.extend(
-            track=build.track(
-                Layer.DEVICE,
-                "AI CPU",
-                "",
-                "Ascend Hardware",
-                sort=1,
-                device_kind="NPU",
-            ),
-            start_ns=start[kept],
-            dur_ns=(end - start)[kept],
-            name=np.array([build.string(found.node[i] or "AI CPU task") for i in kept], np.int32),
-            op=OpClass.OTHER,
-            args=shared(build, members),
-        )
+    """Add the runs of the AI CPU on their own track; the tasks of streams are what computes."""
+    columns = {
+        "start": clock.device_ns(found.first), "end": clock.device_ns(found.last),
+        "Thread Id": found.thread, "Dispatch Time(us)": found.dispatch,
+        "Total Time(us)": found.total,
+    }  # fmt: skip
+    rows = TableRows(columns, "", len(found.node))
+    rows.coded("shown", [node or "AI CPU task" for node in found.node])
+    add_rows(build, AI_CPU, rows)
 
 
 _SKEW_NS = 20_000
 """How far the clocks of host and device may disagree; no number is used again within that time."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Tasks on the clock of the trace.
-
-    Attributes:
-        launch: row of the host's side that launched each, -1 for unknown.
-        name:   string ids of operators, -1 for none.
-    """
-
-    tasks: Tasks
-    start_ns: I64
-    dur_ns: I64
-    launch: I64
-    name: I32
-    op: I8
-
-
-def of_device(host: HostSide, device: int) -> HostSide | None:
-    """What was launched on one device; None if nothing is known to have been."""
-    mine = host.device == device
-    if not mine.any():
-        return None
-    columns = {
-        name: column[mine] for name, column in vars(host).items() if isinstance(column, np.ndarray)
-    }
-    arguments = {key: (column[mine], value) for key, (column, value) in host.arguments.items()}
-    return HostSide(**columns, arguments=arguments)
 
 
 def wraps(tasks: Tasks, flips: Flips) -> I64:
@@ -277,7 +258,7 @@ def wraps(tasks: Tasks, flips: Flips) -> I64:
     return np.where(at >= 0, np.where(before, found - 1, found), -1)
 
 
-def launches(tasks: Tasks, start_ns: I64, batch: I64, host: HostSide, chip_6: bool) -> I64:
+def launches(tasks: Tasks, start_ns: I64, batch: I64, host: TableRows, chip_6: bool) -> I64:
     """The row of ``host`` that launched each task; -1 where none is known.
 
     Args:
@@ -285,17 +266,17 @@ def launches(tasks: Tasks, start_ns: I64, batch: I64, host: HostSide, chip_6: bo
         chip_6: tasks have one long number and no stream.
     """
     until = start_ns + _SKEW_NS
-    number = host.batch << 16 | host.task if chip_6 else host.task
-    stream = np.zeros_like(host.stream) if chip_6 else host.stream
+    number = host["batch"] << 16 | host["task"] if chip_6 else host["task"]
+    stream = np.zeros_like(host["stream"]) if chip_6 else host["stream"]
     asked = np.where(tasks.stream < 0, 0, tasks.stream)
     whole = np.full(len(tasks), NO_CONTEXT, np.int64)
     found = np.full(len(tasks), -1, np.int64)
     # from the least to the most certain: what agrees in more columns replaces what was found
     for context in (whole, tasks.context):  # for a subtask there may be a record of its task only
-        pairs = [(stream, asked), (number, tasks.task), (host.context, context)]
-        for keys in (pairs, [*pairs, (host.batch, batch)]):
+        pairs = [(stream, asked), (number, tasks.task), (host["context"], context)]
+        for keys in (pairs, [*pairs, (host["batch"], batch)]):
             key = combined_key(*(np.concatenate(pair) for pair in keys))
-            at = latest(key[: len(host)], host.start_ns, key[len(host) :], until)
+            at = latest(key[: len(host)], host["start"], key[len(host) :], until)
             found = np.where(at >= 0, at, found)
     return found
 
@@ -304,253 +285,137 @@ def launches(tasks: Tasks, start_ns: I64, batch: I64, host: HostSide, chip_6: bo
 
 
 def described(
-    build: TraceBuilder, tasks: Tasks, start_ns: I64, dur_ns: I64, launch: I64,
-    host: HostSide | None, operators: Operators,
-) -> Timed:  # fmt: skip
-    """Names and classes of tasks: by their launch, else by the framework's text, else by kind.
+    tasks: Tasks, start_ns: I64, end_ns: I64, launch: I64, host: TableRows | None,
+    operators: Operators,
+) -> TableRows:  # fmt: skip
+    """Tasks with names, classes and arguments: by their launch, else by the framework's text, else
+    by kind.
 
-    Where operators are known at all, a task without one does not compute.
+    If any operators are known, a task without one does not compute.
     """
-    name = _in_text(build, tasks, operators)
-    informed = bool(operators.name) or (host is not None and bool((host.name >= 0).any()))
-    op = np.where(name >= 0, int(OpClass.COMPUTE), _by_kind(tasks.kind, informed))
-    if host is not None:
-        known = launch >= 0
-        name = np.where(known & (host.name[launch] >= 0), host.name[launch], name)
-        op = np.where(known, host.op[launch], op)
-    return Timed(tasks, start_ns, dur_ns, launch, name.astype(np.int32), op.astype(np.int8))
+    columns = {
+        "start": start_ns, "end": end_ns, "Task Id": tasks.task, "Subtask Id": tasks.context,
+        "own kind": tasks.kind,
+    }  # fmt: skip
+    rows = TableRows(columns, "tasks", len(tasks))
+    kinds = np.unique(tasks.kind).tolist()
+    rows.names["own kind"] = {kind: kind_name(kind) for kind in kinds}
+    in_text = np.where(np.isin(tasks.task, list(operators.name)), tasks.task, -1)
+    rows.columns["in text"], rows.names["in text"] = in_text, dict(operators.name)
+    for field in ("name", "kind", "unit", "part"):
+        rows.names[field] = {}
+    if host is None:
+        kind = {task: operators.kind.get(name, "") for task, name in operators.name.items()}
+        typed = [task for task, text in kind.items() if text not in ("", "N/A")]
+        rows.columns["Op Type"] = np.where(np.isin(in_text, typed), in_text, -1)
+        rows.names["Op Type"] = kind
+        blocks = [operators.blocks.get(task, -1) for task in in_text.tolist()]
+        rows.columns["Block Num"] = np.array(blocks, np.int64)
+    else:
+        for field, column in host.columns.items():
+            rows.columns.setdefault(field, picked(column, launch))
+        rows.names |= host.names
+    own = tasks.stream
+    rows.columns["Physic Stream Id"] = np.where(own >= 0, own, rows["stream"])
+    rows.columns["class"] = _classes(rows, launch, host, bool(operators.name))
+    rows.columns["is part"] = (rows["class"] == OpClass.COMM_TASK).astype(np.int64)
+
+    def first(*texts: str) -> tuple[str, Mapping[str, Any]]:
+        return next((text for text in texts if text), ""), {}
+
+    rows.label("operator", ("name", "in text"), first)
+    rows.label("kind", ("kind", "own kind"), first)
+    rows.label("Task Type", ("unit", "kind"), first)
+    rows.label(
+        "shown", ("is part", "part", "operator", "kind"),
+        lambda is_part, part, operator, kind: first(part if is_part else operator, kind),
+    )  # fmt: skip
+    return rows
 
 
-def _in_text(build: TraceBuilder, tasks: Tasks, operators: Operators) -> I64:
-    """String ids of the operators the text of an old capture names by the task's number."""
-    values, codes = np.unique(tasks.task, return_inverse=True)
-    ids = [build.string(operators.name[v]) if v in operators.name else -1 for v in values.tolist()]
-    return np.array(ids, np.int64)[codes]
-
-
-def _by_kind(kinds: I64, informed: bool) -> I64:
-    values, codes = np.unique(kinds, return_inverse=True)
-    classes = []
-    for value in values.tolist():
-        table = UNNAMED if informed else OPERATORS
-        classes.append(table.get(kind_name(value), OpClass.UNCLASSIFIED))
-    return np.array(classes, np.int64)[codes]
+def _classes(rows: TableRows, launch: I64, host: TableRows | None, informed: bool) -> I64:
+    informed = informed or (host is not None and bool((host["name"] >= 0).any()))
+    table = UNNAMED if informed else OPERATORS
+    kinds, codes = np.unique(rows["own kind"], return_inverse=True)
+    names = rows.names["own kind"]
+    found = [table.get(names[kind], OpClass.UNCLASSIFIED) for kind in kinds.tolist()]
+    op = np.array(found, np.int64)[codes]
+    op = np.where(rows["in text"] >= 0, int(OpClass.COMPUTE), op)
+    return op if host is None else np.where(launch >= 0, rows["class"], op)
 
 
 # -- into the trace -----------------------------------------------------------------------
 
 
-def put_tasks(
-    build: TraceBuilder, timed: Timed, host: HostSide | None, operators: Operators
-) -> None:
-    """Add tasks on their streams, parts of collectives on planes, whole collectives, arrows."""
-    if not len(timed.tasks):
-        return
-    tasks = timed.tasks
-    stream = _streams(timed, host)
-    graph = _of_launch(timed, host, "graph")
-    kind = _kinds(build, timed, host)
-    part = timed.op == OpClass.COMM_TASK
-    of_part = _of_launch(timed, host, "part")
-    inner = np.where(of_part >= 0, of_part, kind)
-    args = _arguments(build, timed, stream, kind, host, operators)
-    first = build.extend(
-        track=tracks((stream,), lambda n: _stream(build, n)),
-        start_ns=timed.start_ns,
-        dur_ns=timed.dur_ns,
-        name=np.where(part, inner, np.where(timed.name >= 0, timed.name, kind)).astype(np.int32),
-        op=timed.op,
-        graph=graph.astype(np.int32),
-        args=args,
-    )
-    build.seen("slice", len(tasks))
-    row = np.arange(first, first + len(tasks), dtype=np.int64)
-    if host is None:
-        return
-    launched = np.isin(timed.op, (OpClass.COMPUTE, OpClass.COPY)) & ~part
-    _arrows(build, _of_launch(timed, host, "row"), row, launched)
-    if part.any():
-        _put_parts(build, timed, host, part, inner, args)
-
-
-def _of_launch(timed: Timed, host: HostSide | None, column: str) -> I64:
-    """A column of the host's side in the launch of each task; -1 where there is none."""
-    if host is None or not len(host.stream):
-        return np.full(len(timed.tasks), -1, np.int64)
-    values: I64 = getattr(host, column)
-    return np.where(timed.launch >= 0, values[timed.launch], -1).astype(np.int64)
-
-
-def _streams(timed: Timed, host: HostSide | None) -> I64:
-    own = timed.tasks.stream
-    return np.where(own >= 0, own, _of_launch(timed, host, "stream"))
-
-
-def _stream(build: TraceBuilder, stream: int) -> int:
-    name = f"Stream {stream}" if stream >= 0 else "Tasks of unknown streams"
-    return build.track(
-        Layer.DEVICE,
-        name,
-        "",
-        "Ascend Hardware",
-        device_kind="NPU",
-        stream=max(stream, -1),
-    )
-
-
-def _kinds(build: TraceBuilder, timed: Timed, host: HostSide | None) -> I64:
-    """String ids of kinds: the host's word, else the device's."""
-    values, codes = np.unique(timed.tasks.kind, return_inverse=True)
-    own = np.array([build.string(kind_name(v)) for v in values.tolist()], np.int64)[codes]
-    of_host = _of_launch(timed, host, "kind")
-    return np.where(of_host >= 0, of_host, own)
-
-
-def _arguments(
-    build: TraceBuilder, timed: Timed, stream: I64, kind: I64, host: HostSide | None,
-    operators: Operators,
-) -> I32:  # fmt: skip
-    """The arguments of the profiler's own export that are known."""
-    tasks = timed.tasks
-    unit = _of_launch(timed, host, "unit")
-    unit = np.where(unit >= 0, unit, kind)
-    columns: dict[str, tuple[I64, Value]] = {
-        "Task Type": (unit, label({i: build.strings[i] for i in np.unique(unit).tolist()})),
-        "Physic Stream Id": (stream, number),
-        "Subtask Id": (tasks.context, number),
-    }
-    if host is None:
-        columns |= _in_text_of(tasks, operators)
-    else:
-        columns |= _of_host(timed, host)
-    return apart(build, {"Task Id": tasks.task}, columns)
-
-
-def _in_text_of(tasks: Tasks, operators: Operators) -> dict[str, tuple[I64, Value]]:
-    """The members in the text of an old capture, by the task's number."""
-    values, codes = np.unique(tasks.task, return_inverse=True)
-    numbers = values.tolist()
-    blocks = np.array([operators.blocks.get(v, -1) for v in numbers], np.int64)
-    kinds = dict(enumerate(operators.kind.get(operators.name.get(v, ""), "") for v in numbers))
-    return {"Op Type": (codes, text(kinds)), "Block Num": (blocks[codes], number)}
-
-
-def _of_host(timed: Timed, host: HostSide) -> dict[str, tuple[I64, Value]]:
-    """The members the host's side has, for the task of each launch."""
-    return {
-        key: (np.where(timed.launch >= 0, column[timed.launch], -1), _known(value))
-        for key, (column, value) in host.arguments.items()
-    }
-
-
-def _known(value: Value) -> Value:
-    """``value``, and no member for -1."""
-    return lambda code: value(code) if code != -1 else b""
-
-
-def _arrows(build: TraceBuilder, source: I64, row: I64, wanted: NDArray[np.bool_]) -> None:
-    drawn = wanted & (source >= 0)
-    build.seen("flow", int(drawn.sum()))
-    if drawn.any():
-        build.flows(src=source[drawn], dst=row[drawn], name=build.string("HostToDevice"))
-
-
-# -- communication ------------------------------------------------------------------------
-
-
-def _put_parts(
-    build: TraceBuilder, timed: Timed, host: HostSide, part: NDArray[np.bool_], inner: I64,
-    args: I32,
-) -> None:  # fmt: skip
-    """Parts of collectives on the planes of their groups, and whole ones over them."""
-    at = np.flatnonzero(part)
-    owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
-    named = {g: build.strings[g] for g in np.unique(owner).tolist() if g >= 0}
-    # groups without a readable name are numbered in the order of their first part
-    groups = communicators(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
-
-    def lane(name: str, of: Communicator, sort: int) -> int:
-        return build.track(
-            Layer.COMM,
-            name.strip(),
-            of.title,
-            "Communication",
-            sort=sort,
-            device_kind="NPU",
-            communicator=of.name,
-            communicator_index=of.index,
-        )
-
-    def plane_lane(of: int, number: int) -> int:
-        return lane(f"Plane {number}", groups.get(of, Communicator()), 1)
-
-    def whole_lane(of: int) -> int:
-        one = groups.get(of, Communicator())
-        return lane(f"{one.title} Communication", one, 0)
-
-    planes = np.flatnonzero(plane >= 0)
-    on = at[planes]
-    build.extend(
-        track=tracks((owner[planes], plane[planes]), plane_lane),
-        start_ns=timed.start_ns[on],
-        dur_ns=timed.dur_ns[on],
-        name=inner[on].astype(np.int32),
-        op=OpClass.COMM_TASK,
-        graph=_of_launch(timed, host, "graph")[on].astype(np.int32),
-        args=args[on],
-    )
-    build.seen("slice", len(on))
-    known = (owner >= 0) | (_of_launch(timed, host, "part")[at] >= 0)
-    whole = np.flatnonzero(known & (timed.name[at] >= 0))
-    _put_whole(build, timed, host, at[whole], owner[whole], whole_lane)
-
-
-def _put_whole(
-    build: TraceBuilder, timed: Timed, host: HostSide, at: I64, owner: I64,
-    lane: Callable[[int], int],
-) -> None:  # fmt: skip
-    """Whole collectives, made of their parts in rows ``at``, each with its launch arrow."""
-    first, start, end = whole_operations(timed, host, at, owner)
-    added = build.extend(
-        track=tracks((owner[first],), lane),
-        start_ns=start,
-        dur_ns=end - start,
-        name=timed.name[at[first]],
-        op=OpClass.COMM,
-        graph=_of_launch(timed, host, "graph")[at[first]].astype(np.int32),
-    )
-    build.seen("slice", len(first))
-    source = _of_launch(timed, host, "row")[at[first]]
-    row = np.arange(added, added + len(first), dtype=np.int64)
-    _arrows(build, source, row, np.ones(len(first), bool))
-
-
-def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple[I64, I64, I64]:
-    """Collectives from their parts.
-
-    One is made of the parts that one call on the host launched. In graph mode a call's tasks run
-    again and again: the k-th runs of all of them belong together.
+def put_tasks(build: TraceBuilder, rows: TableRows, launch: I64) -> None:
+    """Add tasks on their streams, parts of collectives on planes, whole collectives, and flows.
 
     Args:
-        at:    rows of the parts.
-        owner: the group of each.
-
-    Returns:
-        The first part of each (position in ``at``), its start and its end, ns.
+        rows: from :func:`described`.
     """
-    launch = timed.launch[at]
-    start, end = timed.start_ns[at], timed.start_ns[at] + timed.dur_ns[at]
+    event = add_rows(build, TASKS, rows, graph=_graph(rows))
+    if "row" not in rows.columns:
+        return
+    part = rows["is part"] > 0
+    launched = np.isin(rows["class"], (OpClass.COMPUTE, OpClass.COPY))
+    _add_flows(build, rows["row"], event, launched)
+    if not part.any():
+        return
+    parts, launch = rows.take(part), launch[part]
+    # groups without a readable name are numbered in the order of their first part
+    ordered = parts["group"][np.argsort(parts["start"], kind="stable")]
+    names = parts.names["group"]
+    groups = {names[i]: one for i, one in communicators(ordered, names).items()}
+
+    def heading(group: str) -> tuple[str, Mapping[str, Any]]:
+        of = groups.get(group, Communicator())
+        return of.title, {"communicator": of.name, "communicator_index": of.index}
+
+    def lane(group: str) -> tuple[str, Mapping[str, Any]]:
+        return f"{groups.get(group, Communicator()).title} Communication".strip(), {}
+
+    parts.label("communicator", ("group",), heading)
+    parts.label("lane", ("group",), lane)
+    planes = parts.take(parts["plane"] >= 0)
+    add_rows(build, PARTS, planes, graph=_graph(planes))
+    known = ((parts["group"] >= 0) | (parts["part"] >= 0)) & (parts["operator"] >= 0)
+    named = np.array([bool(name) for name in parts.texts("operator")], bool)
+    whole = whole_operations(parts.take(known & named), launch[known & named])
+    event = add_rows(build, COLLECTIVES, whole, graph=_graph(whole))
+    _add_flows(build, whole["row"], event, np.ones(len(whole), bool))
+
+
+def _graph(rows: TableRows) -> I32:
+    return rows["graph"].astype(np.int32)
+
+
+def _add_flows(build: TraceBuilder, source: I64, event: I64, chosen: Mask) -> None:
+    drawn = chosen & (source >= 0) & (event >= 0)
+    build.seen("flow", int(drawn.sum()))
+    if drawn.any():
+        build.flows(src=source[drawn], dst=event[drawn], name=build.string("HostToDevice"))
+
+
+def whole_operations(parts: TableRows, launch: I64) -> TableRows:
+    """Collectives from their parts: the first part of each, from its start to the last end.
+
+    A collective consists of the parts that one call on the host launched. In graph mode a call's
+    tasks run again and again: the k-th runs of all of them belong together.
+
+    Args:
+        launch: the launch of each part.
+    """
+    start, end = parts["start"], parts["end"]
     order, nth = occurrences(launch, start)
-    run = np.empty(len(at), np.int64)
-    run[order] = nth  # which run of its launch a part belongs to
-    call = np.where(host.row[launch] >= 0, host.row[launch], -1)
-    key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
-    values, codes = np.unique(key, return_inverse=True)
-    low = np.full(len(values), np.iinfo(np.int64).max)
-    high = np.zeros(len(values), np.int64)
-    np.minimum.at(low, codes, start)
-    np.maximum.at(high, codes, end)
+    run = np.empty(len(parts), np.int64)
+    run[order] = nth  # the run of its launch that a part belongs to
+    key = combined_key(parts["group"], parts["operator"], parts["row"], run)
+    keys, codes = np.unique(key, return_inverse=True)
+    last = np.zeros(len(keys), np.int64)
+    np.maximum.at(last, codes, end)
     # the earliest part gives the collective: its name, group and graph
     by_start = np.lexsort((start, codes))
-    first = by_start[np.searchsorted(codes[by_start], np.arange(len(values)))]
-    return first.astype(np.int64), low, high
+    first = by_start[np.searchsorted(codes[by_start], np.arange(len(keys)))]
+    whole = parts.take(first)
+    whole.columns["end"] = last
+    return whole

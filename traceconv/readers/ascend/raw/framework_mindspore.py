@@ -5,49 +5,56 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Kind, OpClass
-from traceconv.core.ordering import factored_rows
-from traceconv.readers.ascend.raw.clock import timed
+from traceconv.core.model import I64, Kind
 from traceconv.readers.ascend.raw.framework_rows import (
+    RANGES,
     FrameworkClock,
-    Lanes,
-    Names,
-    Table,
-    arguments,
-    of_texts,
-    put_memory,
-    put_slices,
+    add_memory,
+    marked_steps,
+    place,
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import Value, lookup, quoted, shared, text
+from traceconv.readers.shared.arguments import lookup
+from traceconv.readers.shared.layouts import TableRows, add_rows
 
 OP_RANGE = layout(
     54, thread=(0, "<u8"), flow=(8, "<u8"), step=(16, "<u8"), start=(24, "<u8"), end=(32, "<u8"),
     pid=(40, "<i4"), module=(44, "<u2"), event=(46, "<u2"), stage=(48, "<u2"), level=(50, "i1"),
     is_graph=(51, "u1"), is_stage=(52, "u1"), is_stack=(53, "u1"),
 )  # fmt: skip
-_NAME, _FULL_NAME, _MODULE, _EVENT, _CUSTOM = 13, 14, 15, 16, 17
+_FIELDS = {13: "short name", 14: "op_name", 15: "graph module", 16: "graph event",
+           17: "custom_info"}  # fmt: skip
 
 _OLD = {
-    "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),
-    "thread": (32, "<u8"), "end_thread": (40, "<u8"), "forward": (48, "<u8"),
+    "start": (0, "<i8"), "end": (8, "<i8"), "Sequence number": (16, "<i8"), "pid": (24, "<u8"),
+    "thread": (32, "<u8"), "Fwd thread id": (48, "<u8"),
 }  # fmt: skip
 OLD_OP_RANGES = (layout(65, **_OLD, flow=(56, "<u8")), layout(57, **_OLD))
 """Of 2.3 and 2.2."""
-_OLD_FIELDS = (3, 4, 5, 6, 7, 8)
+_OLD_FIELDS = {3: "name", 4: "Input type", 5: "Input Dims", 6: "Call stack",
+               7: "Module Hierarchy", 8: "flops"}  # fmt: skip
 
 MEMORY = layout(
-    100, device=(0, "<i4"), time=(20, "<u8"), size=(36, "<u8"), used=(44, "<u8"),
+    100, device=(0, "<i4"), start=(20, "<u8"), size=(36, "<u8"), used=(44, "<u8"),
     alloc=(60, "<u8"),
 )  # fmt: skip
-_OWNER = 13
+_MEMORY_FIELDS = {13: "owner"}
 
-NO_FLOW = -1
+SLICES = structs.replace(RANGES, title="MindSpore", args=("op_name", "custom_info"))
+INSTANTS = structs.replace(SLICES, kind=Kind.INSTANT)
+OLD_RANGES = structs.replace(
+    RANGES, title="MindSpore",
+    args=("Sequence number", "Fwd thread id", "Input type", "Input Dims", "Call stack",
+          "Module Hierarchy", "flops"),
+)  # fmt: skip
+
+_NO_FLOW = -1
 FLOW = "flow"
-"""The name of a range that only marks where an arrow starts."""
+"""The name of a range that only marks the start of a flow."""
 
 MODULES = (
     "Default", "GraphExecutorPy", "RuntimeFramework", "PynativeFramework", "Kernel", "Python",
@@ -70,87 +77,54 @@ EVENTS = (
 
 
 def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
-    """``mindspore.op_range``: ranges and instants on threads, arrows between them."""
-    table = read_table(data, (OP_RANGE,), (_NAME, _FULL_NAME, _MODULE, _EVENT, _CUSTOM), build)
-    begun = table.column("start") != 0
+    """``mindspore.op_range``: ranges and instants on threads, and flows."""
+    rows = read_table(data, (OP_RANGE,), _FIELDS, build)
+    begun = rows["start"] != 0
     build.seen("slice", int((~begun).sum()))
     build.skip("bad-time", "ranges that never began", int((~begun).sum()), "slice")
-    start, end = (clock.ticks_ns(table.column(name)) for name in ("start", "end"))
-    instant = begun & (start == end) & (start >= 0)
-    build.seen("instant", int(instant.sum()))
-    whole = begun & ~instant
-    at = np.flatnonzero(whole)
-    kept = at[timed(build, start[at], end[at])]
-    # rows of the trace: the slices, then the instants
-    order = np.concatenate((kept, np.flatnonzero(instant)))
-    names, columns = _names(table), {n: table.column(n) for n in OP_RANGE.names or ()}
-    lanes = Lanes.of(build, "MindSpore", columns["pid"])
-    step = columns["step"][order]
-    first = build.extend(
-        track=lanes.tracks(columns["pid"], columns["thread"])[order],
-        kind=np.where(instant[order], Kind.INSTANT, Kind.SLICE).astype(np.int8),
-        start_ns=start[order],
-        dur_ns=(end - start)[order],
-        name=names.take(order).ids(build),
-        op=OpClass.HOST,
-        step=_steps(names.take(order), step),
-        args=_arguments(build, table, order),
-    )
-    _arrows(build, table, columns["flow"], order, first)
+    rows = rows.take(begun)
+    for field in ("start", "end"):
+        rows.columns[field] = clock.ticks_ns(rows[field])
+    fields = ("module", "event", "stage", "is_graph", "is_stage", "is_stack", *_FIELDS.values())
+    rows.label("name", fields[:-1], _name)
+    marked, step = marked_steps(rows), rows["step"]
+    step = np.where(marked >= 0, marked, np.where((step > 0) & (step < 1 << 31), step, -1))
+    instant = (rows["start"] == rows["end"]) & (rows["start"] >= 0)
+    place(rows)
+    event = np.empty(len(rows), np.int64)
+    for ranges, which in ((SLICES, ~instant), (INSTANTS, instant)):
+        of = step[which].astype(np.int32)
+        event[which] = add_rows(build, ranges, rows.take(which), step=of)
+    _add_flows(build, rows.take(event >= 0), event[event >= 0])
 
 
-def _steps(names: Names, step: I64) -> I32:
-    """The step a mark names, else the one in the record; -1 for none."""
-    marked = names.steps()
-    plausible = (step > 0) & (step < 1 << 31)
-    return np.where(marked >= 0, marked, np.where(plausible, step, -1)).astype(np.int32)
+def _name(
+    module: int, event: int, stage: int, is_graph: int, is_stage: int, is_stack: int,
+    name: str, full_name: str, graph_module: str, graph_event: str,
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
+    """The name of a range, by the rules of the profiler's own timeline."""
 
+    def listed(names: tuple[str, ...], index: int) -> str:
+        return names[index] if index < len(names) else names[0]
 
-def _names(table: Table) -> Names:
-    """What ranges are called, by the rules of the profiler's own timeline."""
-    texts = [table.text(kind) for kind in (_NAME, _FULL_NAME, _MODULE, _EVENT)]
-    flags = ("module", "event", "stage", "is_graph", "is_stage", "is_stack")
-    columns = (*(table.column(flag) for flag in flags), *(t.codes for t in texts))
-    spelled = [[*t.values, ""] for t in texts]  # code -1 finds the last
-    rows, codes = factored_rows(*columns)
-    return Names(
-        codes,
-        [_spelled(row, [v[c] for v, c in zip(spelled, row[6:], strict=True)]) for row in rows],
-    )
-
-
-def _spelled(row: tuple[int, ...], texts: list[str]) -> str:
-    module, event, stage, is_graph, is_stage, is_stack = row[:6]
-    name, full_name, module_graph, event_graph = texts
     if is_stack or name == FLOW:
-        return name
+        return name, {}
     if is_graph:
-        return f"{module_graph}::{event_graph}::{name}"
+        return f"{graph_module}::{graph_event}::{name}", {}
     if is_stage:
-        return _listed(STAGES, stage)
-    what = str(event) if event >= len(EVENTS) else EVENTS[event]
-    return f"{_listed(MODULES, module)}::{what}::{full_name or name}"
+        return listed(STAGES, stage), {}
+    what = EVENTS[event] if event < len(EVENTS) else str(event)
+    return f"{listed(MODULES, module)}::{what}::{full_name or name}", {}
 
 
-def _listed(names: tuple[str, ...], index: int) -> str:
-    return names[index] if index < len(names) else names[0]
-
-
-def _arguments(build: TraceBuilder, table: Table, order: I64) -> I32:
-    fields = {"op_name": table.text(_FULL_NAME), "custom_info": table.text(_CUSTOM)}
-    columns = {key: (t.codes[order], text(t.mapping())) for key, t in fields.items()}
-    return shared(build, columns)
-
-
-def _arrows(build: TraceBuilder, table: Table, flow: I64, order: I64, first: int) -> None:
+def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
     """From the mark of a flow to the one other range with its number."""
-    names = of_texts(table.text(_NAME)).take(order)
-    marks = np.array([value == FLOW for value in names.values], bool)[names.codes]
-    number = flow[order]
-    source = np.flatnonzero(marks & (number != NO_FLOW))
-    target = np.flatnonzero(~marks & (number != NO_FLOW))
+    marks = np.array([name == FLOW for name in rows.texts("short name")], bool)
+    number = rows["flow"]
+    source = np.flatnonzero(marks & (number != _NO_FLOW))
+    target = np.flatnonzero(~marks & (number != _NO_FLOW))
     at = lookup(number[source], number[target])
-    # a number that several ranges carry is no arrow
+    # a number that several ranges have is no flow
     _, once, count = np.unique(number[target], return_index=True, return_counts=True)
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True
@@ -160,56 +134,23 @@ def _arrows(build: TraceBuilder, table: Table, flow: I64, order: I64, first: int
     build.skip("flow-without-end", "flow", len(source) - ended, "flow")
     build.skip("flow-unbound", "several ends", ended - int(drawn.sum()), "flow")
     if drawn.any():
-        build.flows(
-            src=first + source[at[drawn]], dst=first + target[drawn],
-            name=build.string("async_mindspore"),
-        )  # fmt: skip
+        name = build.string("async_mindspore")
+        build.flows(src=event[source[at[drawn]]], dst=event[target[drawn]], name=name)
 
 
 def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     """``op_range_<rank>`` of 2.2 and 2.3: ranges on threads."""
-    table = read_table(data, OLD_OP_RANGES, _OLD_FIELDS, build)
-    start, end = (clock.old_ns(table.column(name)) for name in ("start", "end"))
-    kept = timed(build, start, end)
-    pid, thread = table.column("pid"), table.column("thread")
-    lanes = Lanes.of(build, "MindSpore", pid)
-    names = of_texts(table.text(3)).take(kept)
-    keys = {"Input type": 4, "Input Dims": 5, "Call stack": 6, "Module Hierarchy": 7, "flops": 8}
-    fields = {key: table.text(kind) for key, kind in keys.items()}
-    members = {
-        key: (t.codes[kept], _stack(t.mapping()) if key == "Call stack" else text(t.mapping()))
-        for key, t in fields.items()
-    }
-    numbers = {
-        "Sequence number": table.column("sequence"),
-        "Fwd thread id": table.column("forward"),
-    }
-    put_slices(
-        build,
-        lanes.tracks(pid, thread)[kept],
-        start[kept],
-        end[kept],
-        names,
-        arguments(build, {key: column[kept] for key, column in numbers.items()}, members),
-        names.steps(),
-    )
-
-
-def _stack(texts: dict[int, str]) -> Value:
-    """A call stack, whose parts are set apart by bars."""
-
-    def value(code: int) -> bytes:
-        return quoted(texts[code].replace("|", ";\r\n")) if texts.get(code) else b""
-
-    return value
+    rows = read_table(data, OLD_OP_RANGES, _OLD_FIELDS, build)
+    for field in ("start", "end"):
+        rows.columns[field] = clock.old_ns(rows[field])
+    stacks = rows.names["Call stack"].items()
+    rows.names["Call stack"] = {code: text.replace("|", ";\r\n") for code, text in stacks}
+    place(rows)
+    add_rows(build, OLD_RANGES, rows, step=marked_steps(rows))
 
 
 def read_memory(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
-    """``mindspore.memory_usage``: what the pool had handed out, and had taken."""
-    table = read_table(data, (MEMORY,), (_OWNER,), build)
-    sums = {
-        "Total Allocated": table.column("used"),
-        "Total Reserved": table.column("alloc"),
-    }
-    time_ns = clock.ticks_ns(table.column("time"))
-    put_memory(build, "MindSpore", table.column("device"), time_ns, sums)
+    """``mindspore.memory_usage``: memory that the pool handed out, and holds."""
+    rows = read_table(data, (MEMORY,), _MEMORY_FIELDS, build)
+    rows.columns["start"] = clock.ticks_ns(rows["start"])
+    add_memory(build, "MindSpore", rows, {"Total Allocated": "used", "Total Reserved": "alloc"})

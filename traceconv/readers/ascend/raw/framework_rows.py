@@ -1,118 +1,85 @@
-"""Rows of a framework's own timeline: what its files share on the way into the trace."""
+"""Files of ``FRAMEWORK``: records of tagged fields as rows, their clock, and their tracks."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from msgspec import structs
+from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
-from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass, TrackKind
-from traceconv.core.ordering import factored_rows
+from traceconv.core.model import I32, I64, Mask, OpClass, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
-from traceconv.readers.shared.arguments import Columns, apart, tracks
 from traceconv.readers.shared.ascend_lanes import host_named
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_samples
 from traceconv.readers.shared.numbers import whole_number
 
 # -- files of tagged fields ---------------------------------------------------------------------
 #
 # u16 type, u32 length, value; all little-endian. A file is a list of such fields. The value of
-# each is one record: a fixed struct, then fields of its own that hold text. Lengths are walked
-# field by field; everything else is done for all records at once.
+# each is one record: a fixed struct, then fields of its own that hold text. Lengths are read field
+# by field; everything else is done for all records at once.
 
 _HEAD = Struct("<HI")
 _SAMPLE = 1000
 """Records by which one of several layouts is chosen."""
 
 _MOST_FIELDS = 64
-"""Fields of a record that are looked at; profilers write a dozen."""
+"""Fields of a record that are read; profilers write a dozen."""
 
 UNDECODABLE = "N/A"
 
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Texts:
-    """One text field of all records.
-
-    Attributes:
-        codes:  index into ``values``, per record; -1 where a record lacks the field.
-        values: the different texts.
-    """
-
-    codes: I64
-    values: Sequence[str]
-
-    def mapping(self) -> dict[int, str]:
-        """The texts by code."""
-        return dict(enumerate(self.values))
-
-
-@dataclass(frozen=True)
-class Table:
-    """The records of a file.
-
-    Attributes:
-        fixed: structured array, a row per record.
-        texts: by type of field.
-    """
-
-    fixed: NDArray[np.void]
-    texts: Mapping[int, Texts]
-
-    def column(self, name: str) -> I64:
-        """A number of the fixed struct; 64-bit ones keep their bits."""
-        return np.ascontiguousarray(self.fixed[name]).astype(np.int64)
-
-    def text(self, kind: int) -> Texts:
-        """A text field; none has it if it was not asked for."""
-        return self.texts.get(kind) or Texts(np.full(len(self.fixed), -1, np.int64), ())
-
-    def __len__(self) -> int:
-        return len(self.fixed)
-
-
 def read_table(
-    data: Any, layouts: Sequence[np.dtype[np.void]], wanted: Collection[int], build: TraceBuilder
-) -> Table:
-    """All records of a file; those that are cut or too short are booked.
+    data: Any, layouts: Sequence[np.dtype[np.void]], fields: Mapping[int, str], build: TraceBuilder
+) -> TableRows:
+    """The records of a file as rows; those that are cut or too short are reported.
+
+    64-bit numbers keep their bits. Texts are columns of codes.
 
     Args:
         data:    its bytes, or a mapping of them.
-        layouts: fixed structs that versions use; the one whose fields read cleanest is taken,
-            the first of several.
-        wanted:  types of the text fields to read.
+        layouts: fixed structs of the versions. The first of those whose fields read cleanest is
+            used.
+        fields:  names of the text fields, by type.
     """
     start, size, rest = _boundaries(data)
     if rest < len(data):
         build.skip("truncated", f"byte {rest}")
     view = np.frombuffer(data, np.uint8)
     few = slice(0, _SAMPLE)
-    layout = max(layouts, key=lambda one: _clean(view, start[few], size[few], one, wanted))
+    layout = max(layouts, key=lambda one: _clean(view, start[few], size[few], one, fields))
+
+    def report(bad: Mask) -> None:
+        if bad.any():
+            place = f"byte {int(start[np.flatnonzero(bad)[0]])}"
+            build.skip("malformed-record", place, int(bad.sum()))
+
     whole = size >= layout.itemsize
-    if not whole.all():
-        place = f"byte {int(start[np.flatnonzero(~whole)[0]])}"
-        build.skip("malformed-record", place, int((~whole).sum()))
+    report(~whole)
     start, size = start[whole], size[whole]
-    fields, bad = _fields(view, start + layout.itemsize, start + size)
-    if bad.any():
-        place = f"byte {int(start[np.flatnonzero(bad)[0]])}"
-        build.skip("malformed-record", place, int(bad.sum()))
-    texts = {kind: _texts(data, fields, kind, len(start), build) for kind in wanted}
-    return Table(_gathered(view, start, layout.itemsize).view(layout)[:, 0], texts)
+    found, bad = _fields(view, start + layout.itemsize, start + size)
+    report(bad)
+    fixed = _gathered(view, start, layout.itemsize).view(layout)[:, 0]
+    rows = TableRows({}, "", len(start))
+    for name in layout.names or ():
+        rows.columns[name] = np.ascontiguousarray(fixed[name]).astype(np.int64)
+    for kind, name in fields.items():
+        _add_texts(rows, name, data, found, kind, build)
+    return rows
 
 
 def _boundaries(data: Any) -> tuple[I64, I64, int]:
@@ -138,9 +105,8 @@ def _gathered(view: Bytes, start: I64, size: int) -> Bytes:
     return np.lib.stride_tricks.sliding_window_view(view, size)[start]
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """Fields of all records: the record, the type, where the value begins, its size."""
+class _Fields(NamedTuple):
+    """Fields of all records: the record, the type, the begin of the value, its size."""
 
     record: I64
     kind: I64
@@ -180,42 +146,41 @@ def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, Mask]:
 
 
 def _clean(
-    view: Bytes, start: I64, size: I64, layout: np.dtype[np.void], wanted: Collection[int]
+    view: Bytes, start: I64, size: I64, layout: np.dtype[np.void], fields: Collection[int]
 ) -> int:
     """How many records read as if they were laid out so."""
     whole = size >= layout.itemsize
-    fields, bad = _fields(view, start[whole] + layout.itemsize, (start + size)[whole])
-    if wanted:
-        bad[fields.record[~np.isin(fields.kind, list(wanted))]] = True
+    found, bad = _fields(view, start[whole] + layout.itemsize, (start + size)[whole])
+    if fields:
+        bad[found.record[~np.isin(found.kind, list(fields))]] = True
     else:
         bad |= size[whole] > layout.itemsize
     return int((~bad).sum())
 
 
-def _texts(data: Any, fields: _Fields, kind: int, count: int, build: TraceBuilder) -> Texts:
-    """One field of all records; of several in a record the last."""
+def _add_texts(
+    rows: TableRows, name: str, data: Any, fields: _Fields, kind: int, build: TraceBuilder
+) -> None:
+    """One field of all records, -1 if it is missing or empty; of several in a record the last."""
     of = fields.kind == kind
     begin, size = fields.begin[of], fields.size[of]
-    ends = (begin + size).tolist()
-    parts = [data[a:b] for a, b in zip(begin.tolist(), ends, strict=True)]
-    known = dict.fromkeys(parts)
-    index = {part: i for i, part in enumerate(known)}
-    codes: I64 = np.full(count, -1, np.int64)
+    parts = [data[a:b] for a, b in zip(begin.tolist(), (begin + size).tolist(), strict=True)]
+    index = {part: i for i, part in enumerate(dict.fromkeys(parts))}
+    codes: I64 = np.full(len(rows), -1, np.int64)
     # a later field of the same record overwrites an earlier one
     codes[fields.record[of]] = np.fromiter(map(index.__getitem__, parts), np.int64, len(parts))
-    decoded = [_decoded(part) for part in known]
-    undecodable = np.array([text is None for text in decoded], bool)
-    if undecodable.any():
-        present = codes[codes >= 0]
-        build.skip("bad-encoding", f"field {kind}", int(undecodable[present].sum()))
-    return Texts(codes, [UNDECODABLE if text is None else text for text in decoded])
-
-
-def _decoded(part: bytes) -> str | None:
-    try:
-        return part.decode()
-    except UnicodeDecodeError:
-        return None
+    names, undecodable = {}, []
+    for part, code in index.items():
+        try:
+            names[code] = part.decode()
+        except UnicodeDecodeError:
+            names[code] = UNDECODABLE
+            undecodable.append(code)
+    bad = int(np.isin(codes, undecodable).sum())
+    build.skip("bad-encoding", f"field {kind}", bad)
+    empty = [code for code, text in names.items() if not text]
+    rows.columns[name] = np.where(np.isin(codes, empty), -1, codes)
+    rows.names[name] = names
 
 
 # -- the clock of the stamps --------------------------------------------------------------------
@@ -284,8 +249,8 @@ class FrameworkClock:
             return self._host.host
         return Counter(1000 / mhz, count, monotonic + base)
 
-    def _json(self, wanted: re.Pattern[str]) -> dict[str, Any]:
-        name = next((n for n in self._names if wanted.fullmatch(n)), None)
+    def _json(self, pattern: re.Pattern[str]) -> dict[str, Any]:
+        name = next((n for n in self._names if pattern.fullmatch(n)), None)
         return self._identity.read_json(self._names[name]) if name else {}
 
 
@@ -311,127 +276,56 @@ def _whole(value: object) -> int | None:
 
 # -- rows -----------------------------------------------------------------------------------------
 
-MB = 1 << 20
+RANGES = RowLayout(
+    end="end", name=Shown("name"), lane=Shown("lane"), group=Shown("process"), op=OpClass.HOST
+)
+_MEMORY = RowLayout(
+    title="Counters", group=Shown("heading"), unit=Shown(absent="MB"),
+    track={"kind": TrackKind.ALLOCATOR, "device_kind": "NPU"},
+)  # fmt: skip
+_MB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of rows: a code per row, and the text of each code."""
+def place(rows: TableRows) -> None:
+    """Put rows on the threads of their processes; most rows are of the main process."""
+    pids, codes = np.unique(rows["pid"], return_inverse=True)
+    main = int(pids[np.argmax(np.bincount(codes))]) if len(pids) else 0
 
-    codes: I64
-    values: list[str]
+    def lane(pid: int, thread: int) -> tuple[str, dict[str, Any]]:
+        process = -1 if pid in (main, 0) else max(pid, -1)
+        return f"Thread {thread % (1 << 64)}", {"process": process, "thread": max(thread, -1)}
 
-    @classmethod
-    def joined(cls, columns: tuple[I64, ...], spelled: Mapping[tuple[int, ...], str]) -> Names:
-        """Those a few columns spell together."""
-        table, codes = factored_rows(*columns)
-        return cls(codes, [spelled[row] for row in table])
+    def process(pid: int) -> tuple[str, dict[str, Any]]:
+        return "" if pid in (main, 0) else f"Process {pid % (1 << 64)}", {}
 
-    def take(self, rows: Mask | I64) -> Names:
-        """The names of some rows."""
-        return Names(self.codes[rows], self.values)
-
-    def ids(self, build: TraceBuilder) -> I32:
-        """String ids; those nobody uses are not stored."""
-        used, back = np.unique(self.codes, return_inverse=True)
-        found = [build.string(self.values[code]) for code in used.tolist()]
-        return np.array(found, np.int32)[back]
-
-    def steps(self) -> I32:
-        """The step each row marks; -1 for none."""
-        used, back = np.unique(self.codes, return_inverse=True)
-        marks = [host_named(self.values[code]) for code in used.tolist()]
-        return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
+    rows.label("lane", ("pid", "thread"), lane)
+    rows.label("process", ("pid",), process)
 
 
-def of_texts(texts: Texts) -> Names:
-    """A text field as names; "" where a record lacks it."""
-    lacking = len(texts.values)
-    return Names(np.where(texts.codes >= 0, texts.codes, lacking), [*texts.values, ""])
+def marked_steps(rows: TableRows) -> I32:
+    """The step that the name of each row marks; -1 for other rows."""
+    used, back = np.unique(rows["name"], return_inverse=True)
+    names = rows.names["name"]
+    marks = [host_named(names.get(code, "")) for code in used.tolist()]
+    return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """Threads of a framework as tracks.
-
-    Attributes:
-        title: of their layer: "Python", "MindSpore".
-    """
-
-    build: TraceBuilder
-    title: str
-    main: int
-
-    @classmethod
-    def of(cls, build: TraceBuilder, title: str, pids: I64) -> Lanes:
-        """Those of a file; what most rows are of is the main process."""
-        values, codes = np.unique(pids, return_inverse=True)
-        main = int(values[np.argmax(np.bincount(codes))]) if len(values) else 0
-        return cls(build, title, main)
-
-    def tracks(self, pids: I64, threads: I64) -> I32:
-        """The lane of every row."""
-
-        def track(pid: int, thread: int) -> int:
-            own = pid in (self.main, 0)
-            return self.build.track(
-                Layer.HOST,
-                f"Thread {thread % (1 << 64)}",
-                "" if own else f"Process {pid % (1 << 64)}",
-                self.title,
-                process=-1 if own else max(pid, -1),
-                thread=max(thread, -1),
-            )
-
-        return tracks((pids, threads), track)
-
-
-def put_slices(
-    build: TraceBuilder, track: I32, start: I64, end: I64, names: Names, args: ArrayLike = -1,
-    step: ArrayLike = -1,
-) -> I64:  # fmt: skip
-    """Add slices of the host; the row of each."""
-    first = build.extend(
-        track=track, start_ns=start, dur_ns=end - start, name=names.ids(build), op=OpClass.HOST,
-        step=step, args=args, kind=Kind.SLICE,
-    )  # fmt: skip
-    return np.arange(first, first + len(start))
-
-
-def arguments(build: TraceBuilder, numbers: Mapping[str, I64], columns: Columns) -> I32:
-    """Argument ids, one per row."""
-    if not len(next(iter(numbers.values()))):
-        return np.empty(0, np.int32)
-    return apart(build, numbers, columns)
-
-
-def put_memory(
-    build: TraceBuilder, component: str, device: I64, time_ns: I64, sums: Mapping[str, I64]
+def add_memory(
+    build: TraceBuilder, component: str, rows: TableRows, totals: Mapping[str, str]
 ) -> None:
-    """Add what an allocator holds, in MB, as samples per device.
+    """Add the memory that an allocator holds, in MB, as samples per device.
 
     Args:
-        sums: bytes by what they count ("Total Allocated").
+        totals: fields of bytes, by what they count ("Total Allocated").
     """
-    several = len(np.unique(device, return_inverse=True)[0]) > 1
-    good = time_ns >= 0
-    for name, value in sums.items():
-        build.seen("counter", len(value))
-        build.skip("bad-time", "", int((~good).sum()), "counter")
+    several = len(np.unique(rows["device"])) > 1
 
-        def track(number: int, name: str = name) -> int:
-            group = f"NPU {number} Memory" if several and number >= 0 else "Memory"
-            return build.track(
-                Layer.COUNTER,
-                f"{component}/{name}",
-                group,
-                "Counters",
-                unit="MB",
-                kind=TrackKind.ALLOCATOR,
-                device=max(number, -1),
-                device_kind="NPU",
-            )
+    def device(number: int) -> tuple[str, dict[str, Any]]:
+        heading = f"NPU {number} Memory" if several and number >= 0 else "Memory"
+        return heading, {"device": max(number, -1)}
 
-        if good.any():
-            lanes = tracks((device[good],), track)
-            build.counters(track=lanes, start_ns=time_ns[good], value=value[good] / MB)
+    rows.label("heading", ("device",), device)
+    for name, field in totals.items():
+        rows.columns["value"] = rows[field] / _MB
+        layout = structs.replace(_MEMORY, lane=Shown(absent=f"{component}/{name}"))
+        add_samples(build, layout, rows)

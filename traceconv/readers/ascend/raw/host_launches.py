@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I8, I32, I64, Mask, OpClass
+from traceconv.core.model import I64, Mask, OpClass
 from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.export import graphs
@@ -25,16 +24,10 @@ from traceconv.readers.ascend.raw.host_records import (
     HostFiles,
     read_calls,
 )
-from traceconv.readers.shared.arguments import (
-    Columns,
-    label,
-    lookup,
-    number,
-    picked,
-    text,
-)
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.ascend_lanes import COPY_DIRECTIONS
 from traceconv.readers.shared.ascend_tasks import OPERATORS, named_class
+from traceconv.readers.shared.layouts import TableRows
 from traceconv.readers.shared.pairing import occurrences
 
 UNITS = {
@@ -242,188 +235,127 @@ def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
 _COLLECTIVE = (9, 256)
 """Units in ``node_basic_info`` of operators that communicate."""
 
-
-@dataclass(frozen=True)
-class HostSide:
-    """Launches in columns: the tasks in the order of time, then the subtasks of fused ones.
-
-    Attributes:
-        device:    local card.
-        stream:    as the host numbers it.
-        task, batch: lower and upper 16 bits of the task's number, which from chip 15 on is
-            ``batch << 16 | task``; before, ``batch`` counts how often numbers had started anew.
-        context:   of a subtask; -1 for a task.
-        start_ns:  when it was launched.
-        name:      string id of the operator, or of the communication it is a part of; -1 = none.
-        part:      string id of what a part of a communication does ("Notify_Wait"); -1.
-        kind:      string id of the host's name for what the task is ("KERNEL_AICORE").
-        unit:      string id of what carries it out ("AI_CORE"); -1 = unknown.
-        op:        its class.
-        graph:     -1 = none.
-        row:       event row of the launching call, as ``TraceBuilder.extend`` numbers them; -1.
-            Parts of one communication have the same.
-        group:     string id of its communication group, as the profiler names it (that may spell
-            an address: see ``communicators``); -1.
-        plane:     of its group; -1.
-        arguments: members for the task's arguments, keyed as in the profiler's own JSON.
-    """
-
-    device: I64
-    stream: I64
-    task: I64
-    batch: I64
-    context: I64
-    start_ns: I64
-    name: I32
-    part: I32
-    kind: I32
-    unit: I32
-    op: I8
-    graph: I32
-    row: I64
-    group: I32
-    plane: I32
-    arguments: Columns
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
+ARGUMENTS = (
+    "Op Type", "Block Num", "src rank", "dst rank", "transport type", "size(Byte)", "data type",
+    "link type", "rdma type", "notify_id", "alg_type", "count", "size(B)", "operation",
+)  # fmt: skip
+"""Arguments of tasks that the profiler's own JSON has, too."""
 
 
-def read_host(build: TraceBuilder, source: Source, names: Sequence[str], clock: Clock) -> HostSide:
+def read_host(build: TraceBuilder, source: Source, names: Sequence[str], clock: Clock) -> TableRows:
     """Put the timeline of CANN into ``build``.
 
     Args:
         names: the files of one ``host/data`` folder.
 
     Returns:
-        What was launched, to be joined with what the device did.
+        Launches, to be joined with tasks of the device: tasks in the order of time, then the
+        subtasks of fused ones. -1 is unknown, or none. Fields:
+
+        ``device, stream``: as the host numbers them. ``task, batch``: lower and upper 16 bits of
+        the task's number from chip 15 on; before, ``batch`` counts how often numbers started anew.
+        ``context``: of a subtask. ``start``: ns of the launch. ``name``: the operator, or the
+        communication of a part. ``part``: what a part of a communication does ("Notify_Wait").
+        ``kind``: the host's name for the task ("KERNEL_AICORE"). ``unit``: what carries it out
+        ("AI_CORE"). ``class``, ``graph``. ``row``: event row of the launching call; parts of one
+        communication have the same. ``group``: its name, which can be an address (see
+        ``communicators``). ``plane``: of the group. And :data:`ARGUMENTS`.
     """
     files = HostFiles.among(source, names, build)
     dictionary = Dictionary.of(files)
     calls = read_calls(files, dictionary, clock)
-    side = _Columns(Launches(files, dictionary, calls, clock), build).side()
+    side = _described(Launches(files, dictionary, calls, clock))
     files.book_others()
     return side
 
 
-class _Columns:
-    """Spells out what was joined."""
+def _described(every: Launches) -> TableRows:
+    """The launches with names."""
+    tasks, dictionary = every.tasks, every.names
+    own = ("device", "stream", "task", "batch", "context")
+    columns = {"start": tasks["start_ns"], **{field: tasks[field] for field in own}}
+    rows = TableRows(columns, "launches", len(tasks["start_ns"]))
 
-    def __init__(self, launches: Launches, build: TraceBuilder) -> None:
-        self._all, self._build = launches, build
+    def of(records: Mapping[str, I64], field: str, index: str) -> I64:
+        return picked(records[field], tasks[index])
 
-    def side(self) -> HostSide:
-        """Everything, with names."""
-        rows = self._all.tasks
-        unit = picked(self._all.operators["unit"], rows["operator"])
-        unit = np.where(rows["computes"] > 0, unit, -1)
-        name, part = self._named(rows)
-        collective = (rows["part"] > 0) | np.isin(unit, _COLLECTIVE)
-        group = picked(self._all.parts["group"], rows["part_info"])
-        group = np.where(
-            group == -1, picked(self._all.collectives["group"], rows["collective"]), group
-        )
-        group = np.where(collective, group, -1)
-        plane = picked(self._all.parts["plane"], rows["part_info"])
-        return HostSide(
-            device=rows["device"],
-            stream=rows["stream"],
-            task=rows["task"],
-            batch=rows["batch"],
-            context=rows["context"],
-            start_ns=rows["start_ns"],
-            name=name,
-            part=part,
-            kind=self._interned(rows["kind"], self._all.kind_name),
-            unit=self._interned(unit, lambda code: UNITS.get(code, str(code)) if code >= 0 else ""),
-            op=self._classes(rows, unit),
-            graph=graphs(picked(self._all.calls.item, rows["model"])),
-            row=self._launching(rows),
-            group=self._spelled(np.where(group == -1, 0, group), "group"),
-            plane=np.where(plane < 1 << 31, plane, -1).astype(np.int32),
-            arguments=self._arguments(rows, unit),
-        )
+    def spelled(field: str, codes: I64, text: Callable[[int], str]) -> None:
+        values, back = np.unique(codes, return_inverse=True)
+        texts = [text(value) for value in values.tolist()]
+        numbers = {one: i for i, one in enumerate(dict.fromkeys(texts))}
+        rows.names[field] = {i: one for one, i in numbers.items()}
+        found = [numbers[one] if one else -1 for one in texts]
+        rows.columns[field] = np.array(found, np.int64)[back]
 
-    def _launching(self, rows: Mapping[str, I64]) -> I64:
-        """The call an arrow starts at: that of the operator, else the program's own."""
-        call = rows["node"]
-        for layer in ("other", "hccl", "runtime"):
-            call = np.where(call >= 0, call, rows[layer])
-        return picked(self._all.calls.row, call)
+    def hashed(field: str, hashes: I64) -> None:
+        named = dictionary.names(hashes, f"task_track: {field}")
+        spelled(field, hashes, lambda code: named.get(code, ""))
 
-    def _named(self, rows: Mapping[str, I64]) -> tuple[I32, I32]:
-        """Names of operators, and of parts of communications."""
-        item = self._all.calls.item
-        own = picked(self._all.operators["op"], rows["operator"])
-        whole = np.where(rows["operator"] >= 0, own, _picked_hash(item, rows["node"]))
-        inside = rows["part"] > 0
-        part = np.where(
-            rows["part_info"] >= 0,
-            picked(self._all.parts["item"], rows["part_info"]),
-            _picked_hash(item, rows["hccl"]),
-        )
-        name = np.where((rows["computes"] > 0) | (rows["part"] > 0), whole, 0)
-        name = np.where(rows["alone"] > 0, rows["kernel"], name)
-        return self._spelled(name, "name"), self._spelled(np.where(inside, part, 0), "part")
+    def stated(code: int) -> str:
+        text = dictionary.hashes.get(code, "")
+        return "" if text == "N/A" else text
 
-    def _spelled(self, hashes: I64, what: str) -> I32:
-        """String ids of hashes; -1 for 0."""
-        named = self._all.names.names(hashes, f"task_track: {what}")
-        return self._interned(hashes, lambda code: named.get(code, ""))
+    item = every.calls.item
+    computes, part, alone = (tasks[flag] > 0 for flag in ("computes", "part", "alone"))
+    unit = np.where(computes, of(every.operators, "unit", "operator"), -1)
+    of_node, of_hccl = picked(item, tasks["node"]), picked(item, tasks["hccl"])
+    whole = np.where(tasks["node"] >= 0, of_node, 0)
+    whole = np.where(tasks["operator"] >= 0, of(every.operators, "op", "operator"), whole)
+    name = np.where(computes | part, whole, 0)
+    hashed("name", np.where(alone, tasks["kernel"], name))
+    inner = np.where(tasks["hccl"] >= 0, of_hccl, 0)
+    inner = np.where(tasks["part_info"] >= 0, of(every.parts, "item", "part_info"), inner)
+    hashed("part", np.where(part, inner, 0))
+    spelled("kind", tasks["kind"], every.kind_name)
+    spelled("unit", unit, lambda code: UNITS.get(code, str(code)) if code >= 0 else "")
+    rows.columns["class"] = _classes(every, unit)
+    rows.columns["graph"] = graphs(of(vars(every.calls), "item", "model")).astype(np.int64)
 
-    def _interned(self, codes: I64, spelled: Callable[[int], str]) -> I32:
-        """String ids of the texts of codes; -1 for ""."""
-        table, back = factored_rows(codes)
-        texts = [spelled(*row) for row in table]
-        ids = [self._build.string(text) if text else -1 for text in texts]
-        return np.array(ids, np.int32)[back]
+    call = tasks["node"]  # a flow starts at the call of the operator, else at the program's own
+    for layer in ("other", "hccl", "runtime"):
+        call = np.where(call >= 0, call, tasks[layer])
+    rows.columns["row"] = picked(every.calls.row, call)
 
-    def _classes(self, rows: Mapping[str, I64], unit: I64) -> I8:
-        facts = (rows["kind"], unit, rows["computes"], rows["part"], rows["alone"])
-        table, codes = factored_rows(*facts)
-        return np.array([self._class(*row) for row in table], np.int8)[codes]
+    group = of(every.parts, "group", "part_info")
+    group = np.where(group == -1, of(every.collectives, "group", "collective"), group)
+    collective = part | np.isin(unit, _COLLECTIVE)
+    hashed("group", np.where(collective & (group != -1), group, 0))
+    plane = of(every.parts, "plane", "part_info")
+    rows.columns["plane"] = np.where(plane < 1 << 31, plane, -1)
 
-    def _class(self, kind: int, unit: int, computes: int, part: int, alone: int) -> OpClass:
-        if part or unit in _COLLECTIVE:
-            return OpClass.COMM_TASK
-        if computes:
-            return OPERATORS.get(UNITS.get(unit, ""), OpClass.UNCLASSIFIED)
-        if alone:
-            return OpClass.COMPUTE
-        op = named_class(self._all.kind_name(kind))
-        return OpClass.UNCLASSIFIED if op is None else op
-
-    def _arguments(self, rows: Mapping[str, I64], unit: I64) -> Columns:
-        """Members that the profiler's own JSON has, too."""
-        of_part = {key: picked(self._all.parts[key], rows["part_info"]) for key in self._all.parts}
-        of_op = {
-            key: picked(self._all.operators[key], rows["operator"]) for key in self._all.operators
-        }
-        of_all = {
-            key: picked(self._all.collectives[key], rows["collective"])
-            for key in self._all.collectives
-        }
-        copy = {key: picked(self._all.copies[key], rows["copy"]) for key in self._all.copies}
-        hashed = text(self._all.names.hashes)
-        known = unit >= 0
-        return {
-            "Op Type": (np.where(known, of_op["op_type"], 0), hashed),
-            "Block Num": (np.where(known, of_op["blocks"] & 0xFFFF, -1), number),
-            "src rank": (of_part["local_rank"], number),
-            "dst rank": (of_part["remote_rank"], number),
-            "transport type": (of_part["transport"], label(TRANSPORTS)),
-            "size(Byte)": (of_part["bytes"], number),
-            "data type": (of_part["data_type"], label(DATA_TYPES)),
-            "link type": (of_part["link"], label(LINKS)),
-            "rdma type": (of_part["rdma"], label(RDMA)),
-            "notify_id": (of_part["notify"], number),
-            "alg_type": (np.where(rows["part"] > 0, of_all["algorithm"], 0), hashed),
-            "count": (np.where(rows["part"] > 0, of_all["count"], -1), number),
-            "size(B)": (copy["bytes"], number),
-            "operation": (copy["direction"], label(COPY_DIRECTIONS)),
-        }
+    spelled("Op Type", np.where(unit >= 0, of(every.operators, "op_type", "operator"), 0), stated)
+    blocks = of(every.operators, "blocks", "operator") & 0xFFFF
+    rows.columns["Block Num"] = np.where(unit >= 0, blocks, -1)
+    for argument, field, names in (
+        ("src rank", "local_rank", None), ("dst rank", "remote_rank", None),
+        ("transport type", "transport", TRANSPORTS), ("size(Byte)", "bytes", None),
+        ("data type", "data_type", DATA_TYPES), ("link type", "link", LINKS),
+        ("rdma type", "rdma", RDMA), ("notify_id", "notify", None),
+    ):  # fmt: skip
+        rows.columns[argument] = of(every.parts, field, "part_info")
+        if names:
+            rows.names[argument] = names
+    algorithm = of(every.collectives, "algorithm", "collective")
+    spelled("alg_type", np.where(part, algorithm, 0), stated)
+    rows.columns["count"] = np.where(part, of(every.collectives, "count", "collective"), -1)
+    rows.columns["size(B)"] = of(every.copies, "bytes", "copy")
+    rows.columns["operation"] = of(every.copies, "direction", "copy")
+    rows.names["operation"] = COPY_DIRECTIONS
+    return rows
 
 
-def _picked_hash(hashes: I64, at: I64) -> I64:
-    """``hashes[at]``, 0 where ``at`` is -1."""
-    return np.where(at >= 0, picked(hashes, at), 0)
+def _classes(every: Launches, unit: I64) -> I64:
+    rows = every.tasks
+    table, codes = factored_rows(rows["kind"], unit, rows["computes"], rows["part"], rows["alone"])
+    found = []
+    for kind, of_unit, computes, part, alone in table:
+        if part or of_unit in _COLLECTIVE:
+            found.append(OpClass.COMM_TASK)
+        elif computes:
+            found.append(OPERATORS.get(UNITS.get(of_unit, ""), OpClass.UNCLASSIFIED))
+        elif alone:
+            found.append(OpClass.COMPUTE)
+        else:
+            op = named_class(every.kind_name(kind))
+            found.append(OpClass.UNCLASSIFIED if op is None else op)
+    return np.array(found, np.int64)[codes]

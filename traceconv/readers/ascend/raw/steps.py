@@ -1,7 +1,7 @@
-"""Step trace from the marks a device leaves at points of a graph.
+"""Step trace from the records that a device makes at points of a graph ("marks" here).
 
-Old marks (``training_trace``, 20 bytes) count 1 = forward starts, 2 = backward ends, 255 =
-iteration ends, from 3 on pairs of collectives. New ones (``ts_track``, 40 bytes) carry their graph
+Old ones (``training_trace``, 20 bytes) count 1 = forward starts, 2 = backward ends, 255 =
+iteration ends, from 3 on pairs of collectives. New ones (``ts_track``, 40 bytes) state their graph
 and also mark its start and end, and the steps of the framework.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
+from traceconv.core.model import I64, NO_GRAPH, Layer, Mask, OpClass
 from traceconv.core.ordering import combined_key
-from traceconv.readers.ascend.raw.clock import Clock, timed
+from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.slice_files import Records, layout
-from traceconv.readers.shared.arguments import number, shared, text
-from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import paired
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))
@@ -38,7 +38,7 @@ class Marks:
     Attributes:
         time: ticks of the device.
         graph: -1 for none.
-        index: the step's number of marks that carry one.
+        index: the step's number, of marks that have one.
     """
 
     tag: I64
@@ -50,10 +50,7 @@ class Marks:
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Marks:
         """Some of them."""
-        return Marks(
-            self.tag[rows], self.time[rows], self.stream[rows], self.task[rows], self.graph[rows],
-            self.index[rows],
-        )  # fmt: skip
+        return Marks(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Iterations:
     """Iterations of one graph; int64 ticks, -1 where a mark is missing.
 
     Attributes:
-        first, last: the marks between them are theirs: positions among the marks of the graph.
+        first, last: positions of their marks among the marks of the graph.
     """
 
     number: I64
@@ -73,18 +70,6 @@ class Iterations:
     last: I64
 
 
-@dataclass(frozen=True)
-class Reduces:
-    """Collectives inside iterations: ticks, the number of the step, their place in it."""
-
-    step: I64
-    within: I64
-    start: I64
-    end: I64
-    stream: I64
-    tag: I64
-
-
 def plausible_old(rows: Records) -> NDArray[np.bool_]:
     """Tags are small numbers kept in eight bytes, and no counter starts at 0."""
     found: NDArray[np.bool_] = (rows["tag"] < 1 << 16) & (rows["time"] > 0)
@@ -93,9 +78,9 @@ def plausible_old(rows: Records) -> NDArray[np.bool_]:
 
 def old_marks(rows: Records) -> Marks:
     """The marks of a ``training_trace``; they name no graph."""
-    n = len(rows)
     tag, time, stream, task = (rows[f].astype(np.int64) for f in ("tag", "time", "stream", "task"))
-    return Marks(tag, time, stream, task, np.full(n, -1), np.full(n, -1))
+    none = np.full(len(rows), -1, np.int64)
+    return Marks(tag, time, stream, task, none, none)
 
 
 # -- the old rule -------------------------------------------------------------------------
@@ -134,19 +119,17 @@ def _last_in(step: NDArray[np.intp], marks: Marks, tag: int, steps: int) -> I64:
     return found[:steps]
 
 
-def old_reduces(marks: Marks, steps: Iterations) -> Reduces:
+def old_reduces(marks: Marks, steps: Iterations) -> TableRows:
     """Collectives: the k-th starts with mark 3 + 2k and ends with the one after it."""
     rows = (marks.tag >= _FIRST_REDUCE) & (marks.tag <= _LAST_REDUCE) & (marks.tag != _CLOSED)
     which = (marks.tag - _FIRST_REDUCE) // 2
     return _reduces(marks, steps, rows, which, (marks.tag - _FIRST_REDUCE) % 2 == 0)
 
 
-def _reduces(
-    marks: Marks, steps: Iterations, wanted: NDArray[np.bool_], which: I64,
-    begins: NDArray[np.bool_],
-) -> Reduces:  # fmt: skip
-    """Pairs of marks of one kind within one iteration; ``within`` counts its pairs in order."""
-    rows = np.flatnonzero(wanted)
+def _reduces(marks: Marks, steps: Iterations, chosen: Mask, which: I64, begins: Mask) -> TableRows:
+    """Pairs of marks of one kind within one iteration: ``start`` and ``end`` in ticks, ``step``,
+    ``within`` (their place in it), ``Stream Id``, ``Operator`` (the tag)."""
+    rows = np.flatnonzero(chosen)
     # the step of each mark; marks between two steps, or behind the last, belong to none
     at = _of_each(steps.last, len(marks.tag))[rows]
     inside = at < len(steps.last)
@@ -159,10 +142,11 @@ def _reduces(
     # pairs of one step are neighbours now: their number is the distance to the first of them
     runs = np.flatnonzero(np.diff(step, prepend=-1))
     within = np.arange(len(step)) - np.repeat(runs, np.diff(runs, append=len(step)))
-    return Reduces(
-        steps.number[step], within, marks.time[first], marks.time[last], marks.stream[first],
-        marks.tag[first],
-    )  # fmt: skip
+    columns = {
+        "step": steps.number[step], "within": within, "start": marks.time[first],
+        "end": marks.time[last], "Stream Id": marks.stream[first], "Operator": marks.tag[first],
+    }  # fmt: skip
+    return TableRows(columns, "step marks", len(step))
 
 
 # -- the new rule -------------------------------------------------------------------------
@@ -198,7 +182,7 @@ def new_iterations(marks: Marks) -> Iterations:
     )  # fmt: skip
 
 
-def new_reduces(marks: Marks, steps: Iterations) -> Reduces:
+def new_reduces(marks: Marks, steps: Iterations) -> TableRows:
     """Collectives: an odd mark closes the last even one of its stream."""
     rows = (marks.tag >= _REDUCE) & (marks.tag < _NEXT)
     return _reduces(marks, steps, rows, marks.stream, marks.tag % 2 == 0)
@@ -206,25 +190,29 @@ def new_reduces(marks: Marks, steps: Iterations) -> Reduces:
 
 # -- into the trace -----------------------------------------------------------------------
 
+STEPS = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.STEP, title="Step Trace",
+    lane=Shown("graph", "Model {}", absent="Steps"),
+)  # fmt: skip
+_REDUCES = structs.replace(STEPS, op=OpClass.REDUCE, args=("Stream Id", "Operator"))
+
 
 def put_old(build: TraceBuilder, marks: Marks, clock: Clock, points: Mapping[int, str]) -> None:
     """The steps of a ``training_trace``.
 
     Args:
-        points: operators by the tag of the mark beside them.
+        points: operators by the tag of the mark next to them.
     """
     steps = old_iterations(marks)
     _book_open(build, marks, steps, (_FORWARD, _BACKWARD))
-    put = _Put(build, clock, -1)
+    add = _Adding(build, clock, -1)
     named = {"FP Start": _FORWARD, "BP End": _BACKWARD}
     facts = {key: points[tag] for key, tag in named.items() if tag in points}
-    put.rows("Iteration {}", OpClass.ITERATION, steps.number, steps.start, steps.end, facts)
-    fp, bp = steps.forward >= 0, steps.backward >= 0
-    waits = fp & (steps.forward > steps.start)
-    put.some("Iteration Interval {}", OpClass.INTERVAL, steps, waits, steps.start, steps.forward)
-    put.some("FP_BP Time {}", OpClass.FP_BP, steps, fp & bp, steps.forward, steps.backward)
-    put.some("Iteration Refresh {}", OpClass.TAIL, steps, bp, steps.backward, steps.end)
-    put.reduces(old_reduces(marks, steps), points)
+    add.iterations(steps, facts)
+    waits = (steps.forward >= 0) & (steps.forward > steps.start)
+    interval = OpClass.INTERVAL
+    add.slices("Iteration Interval {}", interval, steps.number, steps.start, steps.forward, waits)
+    add.parts(steps, old_reduces(marks, steps), points)
 
 
 def put_new(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
@@ -235,91 +223,80 @@ def put_new(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
         of = marks.take(own & (marks.graph == graph))
         steps = new_iterations(of)
         _book_open(build, of, steps, (_FP, _BP))
-        put = _Put(build, clock, graph)
-        put.rows("Iteration {}", OpClass.ITERATION, steps.number, steps.start, steps.end)
-        fp, bp = steps.forward >= 0, steps.backward >= 0
-        put.some("FP_BP Time {}", OpClass.FP_BP, steps, fp & bp, steps.forward, steps.backward)
-        put.some("Iteration Refresh {}", OpClass.TAIL, steps, bp, steps.backward, steps.end)
-        put.reduces(new_reduces(of, steps), {})
+        add = _Adding(build, clock, graph)
+        add.iterations(steps, {})
+        add.parts(steps, new_reduces(of, steps), {})
     _put_pairs(build, marks, clock)
 
 
 def _put_pairs(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
-    """Waits for data (any graph) and the steps of the framework (of none): simple pairs."""
+    """Waits for data (any graph) and the steps of the framework (no graph): simple pairs."""
     rows = np.flatnonzero((marks.tag >= _NEXT) & (marks.tag < _AFTER))
     of = marks.take(rows)
     start, end, matched = paired(combined_key(of.graph, of.tag // 2), of.tag % 2 == 0)
     build.skip("unfinished-slice", "marks of waits for data and of steps", int((~matched).sum()))
-    steps = of.tag[start] >= _STEP
-    for graph in np.unique(of.graph[start]).tolist():
-        mine = of.graph[start] == graph
-        for wanted, name, op in (
-            (mine & steps, "Iteration {}", OpClass.ITERATION),
-            (mine & ~steps, "GetNext", OpClass.OTHER),
-        ):
-            a, b = start[wanted], end[wanted]
-            number = np.where(of.index[a] > 0, of.index[a], -1)
-            _Put(build, clock, graph).rows(name, op, number, of.time[a], of.time[b])
+    first, last = of.take(start), of.take(end)
+    steps, number = first.tag >= _STEP, np.where(first.index > 0, first.index, -1)
+    for graph in np.unique(first.graph).tolist():
+        mine, add = first.graph == graph, _Adding(build, clock, graph)
+        iteration = OpClass.ITERATION
+        add.slices("Iteration {}", iteration, number, first.time, last.time, mine & steps)
+        add.slices("GetNext", OpClass.OTHER, number, first.time, last.time, mine & ~steps)
     strange = int((marks.tag >= _AFTER).sum())
     build.skip("kind-not-read", "marks of an unknown tag", strange)
 
 
 def _book_open(build: TraceBuilder, marks: Marks, steps: Iterations, tags: Sequence[int]) -> None:
-    """Book marks of these tags behind the last iteration that ended."""
+    """Report marks of these tags behind the last iteration that ended."""
     rest = marks.tag[int(steps.last[-1]) + 1 if len(steps.last) else 0 :]
     place = "marks of an iteration that never ended"
     build.skip("truncated", place, int(np.isin(rest, tags).sum()))
 
 
-class _Put:
-    """Adds rows of one graph's step lane."""
+@dataclass(frozen=True)
+class _Adding:
+    """Adds slices to the step track of one graph."""
 
-    def __init__(self, build: TraceBuilder, clock: Clock, graph: int) -> None:
-        self._build, self._clock = build, clock
-        self._graph = graph if 0 <= graph < min(NO_GRAPH, 2**31) else -1
+    build: TraceBuilder
+    clock: Clock
+    graph: int
 
-    def some(
-        self, name: str, op: OpClass, steps: Iterations, which: NDArray[np.bool_], start: I64,
-        end: I64,
-    ) -> None:  # fmt: skip
-        """Rows of those iterations that have both marks."""
-        self.rows(name, op, steps.number[which], start[which], end[which])
+    def iterations(self, steps: Iterations, facts: Mapping[str, str]) -> None:
+        """Whole iterations; ``facts`` are arguments of each."""
+        every = np.ones(len(steps.number), bool)
+        op, times = OpClass.ITERATION, (steps.start, steps.end)
+        self.slices("Iteration {}", op, steps.number, *times, every, facts)
 
-    def rows(
-        self, name: str, op: OpClass, step: I64, start: I64, end: I64,
+    def parts(self, steps: Iterations, reduces: TableRows, points: Mapping[int, str]) -> None:
+        """The parts of iterations; ``points`` name collectives by their tag."""
+        fp, bp = steps.forward >= 0, steps.backward >= 0
+        number, backward = steps.number, steps.backward
+        self.slices("FP_BP Time {}", OpClass.FP_BP, number, steps.forward, backward, fp & bp)
+        self.slices("Iteration Refresh {}", OpClass.TAIL, number, backward, steps.end, bp)
+        pairs = zip(reduces["step"].tolist(), reduces["within"].tolist(), strict=True)
+        reduces.coded("name", [f"Reduce_{step}_{k}" for step, k in pairs])
+        reduces.names["Operator"] = points
+        known = np.isin(reduces["Operator"], list(points))
+        reduces.columns["Operator"] = np.where(known, reduces["Operator"], -1)
+        self._add(_REDUCES, reduces)
+
+    def slices(
+        self, name: str, op: OpClass, step: I64, start: I64, end: I64, which: Mask,
         facts: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Rows with the number of their step in their names.
+        """Some slices with the number of their step in their names; times are ticks."""
+        rows = TableRows({"start": start, "end": end, "step": step}, "step marks", len(step))
+        rows = rows.take(which)
+        rows.coded("name", [name.format(n) for n in rows["step"].tolist()])
+        for key, text in (facts or {}).items():
+            rows.coded(key, [text] * len(rows))
+        self._add(structs.replace(STEPS, op=op, args=tuple(facts or ())), rows)
 
-        Args:
-            facts: arguments of every row.
-        """
-        names = [name.format(n) for n in step.tolist()]
-        args = self._build.args(dict(facts or {}))
-        self._extend(names, op, step, start, end, np.full(len(names), args, np.int32))
-
-    def reduces(self, found: Reduces, points: Mapping[int, str]) -> None:
-        """Rows of collectives, with their stream and, where it is known, their operator."""
-        pairs = zip(found.step.tolist(), found.within.tolist(), strict=True)
-        names = [f"Reduce_{step}_{k}" for step, k in pairs]
-        members = {"Stream Id": (found.stream, number), "Operator": (found.tag, text(points))}
-        args = shared(self._build, members)
-        self._extend(names, OpClass.REDUCE, found.step, found.start, found.end, args)
-
-    def _extend(
-        self, names: list[str], op: OpClass, step: I64, start: I64, end: I64, args: I32
-    ) -> None:
-        build = self._build
-        begin, close = self._clock.device_ns(start), self._clock.device_ns(end)
-        kept = timed(build, begin, close, "step marks")
-        if kept.any():
-            build.extend(
-                track=build.add_track(step_lane(self._graph).track),
-                start_ns=begin[kept],
-                dur_ns=(close - begin)[kept],
-                name=np.array([build.string(n) for n in names], np.int32)[kept],
-                op=op,
-                graph=self._graph,
-                step=np.where((step >= 0) & (step < 2**31), step, -1)[kept].astype(np.int32),
-                args=args[kept],
-            )
+    def _add(self, layout: RowLayout, rows: TableRows) -> None:
+        for field in ("start", "end"):
+            rows.columns[field] = self.clock.device_ns(rows[field])
+        graph = self.graph if 0 <= self.graph < min(NO_GRAPH, 2**31) else -1
+        rows.columns["graph"] = np.full(len(rows), graph, np.int64)
+        step = rows["step"]
+        step = np.where((step >= 0) & (step < 2**31), step, -1).astype(np.int32)
+        add_rows(self.build, layout, rows, graph=rows["graph"].astype(np.int32), step=step)
