@@ -26,7 +26,7 @@ from traceconv.report import table_text
 
 TICK = 1_000_003
 PACKET = 1_000_033
-GROWTH = {"ns": 2, "GB/s": Fraction(1, 2), "us^2": 4}
+GROWTH = {"ns": 2, "GB/s": Fraction(1, 2), "TFLOP/s": Fraction(1, 2), "us^2": 4}
 """What twice as long ticks make of a column; others stay."""
 
 
@@ -48,11 +48,16 @@ def _host(build, t):
         build.slice(host, (start + 2) * t, 80 * t, "Net.forward", op=OpClass.HOST)
         build.slice(host, (start + 4) * t, 60 * t, "nn.Module: Net_0", op=OpClass.HOST)
         build.slice(host, (start + 6) * t, 20 * t, "aten::mm", op=OpClass.HOST,
-                    args={"Input Dims": [[2, 3]]})  # fmt: skip
+                    args={"Input Dims": [[PACKET, 1], [1, PACKET]],
+                          "Input type": ["signed char", "signed char"]})  # fmt: skip
         build.slice(calls, (start + 50) * t, (1 + 2 * step) * t, "cudaFree")
         call = build.slice(calls, (start + 8) * t, 2 * t, "cudaLaunchKernel", op=OpClass.HOST)
         kernel = build.slice(stream, (start + 20) * t, (10 + 8 * step) * t, "gemm",
                              op=OpClass.COMPUTE)  # fmt: skip
+        build.flow(call, kernel, "launch")
+        call = build.slice(calls, (start + 11) * t, 2 * t, "cudaGraphLaunch", op=OpClass.HOST)
+        node = {"operator": "aten::add", "module": "Net_0", "operator known by": "capture trace"}
+        kernel = build.slice(stream, (start + 40) * t, 2 * t, "add", op=OpClass.COMPUTE, args=node)
         build.flow(call, kernel, "launch")
         build.slice(stream, (start + 60) * t, 4 * t, "Memcpy HtoD", op=OpClass.COPY,
                     args={"bytes": 3 * PACKET})  # fmt: skip
@@ -226,7 +231,7 @@ def test_truth_of_single_figures(capture):
     assert found["step"]["Duration(ns)"].tolist()[:2] == [100 * TICK, 200 * TICK]
     assert found["step_summary"]["Mean(ns)"].tolist() == [150 * TICK] * 3
     assert found["step_summary"]["Standard Deviation(ns)"].tolist() == [50 * TICK] * 3
-    assert found["type"]["Total Time(ns)"].tolist() == [28 * TICK, 28 * TICK, 56 * TICK]
+    assert found["type"]["Total Time(ns)"].tolist() == [32 * TICK, 32 * TICK, 64 * TICK]
     reduced = found["comm"]["Operation"] == "hcom_allReduce"
     transit = found["comm"]["Transit Time(ns)"][reduced]
     assert transit.tolist() == [16 * TICK, 16 * TICK, 32 * TICK]

@@ -1,5 +1,9 @@
 """Captures of GPUs after public bug reports, each with the value that is right."""
 
+import csv
+import re
+from collections import defaultdict
+
 import pytest
 from paths import DATA
 
@@ -145,3 +149,72 @@ def test_capture_of_a_graph_is_no_window(where, kernels, computing_ns):
     busy = union(work.events.start_ns, work.events.end_ns)
     assert abs(int((busy[:, 1] - busy[:, 0]).sum()) - computing_ns) < 200
     assert len(trace.windows) <= 1
+
+
+PASSES = DATA / "gpu/inference"
+
+
+def _rows(where, name):
+    with (PASSES / where / "perf_csvs" / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("where", ["sglang_decode", "vllm_decode_full"])
+def test_pass_is_not_idle_before_its_first_work(where):
+    """Its window is as in ``gpu_timeline.csv``: from its first work to its last."""
+    [trace] = traceconv.open(PASSES / where).traces("detail")
+    stated = {row["type"]: float(row["time ms"]) * 1e6 for row in _rows(where, "gpu_timeline.csv")}
+    steps = trace.steps
+    assert steps.device_dur_ns.tolist() == [pytest.approx(stated["total_time"], abs=50)]
+    assert steps.computing_ns.tolist() == [pytest.approx(stated["computation_time"], abs=200)]
+    assert steps.free_ns.tolist() == [pytest.approx(stated["idle_time"], abs=50)]
+
+
+@pytest.mark.parametrize(("where", "nodes"), [("sglang_decode", 544), ("vllm_decode_full", 421)])
+def test_capture_names_all_kernels_of_a_replay(where, nodes):
+    """Operators and modules of the capture trace, for the whole device time of the graph."""
+    tables = traceconv.stats(PASSES / where, by="graph")
+    graph, node = tables["graph"], tables["graph_node"]
+    assert graph["Nodes"].tolist() == [nodes]
+    assert graph["Named(%)"].tolist() == [100.0]
+    assert graph["Known By"].tolist() == ["capture trace"]
+    spent = defaultdict(int)
+    for name, module, ns in zip(
+        node["Operator"], node["Module"], node["Total Time(ns)"].tolist(), strict=True
+    ):
+        last = "nn.Module: " + re.sub(r"_\d+$", "", module.rpartition(".")[2])
+        spent[re.sub(r"^(sglang_profiler::.*)_\d+$", r"\1", name), last] += ns
+    stated = {
+        (row["name"], row["parent_module"]): float(row["total_direct_kernel_time_ms"]) * 1e6
+        for row in _rows(where, "ops_summary.csv")
+    }
+    known = {key: ns for key, ns in stated.items() if key in spent}
+    assert sum(known.values()) > 0.96 * sum(stated.values())
+    for key, ns in known.items():
+        assert abs(spent[key] - ns) < 100, key
+
+
+@pytest.mark.parametrize("where", ["sglang_decode", "vllm_decode_full"])
+def test_flops_and_rates_of_products_and_attention(where):
+    """Those of TraceLens, whose rates are means of the calls' rates; operators around one that is
+    counted are not counted again, and calls that differ in their kernels are one row."""
+    table = traceconv.stats(PASSES / where, by="operator_flops")["operator_flops"]
+    columns = (table[n].tolist() for n in ("Operator", "FLOPs", "Bytes", "Count", "Total Time(ns)"))
+    ours = {(name, flops): rest for name, flops, *rest in zip(*columns, strict=True)}
+    theirs = defaultdict(lambda: [0.0, 0, 0.0])
+    for row in _rows(where, "GEMM.csv") + _rows(where, "InferenceAttention_fwd.csv"):
+        if flops := round(float(row["GFLOPS_first"]) * 1e9):
+            one = theirs[row["name"], flops]
+            one[0] = float(row["Data Moved (MB)_first"]) * (1 << 20)
+            one[1] += int(row["name_count"])
+            one[2] += float(row["Kernel Time (µs)_sum"]) * 1000
+    around = ("aiter::gemm_a16w16", "vllm::rocm_unquantized_gemm")
+    compared = 0
+    for (name, flops), (n_bytes, count, ns) in theirs.items():
+        if name in around:
+            continue
+        found = [rest for key, rest in ours.items() if key[0].startswith(name) and key[1] == flops]
+        assert [one[:2] for one in found] == [[n_bytes, count]], name
+        assert abs(found[0][2] - ns) < 100, name
+        compared += 1
+    assert compared == len(ours)

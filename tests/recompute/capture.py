@@ -5,7 +5,7 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, host, losses, report, rules, written
+from . import comm, device, graph, host, losses, report, rules, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -25,6 +25,7 @@ KEYS = {
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
+    "graph": ("Graph",), "graph_node": ("Graph", "Node", "Kernel"),
 }  # fmt: skip
 """What names a row of each table besides the rank; other tables repeat files of the profiler."""
 
@@ -88,6 +89,8 @@ class Capture:
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
             "api": host.api(ranks),
+            "graph": graph.graphs(hosts),
+            "graph_node": graph.nodes(hosts),
         }
 
     def _forget_shares(self):

@@ -23,6 +23,8 @@ _CORE = ("Accelerator Core", "Task Type")
 """What names the core a task ran on; timelines alone name the type of its queue entry."""
 
 UNNAMED = ""
+KNOWN_BY = "operator known by"
+"""An argument of kernels of a replayed graph whose operator or module is known."""
 
 
 class Host:
@@ -160,8 +162,13 @@ def typed(rank, host):
         holder = nest.innermost(thread, call.start)
         if holder is not None and holder.name:
             found[id(row)] = holder.name
+    replayed = {id(row): _said(row, "operator") for row in rows if KNOWN_BY in row.args}
     return {
-        id(row): (found.get(id(row)) or _said(row, "hlo_category"), _device(row)) for row in rows
+        id(row): (
+            replayed.get(id(row)) or found.get(id(row)) or _said(row, "hlo_category"),
+            _device(row),
+        )
+        for row in rows
     }
 
 

@@ -19,6 +19,11 @@ _MINDSPORE_TRANSFERS = re.compile(
 _LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 """Runtime calls that give the device work to do."""
 
+_PASS = re.compile(
+    r"execute_\w*context_|execute_new_|execute_diffusion_|step\[[A-Z]|(?:prefill|decode)\[bs="
+)
+"""How iterations of servers of models are called."""
+
 LANES = (
     "computing", "communication", "not_overlapped", "free", "copying", "copy_not_overlapped",
     "unclassified",
@@ -127,16 +132,19 @@ class Steps:
         """Iterations of a graph are device time themselves; those of the host's steps tile time."""
         for step in self.steps:
             step.window, step.work_start = (step.start, step.end), step.start
-        before = working = None
+        before = working = period = None
         for step in (step for step in self.steps if step.graph < 0):
             first = min((row.start for row in step.rows), default=step.start)
             start, end = step.start, max([step.end, *(row.end for row in step.rows)])
             if step.whole_range and step.rows:
                 start, end = first, max(row.end for row in step.rows)
+            own = first if step.rows else start
             if before is not None:
                 start, end, first = max(start, before), max(end, before), max(first, working)
+            if _PASS.match(step.name) and step.period != period:
+                start = max(start, own)  # what the device did before is unknown
             step.window, step.work_start = (start, end), first
-            before, working = end, first
+            before, working, period = end, first, step.period
 
     def _set_covered(self):
         """A step without device rows is covered if the device had nothing to do in it; none is

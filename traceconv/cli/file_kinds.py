@@ -11,7 +11,7 @@ from traceconv.analysis.tables.catalog import FILES, TABLES
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
 from traceconv.readers.shared.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
-from traceconv.readers.torch.kineto.reader import USES as GRAPH_CAPTURES
+from traceconv.readers.torch.kineto.graph_captures import USES as GRAPH_CAPTURES
 
 if TYPE_CHECKING:
     from traceconv.core.plugins import Plugins

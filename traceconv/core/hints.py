@@ -23,6 +23,8 @@ class Hints(msgspec.Struct, frozen=True):
             tables of modules (with these readers, tracks of scopes are host ranges).
         range_names: names of host slices that are user ranges. Set by kineto; read by the
             projection pass.
+        batch_sizes: the batch size of passes of an inference server, by the name of the host slice.
+            Set by kineto; read by the pass that finds the operators of graphs' replays.
         phase_names: names of host slices that are "forward" or "backward" (the value). Set by
             paddle; read by the passes of steps and of projection.
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
@@ -40,7 +42,8 @@ class Hints(msgspec.Struct, frozen=True):
             other row belongs to a step. Set by the readers of XSpaces and of their JSON; read by
             the attribution pass.
         made_steps: what the rows of steps were made from, where the source has none: "host" (the
-            framework's annotations) or "whole" (one step for the whole capture). Set by the steps
+            framework's annotations), "passes" (of a server of language models) or "whole" (one step
+            for the whole capture). Set by the steps
             pass, and by the Perfetto reader for files that traceconv wrote; read by the steps and
             attribution passes.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
@@ -54,6 +57,7 @@ class Hints(msgspec.Struct, frozen=True):
     steps_told: bool = False
     made_steps: str = ""
     range_names: tuple[str, ...] = ()
+    batch_sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     phase_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: Mapping[int, int] = msgspec.field(default_factory=dict)
     device_names: Mapping[int, str] = msgspec.field(default_factory=dict)
@@ -70,6 +74,7 @@ class HintsBuilder(msgspec.Struct):
     steps_told: bool = False
     made_steps: str = ""
     range_names: list[str] = msgspec.field(default_factory=list)
+    batch_sizes: dict[str, int] = msgspec.field(default_factory=dict)
     phase_names: dict[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: dict[int, int] = msgspec.field(default_factory=dict)
     device_names: dict[int, str] = msgspec.field(default_factory=dict)
@@ -85,6 +90,7 @@ class HintsBuilder(msgspec.Struct):
             self.steps_told,
             self.made_steps,
             tuple(self.range_names),
+            dict(self.batch_sizes),
             dict(self.phase_names),
             dict(self.device_memory_bytes),
             dict(self.device_names),

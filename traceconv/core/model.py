@@ -181,6 +181,17 @@ The sum over stages is the number of rows in the trace: every loss is counted.
 KINDS = ("slice", "instant", "counter", "flow")
 
 
+def _with(raw: bytes, members: bytes) -> bytes:
+    """A JSON object with more members; one that is not one stays as it is."""
+    if not raw:
+        return b"{" + members[1:] + b"}"
+    head = raw.rstrip()
+    if not head.endswith(b"}"):
+        return raw
+    head = head[:-1].rstrip()
+    return head + (members[1:] if head == b"{" else members) + b"}"
+
+
 class Present(msgspec.Struct, frozen=True, eq=False):
     """The graphs and steps of a rank that can be selected, whatever was selected.
 
@@ -322,6 +333,19 @@ class Trace:
             counters=self.counters if counters is None else self.counters.take(counters),
             flows=flows,
         )
+
+    def with_arguments(self, rows: NDArray[Any], members: Sequence[bytes]) -> Trace:
+        """The trace with more arguments of some events.
+
+        Args:
+            rows:    event rows, each once.
+            members: what each gets, as JSON: ``,"key":value``; b"" for nothing.
+        """
+        had = map(self.args.raw, self.events.args[rows].tolist())
+        args, first = self.args.extended(list(map(_with, had, members)))
+        column = self.events.args.copy()
+        column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
+        return replace(self, args=args, events=self.events.with_columns(args=column))
 
     @property
     def used(self) -> Mask:

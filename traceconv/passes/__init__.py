@@ -82,10 +82,11 @@ def compose(
         raise SelectionError(f"no view {mode!r}; choose from {', '.join(VIEWS)}")
     passes: list[Pass] = []
     if mode == "detail":
+        from traceconv.passes.graph_replays import graph_replays
         from traceconv.passes.kernel_args import kernel_args
         from traceconv.passes.table_counters import side_table_counters
 
-        passes += [kernel_args, side_table_counters]
+        passes += [kernel_args, graph_replays, side_table_counters]
     if mode is not None:  # the view source keeps what the files hold
         passes.append(timestamp_outliers)
     passes.append(partial(by_graph, selected=graphs))

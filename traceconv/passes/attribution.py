@@ -75,7 +75,11 @@ def step_source(trace: Trace) -> StepSource:
     return _MADE.get(trace.hints.made_steps, StepSource.RECORDED)
 
 
-_MADE = {"host": StepSource.HOST_MARKS, "whole": StepSource.WHOLE_RANGE}
+_MADE = {
+    "host": StepSource.HOST_MARKS,
+    "passes": StepSource.HOST_MARKS,
+    "whole": StepSource.WHOLE_RANGE,
+}
 
 
 def step_table(trace: Trace, source: StepSource) -> StepTable:
@@ -225,6 +229,11 @@ def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     # windows tile time: none begins before the one before it has ended
     end = np.maximum.accumulate(high)
     start = np.maximum(start, np.concatenate((start[:1], end[:-1])))
+    if trace.hints.made_steps == "passes":
+        # before its first work a device may still be at that of a pass that was not recorded
+        first = np.flatnonzero(np.diff(own.window, prepend=0))
+        first = first[low[first] < _NEVER]
+        start[first] = np.maximum(start[first], low[first])
     columns = {"device_start_ns": start, "device_dur_ns": end - start, "work_start_ns": work}
     changed = {name: getattr(steps, name).copy() for name in columns}
     for name, column in columns.items():

@@ -152,7 +152,8 @@ def _joined(
         if _CORE in values:
             values[_CORE] = _unsaid(trace, own[first : first + _BATCH], values[_CORE])
         members += _members(values, len(some))
-    return _extended(trace, own, members), timed[found < 0]
+    some = np.fromiter(map(bool, members), bool, len(members))
+    return trace.with_arguments(own[some], [*filter(None, members)]), timed[found < 0]
 
 
 def _unsaid(trace: Trace, rows: I64, cores: NDArray[Any]) -> NDArray[Any]:
@@ -162,28 +163,6 @@ def _unsaid(trace: Trace, rows: I64, cores: NDArray[Any]) -> NDArray[Any]:
     other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
     compute = trace.events.op[rows] == OpClass.COMPUTE
     return np.where(compute & np.array(other, bool), cores, "")
-
-
-def _extended(trace: Trace, rows: I64, members: Sequence[bytes]) -> Trace:
-    """The trace with more arguments of some events; those without any keep what they have."""
-    some = np.fromiter(map(bool, members), bool, len(members))
-    rows, more = rows[some], filter(None, members)
-    had = map(trace.args.raw, trace.events.args[rows].tolist())
-    args, first = trace.args.extended(list(map(_with, had, more)))
-    column = trace.events.args.copy()
-    column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
-    return replace(trace, args=args, events=trace.events.with_columns(args=column))
-
-
-def _with(raw: bytes, members: bytes) -> bytes:
-    """A JSON object with more members; one that is not one stays as it is."""
-    if not raw:
-        return b"{" + members[1:] + b"}"
-    head = raw.rstrip()
-    if not head.endswith(b"}"):
-        return raw
-    head = head[:-1].rstrip()
-    return head + (members[1:] if head == b"{" else members) + b"}"
 
 
 def _first(columns: Columns, rows: I64) -> str:

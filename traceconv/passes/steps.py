@@ -50,8 +50,10 @@ _SERVING = (
         r"execute_\w{0,32}?context_\d+\([^()]*\)_generation_\d+\([^()]*\)|execute_new_\d+_cached_\d+"
     ),
     lazy_regex(r"step\[[A-Z][A-Z_]* .*\]"),
+    lazy_regex(r"(?:prefill|decode)\[bs=\d.*\]|execute_diffusion_\d+_\d+x\d+"),
 )
-"""Names of the ranges of vLLM and SGLang: one pass of a batch through the model."""
+"""Names of the ranges of vLLM, of SGLang, and of ATOM and xDiT: one pass of a batch through the
+model."""
 
 _OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
 """Names of the steps that the profilers of PyTorch and Paddle mark themselves."""
@@ -343,7 +345,8 @@ def _served(trace: Trace) -> Trace:
     trace, rows, number = _by_time(trace, rows)
     step = trace.events.step.copy()
     step[rows] = number
-    return replace(trace, events=trace.events.with_columns(step=step))
+    hints = msgspec.structs.replace(trace.hints, made_steps="passes")
+    return replace(trace, events=trace.events.with_columns(step=step), hints=hints)
 
 
 def _ranges_named(
@@ -444,7 +447,8 @@ def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
     issues = trace.issues.copy()
     whole = source is StepSource.WHOLE_RANGE
     issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)
-    hints = msgspec.structs.replace(trace.hints, made_steps="whole" if whole else "host")
+    made = "whole" if whole else trace.hints.made_steps or "host"
+    hints = msgspec.structs.replace(trace.hints, made_steps=made)
     return replace(trace, issues=issues, hints=hints)
 
 

@@ -16,11 +16,13 @@ from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables import file_tables
+from traceconv.analysis.tables import graph as _graph_tables
 from traceconv.analysis.tables import kernel as _kernel_tables
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
+from traceconv.analysis.tables import work_table as _work_tables
 from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table, data_of
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
@@ -32,7 +34,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
-    _data_tables, _call_tables,
+    _data_tables, _call_tables, _graph_tables, _work_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -69,8 +71,10 @@ OF_DEVICE = ("op", "type", "kernel", "copy", "shape", "comm")
 BY: Mapping[str, tuple[str, ...]] = {
     "step": ("step_summary", "step", "stage"),
     "overlap": ("overlap", "step_trace_time"),
-    "op": ("op", "flops"),
+    "op": ("op",),
     "type": ("type",),
+    "flops": ("operator_flops", "flops"),
+    "graph": ("graph", "graph_node"),
     "kernel": ("kernel", "copy", "device"),
     "shape": ("shape",),
     "module": ("module", "phase"),

@@ -45,6 +45,7 @@ from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
+from traceconv.passes.graph_replays import NODES
 
 HOST = "Host CPU"
 """Ends of the titles of device tracks, after the kind of device."""
@@ -78,6 +79,8 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
     launched = names_of(trace, launching(trace, rows))
+    if NODES in trace.side_tables:
+        launched = fields(trace, rows, "operator")[0].filled(launched)
     loose = np.flatnonzero(~launched.known)
     (category,) = fields(trace, rows[loose], "hlo_category")
     code = launched.code + len(category.values)
@@ -284,7 +287,8 @@ TABLES: Sequence[Table] = (
         "= sum of durations; Min, Max; Avg = Total / Count; Ratio = Total / sum of all Totals of "
         "the rank. The type is the one the profiler names (MindSpore before 2.4: in its timeline, "
         "or by full name in its tables of operators); on a GPU, the innermost framework operator "
-        "that launched the kernel; of operations of XLA without one, their category.",
+        "that launched the kernel, of a replayed graph as far as it is known; of operations of "
+        "XLA without one, their category.",
         "compute tasks on a device",
         (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
         _type_facts,

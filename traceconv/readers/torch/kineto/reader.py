@@ -19,7 +19,7 @@ ranges of the user that the profiler did not project are named in ``hints.range_
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
 How a graph was captured (``graph_capture_rank_0…``, or as ``execution_details.json`` lists) is no
-window of the rank, and is left out beside the passes that replay it.
+window of the rank: it names the nodes of the graphs that the passes beside it replay.
 Errors and warnings in the profiler's log (``ERROR``, ``WARNING``) are issues (logged).
 Ignored: keys around the events about the user, the job and the settings, by name; other log lines;
 of the host its name is taken.
@@ -29,26 +29,21 @@ AMD-AGI/TraceLens and pytorch/kineto.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues, SourceError
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.rank_names import ranks_of
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
+from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_among, of_rank
 
-_GRAPH_CAPTURE = lazy_regex(r"graph_capture_rank_\d+\b")
-_LISTED_BYTES = 1 << 20
-_NO_WINDOW = "how a graph was captured; not a window of the rank"
-_LIST = "lists captures of graphs"
-USES = (("graph_capture_rank_*.pt.trace.json[.gz]", _NO_WINDOW), ("execution_details.json", _LIST))
-"""Files that are known and not read for events, and their use."""
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
@@ -67,10 +62,11 @@ class KinetoReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
         captures = [one for name in sorted(names) for one in self._captures(source, name)]
-        of_graphs = _graph_captures(source, names)
+        of_graphs = captures_among(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
         if passes and of_graphs:  # alone, such a file is what was asked for
-            passes[0] = replace(passes[0], known=tuple(of_graphs), uses=of_graphs)
+            uses = [of_rank(of_graphs, one.rank) for one in passes]
+            passes = [replace(c, known=tuple(u), uses=u) for c, u in zip(passes, uses, strict=True)]
         return joined_windows(passes or captures, _worker, _begin, _differ)
 
     def _captures(self, source: Source, name: str) -> list[Capture]:
@@ -128,27 +124,21 @@ class KinetoReader:
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
         check_clock(capture, build)
+        self._graph_nodes(capture, build)
 
+    def _graph_nodes(self, capture: Capture, build: TraceBuilder) -> None:
+        """Add the table of what is known of the nodes of graphs, if the rank replays any."""
+        if not any("GraphLaunch" in text for text in build.strings):
+            return
+        from traceconv.readers.torch.kineto.graph_nodes import TABLE, batch_sizes, nodes
 
-def _graph_captures(source: Source, names: Sequence[str]) -> dict[str, str]:
-    """Files that hold how a graph was captured, and why they are not read: the host records its
-    kernels, and none runs.
-
-    TraceLens lists them in a file beside them; vLLM names them so.
-    """
-    found = {n: _NO_WINDOW for n in names if _GRAPH_CAPTURE.match(PurePosixPath(n).name)}
-    for name in names:
-        if PurePosixPath(name).name != "execution_details.json":
-            continue
-        try:
-            listed = json.loads(source.read(name, _LISTED_BYTES))
-        except (ValueError, RecursionError, SourceError):
-            continue
-        found[name] = _LIST
-        for one in listed if isinstance(listed, list) else ():
-            if isinstance(one, dict) and isinstance(file := one.get("file"), str):
-                found[str(PurePosixPath(name).parent / file)] = _NO_WINDOW
-    return {name: why for name, why in found.items() if name in names}
+        files = dict(capture.uses)
+        if any("BeginCapture" in text for text in build.strings):
+            files |= dict.fromkeys(capture.files, NO_WINDOW)
+        build.hints.batch_sizes |= (sizes := batch_sizes(build.strings))
+        if files:
+            load = partial(nodes, capture, files, set(sizes.values()))
+            build.side_table(TABLE, capture.source.title(next(iter(files))), load)
 
 
 def _worker(capture: Capture) -> Hashable:

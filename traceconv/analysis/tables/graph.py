@@ -1,0 +1,125 @@
+"""Tables of replayed graphs (CUDA and HIP graphs), and of the operators their kernels are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Column,
+    Keys,
+    Ranked,
+    Table,
+    stacked,
+    timed,
+)
+from traceconv.analysis.tables.fields import fields, names_of
+from traceconv.analysis.tables.groups import Groups, mean, share
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import Columns
+from traceconv.passes.graph_replays import KNOWN, replays
+
+_NODE = Keys(("Graph", "Node", "Kernel", "Operator", "Module", "Known By"))
+
+
+def _graph_facts(trace: Trace) -> Columns:
+    found = replays(trace)
+    if found is None:
+        return NOTHING
+    time, graph = trace.events.dur_ns[found.rows], found.graphs
+    operator, module, known = fields(trace, found.rows, "operator", "module", "operator known by")
+    named = operator.known | module.known
+    groups = Groups.of(graph)
+    ways = {way: groups.total(np.where(known.among(way) & named, time, 0)) for way in KNOWN}
+    texts = [", ".join(way for way in KNOWN if ways[way][i]) for i in range(len(groups))]
+    launches = np.bincount(found.graph)
+    return {
+        "Graph": graph[groups.first],
+        "Nodes": groups.size // launches,
+        "Replays": launches,
+        "Total Time(ns)": groups.total(time),
+        "Named Time(ns)": np.sum([*ways.values()], axis=0),
+        "Known By": np.array(texts, object),
+    }
+
+
+def _graphs(ranked: Ranked) -> Columns:
+    rows = stacked(ranked)
+    groups = Groups.of(rows[RANK])
+    every = groups.spread(groups.total(rows["Total Time(ns)"]))
+    return {
+        **rows,
+        "Avg Time(ns)": mean(rows["Total Time(ns)"], rows["Replays"]),
+        "Ratio(%)": share(rows["Total Time(ns)"], every),
+        "Named(%)": share(rows["Named Time(ns)"], rows["Total Time(ns)"]),
+    }
+
+
+def _node_facts(trace: Trace) -> Columns:
+    found = replays(trace)
+    if found is None:
+        return NOTHING
+    rows = found.rows
+    kernel = names_of(trace, rows)
+    said = fields(trace, rows, "operator", "module", "operator known by")
+    keys = [column.numbers() for column in (kernel, *said)]
+    groups = Groups.of(found.graphs, found.node, *keys)
+    first = groups.first
+    operator, module, known = (column[first].column() for column in said)
+    return {
+        "Graph": found.graphs[first],
+        "Node": found.node[first],
+        "Kernel": kernel[first].column(),
+        "Operator": operator,
+        "Module": module,
+        "Known By": known,
+        **groups.measured(trace.events.dur_ns[rows]),
+    }
+
+
+def _nodes(ranked: Ranked) -> Columns:
+    rows = timed(ranked, _NODE)
+    last = np.where(rows[RANK] < 0, np.iinfo(np.int64).max, rows[RANK])
+    order = np.lexsort((rows["Node"], rows["Graph"], last))
+    return {name: column[order] for name, column in rows.items()}
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "graph",
+        "Replays of graphs (CUDA, HIP)",
+        "Device work of the calls that launch a graph. Graphs are told apart by the names of their "
+        "kernels and by the batch size they were captured for, and numbered in the order of their "
+        "first replay. Nodes = device rows of a replay; Replays = launches; Total = sum of the "
+        "durations of all rows; Avg = Total / Replays; Ratio = Total / sum of all Totals of the "
+        "rank. Named = the part of Total whose framework operator or module is known. Known By: "
+        f"from the recorded id of the node ({KNOWN[0]}), from a trace of the capture with the same "
+        f"kernels ({KNOWN[1]}) or with some others ({KNOWN[2]}), or, where such a trace names no "
+        f"kernels, from their order ({KNOWN[3]}).",
+        "launches of graphs with the device work they ran",
+        (
+            *Column.whole(RANK, "Graph", "Nodes", "Replays"), *Column.ns("Total Time", "Avg Time"),
+            *Column.percent("Ratio", "Named"), *Column.ns("Named Time"), *Column.text("Known By"),
+        ),
+        _graph_facts,
+        _graphs,
+    ),
+    Table(
+        "graph_node",
+        "Nodes of replayed graphs",
+        "Device rows of the graphs above by graph and node: a node is numbered by where it was in "
+        "the first replay, and found again by its name and its place among those of its name. "
+        "Operator, Module and Known By as above, empty where unknown; Count = replays; Total, Min, "
+        "Avg and Max of durations; Ratio = Total / sum of all Totals of the rank.",
+        "launches of graphs with the device work they ran",
+        (*Column.whole(RANK, "Graph", "Node"),
+         *Column.text("Kernel", "Operator", "Module", "Known By"), *TIMED),
+        _node_facts,
+        _nodes,
+        capped=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,200 @@
+"""The table of what operators reach: operations per second, and of the device's peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.device_peaks import peaks_of
+from traceconv.analysis.tables.definition import (
+    BANDWIDTH,
+    BYTES,
+    NOTHING,
+    RANK,
+    TIMED,
+    Column,
+    Keys,
+    Ranked,
+    Table,
+    timed,
+)
+from traceconv.analysis.tables.fields import fields, is_ascend, names_of
+from traceconv.analysis.tables.groups import Groups, share
+from traceconv.analysis.tables.host import kernels, launches, operator_nest
+from traceconv.analysis.tables.texts import Texts
+from traceconv.analysis.tables.work import Lengths, lengths_of, model_of, work_of
+from traceconv.core.columns import I64
+from traceconv.core.intervals import holding
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.passes.graph_replays import replays
+
+_MODELLED = NameTest(model_of)
+_PASSES = NameTest(lengths_of)
+_SAID = ("Input Dims", "Input type", "Concrete Inputs")
+_KEY = Keys(
+    ("Operator", "Kind", "Input Shapes", "Input Types", "FLOPs", "Bytes", "peak", "memory"),
+    ("Kernels",),
+)
+
+
+def _facts(trace: Trace) -> Columns:
+    """Calls of operators whose work is known by their name, and the kernels each launched."""
+    if is_ascend(trace):
+        return NOTHING
+    rows = kernels(trace, OpClass.COMPUTE)
+    parts = [part for part in (_replayed(trace, rows), _launched(trace, rows)) if len(part[0])]
+    if not parts:
+        return NOTHING
+    rows, call, at = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
+    columns = [Texts.concat([part[3][i] for part in parts]) for i in range(4)]
+    groups = Groups.of(call)
+    first = groups.first
+    names, *said = (column[first].tolist() for column in columns)
+    lengths = _lengths(trace, at[first])
+    found = [work_of(*one) for one in zip(names, *said, lengths, strict=True)]
+    kept = np.array([one is not None for one in found], bool)
+    if not kept.any():
+        return NOTHING
+    work = [one for one in found if one is not None]
+    names, shapes, types = (np.array(one, object)[kept] for one in (names, said[0], said[1]))
+    time = groups.total(trace.events.dur_ns[rows])[kept]
+    peak, memory = _peaks(trace, np.array([one.bits for one in work]))
+    flops, n_bytes = (
+        np.array([value if value >= 0 else ABSENT for value in values], np.int64)
+        for values in ([one.flops for one in work], [one.n_bytes for one in work])
+    )
+    kinds = np.array([one.kind for one in work], object)
+    keys = [Texts.of(column.tolist()) for column in (names, kinds, shapes, types)]
+    alike = Groups.of(*(key.numbers() for key in keys), flops, n_bytes, peak, memory)
+    own = alike.first
+    return {
+        **{name: key[own].column() for name, key in zip(_KEY.names, keys, strict=False)},
+        "FLOPs": flops[own], "Bytes": n_bytes[own], "peak": peak[own], "memory": memory[own],
+        **alike.measured(time), "Kernels": alike.total(groups.size[kept]),
+    }  # fmt: skip
+
+
+_Part = tuple[NDArray[Any], I64, I64, list[Texts]]
+"""Kernels; a number for each that those of one call of an operator share; a time on the host within
+the pass; and the name and the inputs of the operator."""
+
+
+def _replayed(trace: Trace, rows: NDArray[np.intp]) -> _Part:
+    """Kernels of graphs' replays, of which arguments state the operator."""
+    found = replays(trace)
+    if found is None:
+        return rows[:0], rows[:0], rows[:0], []
+    held = np.isin(found.rows, rows)
+    rows, replay = found.rows[held], found.replay[held]
+    columns = fields(trace, rows, "operator", *_SAID, "operator call")
+    number = columns.pop().whole(ABSENT)
+    known = columns[0].fitting(model_of) & (number != ABSENT)
+    rows, replay = rows[known], replay[known]
+    call = -1 - np.unique(replay * (1 << 32) + number[known], return_inverse=True)[1]
+    at = trace.events.start_ns[found.launch[replay]]
+    return rows, call, at, [column[known] for column in columns]
+
+
+def _launched(trace: Trace, rows: NDArray[np.intp]) -> _Part:
+    """Kernels that operators launched: the innermost one whose work is known."""
+    nest, calls = operator_nest(trace), launches(trace)
+    modelled = np.append(rows_named(trace, _MODELLED)[nest.rows], True)  # the last: of none
+    at = nest.at(calls.thread, calls.time_ns)
+    while len(out := np.flatnonzero(~modelled[at])):
+        at[out] = nest.parent[at[out]]
+    # an operator around a known one does the rest of its work: a bias added, a layout changed
+    outer, up = np.zeros(len(nest.rows) + 1, bool), np.unique(nest.parent[at[at >= 0]])
+    while (up >= 0).any():
+        outer[up[up >= 0]] = True
+        up = np.unique(nest.parent[up[up >= 0]])
+    kept = np.isin(calls.device, rows) & (at >= 0) & ~outer[at]
+    call = nest.rows[at[kept]]
+    columns = [names_of(trace, call), *fields(trace, call, *_SAID)]
+    return calls.device[kept], call.astype(np.int64), trace.events.start_ns[call], columns
+
+
+def _lengths(trace: Trace, time: I64) -> list[Lengths | None]:
+    """What the pass at each time states of its requests; None where nothing does."""
+    events = trace.events
+    rows = np.flatnonzero(
+        trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & rows_named(trace, _PASSES)
+    )
+    if not len(rows):
+        return [None] * len(time)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
+    stated = [lengths_of(trace.strings[name]) for name in events.name[rows].tolist()]
+    return [stated[i] if i >= 0 else None for i in holding(spans, time).tolist()]
+
+
+def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
+    """10^9 operations of so many bits, and 10^6 bytes, per second of the device; ABSENT where
+    unknown, and where the devices of the rank differ."""
+    names = set(trace.hints.device_names.values())
+    peaks = peaks_of(names.pop()) if len(names) == 1 else None
+    if peaks is None:
+        return np.full(len(bits), ABSENT), np.full(len(bits), ABSENT)
+    of_bits: Mapping[int, float] = {16: peaks.half, 8: peaks.eight}
+    known = [round(1000 * of_bits.get(one, 0)) or ABSENT for one in bits.tolist()]
+    return np.array(known, np.int64), np.full(len(bits), round(1000 * peaks.memory))
+
+
+def _build(ranked: Ranked) -> Columns:
+    rows = timed(ranked, _KEY)
+    time = rows["Avg Time(ns)"].astype(np.float64)
+    exact = rows["Total Time(ns)"] / np.maximum(rows["Count"], 1)
+    time = np.where(exact > 0, exact, np.nan)
+    flops, n_bytes, peak, memory = (
+        np.where(rows[key] == ABSENT, np.nan, rows[key].astype(np.float64))
+        for key in ("FLOPs", "Bytes", "peak", "memory")
+    )
+    rate, speed = flops / time / 1000, n_bytes / time
+    intensity = flops / np.where(n_bytes > 0, n_bytes, np.nan)
+    ridge = peak / memory * 1000
+    bound = np.where(
+        np.isnan(intensity + ridge), "", np.where(intensity < ridge, "memory", "compute")
+    )
+    return {
+        **rows,
+        "Rate(TFLOP/s)": rate,
+        "Peak(%)": share(rate, peak / 1000),
+        "Intensity(FLOP/B)": intensity,
+        "Bandwidth(GB/s)": speed,
+        "Bandwidth Peak(%)": share(speed, memory / 1000),
+        "Bound": bound.astype(object),
+    }
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "operator_flops",
+        "Floating-point operations of products, attention and convolutions",
+        "Calls of operators with equal inputs, with the kernels each launched, or that a replayed "
+        "graph ran for it: of operators within each other the innermost that is known. Count = "
+        "calls; Kernels of all of them; Total, Min, Avg and Max of the time of a call, which is "
+        "the sum of its kernels. FLOPs of a call: product of matrices 2 M N K, and M N for a "
+        "bias; attention 2 B H Lq Lk (Dqk + Dv), half of it where it is causal, 2.5 times as many "
+        "backward; in a server's pass 4 H D (sum of q k - half of the sum of q q of prompts), from "
+        "the lengths that its range states; convolution 2 N Cout (output size) Cin / groups "
+        "(kernel size). Bytes: inputs and output, moved once. Rate = FLOPs / Avg; Intensity = "
+        "FLOPs / Bytes; Bandwidth = Bytes / Avg; shares are of the device's peaks for elements of "
+        "8 or 16 bits, from data sheets; Bound = memory where Intensity is below the ratio of both "
+        "peaks. Unknown where inputs, lengths or the device are.",
+        "shapes of operators (record_shapes), and launches",
+        (
+            *Column.whole(RANK), *Column.text("Operator", "Kind", "Input Shapes", "Input Types"),
+            *TIMED, *Column.whole("Kernels", "FLOPs"), BYTES,
+            Column("Rate", "TFLOP/s", "float"), *Column.percent("Peak"),
+            Column("Intensity", "FLOP/B", "float"), BANDWIDTH, *Column.percent("Bandwidth Peak"),
+            *Column.text("Bound"),
+        ),
+        _facts,
+        _build,
+        capped=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,302 @@
+"""Which operator the kernels of a graph's replay are of.
+
+One call runs all nodes of a graph (CUDA and HIP graphs), so that no operator is around the launch
+of a kernel. Replays of a graph run the same kernels: a graph is told from others by the names of
+its nodes, and a node by its place among those of its name. What is known of a node then comes from
+a side table ``graph_nodes`` (:mod:`traceconv.readers.torch.kineto.graph_captures`), in one of the
+ways of :data:`KNOWN`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import I64
+from traceconv.core.errors import TraceconvError
+from traceconv.core.intervals import holding
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT, Columns
+
+NODES = "graph_nodes"
+
+BY_ID, BY_CAPTURE, BY_PART, BY_ORDER = KNOWN = (
+    "graph node id",
+    "capture trace",
+    "part of the capture trace",
+    "order in the capture trace",
+)
+"""How the operator of a kernel is known, surest first: by its recorded id; because the kernels of
+the replay are those of a capture; because those of its name are, though others differ; because the
+replay, on one stream, has as many kernels and copies as a capture that names none."""
+
+ARGUMENTS = {
+    "operator": "operator",
+    "operator_call": "operator call",
+    "module": "module",
+    "shapes": "Input Dims",
+    "types": "Input type",
+    "inputs": "Concrete Inputs",
+}
+"""Columns of the side table, and the arguments that kernels get from them."""
+
+_LAUNCH = lazy_regex(r"(?:cuda|hip|cu)GraphLaunch\w*")
+_LAUNCHES = NameTest(_LAUNCH.fullmatch)
+_HALF = 0.5
+
+
+class Replays(msgspec.Struct, frozen=True):
+    """The device rows that launches of graphs ran.
+
+    Attributes:
+        rows:   event rows, by replay and then by start.
+        replay: the replay of each row, from 0, in the order of the launches.
+        node:   of each row: where rows of its name were in the first replay of the graph.
+        graph:  of each replay: the number of its graph, from 0, in the order they were launched.
+        launch: of each replay: the event row of the call.
+        batch:  of each replay: the batch size that its graph was captured for: the least, of those
+            in the side table, that the batch of its pass can be padded to; else ABSENT.
+    """
+
+    rows: NDArray[np.intp]
+    replay: I64
+    node: I64
+    graph: I64
+    launch: NDArray[np.intp]
+    batch: I64
+
+    @property
+    def graphs(self) -> I64:
+        """The graph of each row."""
+        return self.graph[self.replay]
+
+
+def replays(trace: Trace) -> Replays | None:
+    """The replays of graphs; None if there are none."""
+    calls = rows_named(trace, _LAUNCHES)
+    if not calls.any():
+        return None
+    events, flows = trace.events, trace.flows
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.kind == Kind.SLICE)
+    arrows = flows.take(calls[flows.src] & work[flows.dst])
+    if not len(arrows):
+        return None
+    launch, replay = np.unique(arrows.src.astype(np.intp), return_inverse=True)
+    order = np.lexsort((arrows.dst, events.start_ns[arrows.dst], replay))
+    rows, replay = arrows.dst[order].astype(np.intp), replay[order]
+    by_name = np.lexsort((np.arange(len(rows)), events.name[rows], replay))
+    bounds = np.searchsorted(replay, np.arange(len(launch) + 1))
+    place = np.arange(len(rows)) - bounds[replay]
+    batch = _batches(trace, launch)
+    known: dict[tuple[bytes, int], tuple[int, I64]] = {}
+    graph, node = np.empty(len(launch), np.int64), np.empty(len(rows), np.int64)
+    for number, (first, after) in enumerate(zip(bounds[:-1].tolist(), bounds[1:], strict=True)):
+        own = by_name[first:after]
+        key = events.name[rows[own]].tobytes(), int(batch[number])
+        graph[number], nodes = known.setdefault(key, (len(known), place[own]))
+        node[own] = nodes
+    return Replays(rows, replay, node, graph, launch, batch)
+
+
+def _batches(trace: Trace, launch: NDArray[np.intp]) -> I64:
+    """See :attr:`Replays.batch`."""
+    events, sizes = trace.events, trace.hints.batch_sizes
+    captured = np.unique(_nodes(trace)["batch"])
+    captured = captured[captured != ABSENT]
+    stated = {i: sizes[name] for i, name in enumerate(trace.strings) if name in sizes}
+    rows = np.flatnonzero(trace.rows_of(Layer.HOST) & np.isin(events.name, list(stated)))
+    if not len(rows) or not len(captured):
+        return np.full(len(launch), ABSENT)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
+    found = np.array([stated[name] for name in events.name[rows].tolist()] + [ABSENT], np.int64)
+    size = found[holding(spans, events.start_ns[launch])]
+    at = np.where(size == ABSENT, len(captured), np.searchsorted(captured, size))
+    return np.append(captured, ABSENT)[at]
+
+
+def _nodes(trace: Trace) -> Columns:
+    """The columns of the side table; no rows if there is none that can be read."""
+    try:
+        return trace.side_tables[NODES].columns
+    except (KeyError, TraceconvError):
+        return {"batch": np.empty(0, np.int64)}
+
+
+def graph_replays(trace: Trace) -> Trace:
+    """The trace with the operator, the module and the shapes of replayed kernels as arguments.
+
+    A side table that cannot be read only loses these.
+    """
+    side_table = trace.side_tables.get(NODES)
+    found = replays(trace) if side_table is not None else None
+    if side_table is None or found is None:
+        return trace
+    issues = trace.issues.copy()
+    try:
+        columns = side_table.columns
+    except TraceconvError as e:
+        issues.add("malformed-record", side_table.file, str(e)[:200])
+        return replace(trace, issues=issues)
+    side_table.account(issues)
+    at, shared, how = _matched(trace, found, columns)
+    rows = np.flatnonzero(at >= 0)
+    keys = np.stack((at, shared, how, found.graphs, found.node), axis=1)[rows]
+    texts = _Members(columns)
+    members = [texts[key] for key in map(tuple, keys.tolist())]
+    return replace(trace.with_arguments(found.rows[rows], members), issues=issues)
+
+
+class _Members(dict[tuple[int, ...], bytes]):
+    """``,"key":value`` of a node in a graph, made once for all its replays.
+
+    Keys are rows of the side table, which of :data:`ARGUMENTS` are certain (as bits), an index of
+    :data:`KNOWN`, the graph and the node.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, key: tuple[int, ...]) -> bytes:
+        at, shared, how, graph, node = key
+        text = b',"graph":%d,"node":%d' % (graph, node)
+        for bit, (column, argument) in enumerate(ARGUMENTS.items()):
+            value = self._columns[column][at]
+            if value not in ("", ABSENT) and shared >> bit & 1:
+                plain = value if isinstance(value, str) else int(value)
+                raw = plain if column in _AS_JSON else json.dumps(plain, ensure_ascii=False)
+                text += f",{json.dumps(argument)}:{raw}".encode("utf-8", "replace")
+        text += b',"operator known by":' + json.dumps(KNOWN[how]).encode()
+        self[key] = text
+        return text
+
+
+_AS_JSON = ("shapes", "types", "inputs")
+_ALL = (1 << len(ARGUMENTS)) - 1
+_OPERATOR = 1
+
+
+def _matched(trace: Trace, found: Replays, columns: Columns) -> tuple[I64, I64, I64]:
+    """Of each replayed row: the row of the side table that it is, -1 if none; which of
+    :data:`ARGUMENTS` are certain, as bits; and how it is known, as an index of :data:`KNOWN`."""
+    captures, rows = _Captures(columns), found.rows
+    at, how = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
+    shared = np.full(len(rows), _ALL)
+    if captures.ids:
+        at[:] = [captures.ids.get(one, -1) for one in _node_ids(trace, rows)]
+    by_id = at >= 0
+    bounds = np.searchsorted(found.replay, np.arange(len(found.graph) + 1))
+    matches: dict[int, tuple[I64, I64, int]] = {}
+    for number, graph in enumerate(found.graph.tolist()):
+        own = slice(bounds[number], bounds[number + 1])
+        if graph not in matches:
+            matches[graph] = captures.match(trace, rows[own], int(found.batch[number]))
+        nodes, certain, way = matches[graph]
+        # nodes of a graph are numbered as its first replay ran them
+        place = found.node[own]
+        at[own] = np.where(by_id[own], at[own], nodes[place])
+        shared[own] = np.where(by_id[own], _ALL, certain[place])
+        how[own] = np.where(by_id[own], KNOWN.index(BY_ID), way)
+    return at, shared, how
+
+
+class _Id(msgspec.Struct, rename={"id": "graph node id"}):
+    id: int = ABSENT
+
+
+_id = msgspec.json.Decoder(_Id).decode
+
+
+def _node_ids(trace: Trace, rows: NDArray[np.intp]) -> list[int]:
+    found = []
+    for number in trace.events.args[rows].tolist():
+        try:
+            found.append(_id(trace.args.raw(number) or b"{}").id)
+        except NOT_JSON:
+            found.append(ABSENT)
+    return found
+
+
+class _Captures:
+    """Captured graphs, to be found by the kernels of a replay.
+
+    Attributes:
+        ids: row of the side table by the id of a node.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.ids = {one: row for row, one in enumerate(columns["id"].tolist()) if one != ABSENT}
+        capture = columns["capture"]
+        self._rows = [np.flatnonzero(capture == n) for n in np.unique(capture[capture != ABSENT])]
+        copied = np.array(["Launch" not in call for call in columns["call"].tolist()], bool)
+        # a copy has no name when it is captured; its kind is known when it runs
+        names = np.where(copied, "", columns["kernel"])
+        self._names = [names[rows].tolist() for rows in self._rows]
+        self._copied = [copied[rows] for rows in self._rows]
+        self._batch = [int(columns["batch"][rows[0]]) for rows in self._rows]
+        self._columns = columns
+
+    def match(self, trace: Trace, rows: NDArray[np.intp], size: int) -> tuple[I64, I64, int]:
+        """For each row of a replay the row of the side table, and for all how it is known, as in
+        :func:`_matched`.
+
+        Args:
+            size: the batch size it was captured for, ABSENT if unknown.
+        """
+        events = trace.events
+        copied = events.op[rows] == OpClass.COPY
+        names = [trace.strings[name] for name in events.name[rows].tolist()]
+        names = ["" if copy else name for copy, name in zip(copied.tolist(), names, strict=True)]
+        mine, tallies = Counter(names), [Counter(own) for own in self._names]
+        way = BY_CAPTURE
+        found = [n for n, tally in enumerate(tallies) if tally == mine and any(self._names[n])]
+        if not found and len(np.unique(events.track[rows])) == 1:
+            way, unnamed = BY_ORDER, [n for n, own in enumerate(self._names) if not any(own)]
+            found = [n for n in unnamed if np.array_equal(self._copied[n], copied)]
+            names = [""] * len(names) if found else names
+        if not found:
+            way = BY_PART
+            alike = [sum(n for one, n in mine.items() if one and t[one] == n) for t in tallies]
+            most = max(alike, default=0)
+            found = [n for n, number in enumerate(alike) if number == most > _HALF * len(rows)]
+        if not found:
+            return np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64), 0
+        return *self._common(self._of_size(found, size), names), KNOWN.index(way)
+
+    def _of_size(self, captures: Sequence[int], size: int) -> Sequence[int]:
+        return [n for n in captures if self._batch[n] == size] or captures
+
+    def _common(self, captures: Sequence[int], names: Sequence[str]) -> tuple[I64, I64]:
+        """Rows of the first of some captures for nodes with these names, and what all captures say
+        of each; -1 where they do not agree on its operator."""
+        first, *others = (_placed(names, self._names[n], self._rows[n]) for n in captures)
+        shared = np.full(len(names), _ALL)
+        for other in others:
+            for bit, column in enumerate(ARGUMENTS):
+                values = self._columns[column]
+                shared[(other < 0) | (values[first] != values[other])] &= ~(1 << bit)
+        return np.where(shared & _OPERATOR, first, -1), shared
+
+
+def _placed(names: Sequence[str], captured: Sequence[str], rows: NDArray[np.intp]) -> I64:
+    """For each name its row: the n-th of a name is the n-th captured, if there are as many."""
+    places: dict[str, list[int]] = {}
+    for name, row in zip(captured, rows.tolist(), strict=True):
+        places.setdefault(name, []).append(row)
+    mine, used = Counter(names), Counter[str]()
+    found = np.full(len(names), -1, np.int64)
+    for i, name in enumerate(names):
+        if len(places.get(name, ())) == mine[name]:
+            found[i] = places[name][used[name]]
+            used[name] += 1
+    return found

@@ -1,0 +1,243 @@
+"""The nodes of captured graphs: which operator and module launched each, with the shapes.
+
+ROCm names the kernel in the arguments of a launch; CUDA does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import MalformedInputError
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.model import Capture, Kind, Layer, Trace
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.readers.torch.kineto.graph_captures import (
+    ANNOTATIONS,
+    LIST,
+    NO_WINDOW,
+    json_of,
+    listed_sizes,
+)
+
+TABLE = "graph_nodes"
+"""The side table of nodes; its columns are those of :class:`Node`."""
+
+_BEGIN = lazy_regex(r"(?:cuda|hip|cu)StreamBeginCapture\w*")
+_END = lazy_regex(r"(?:cuda|hip|cu)StreamEndCapture\w*")
+_LAUNCH = lazy_regex(
+    r"(?:cuda|cu|hip)(?:Ext|Module)*Launch(?:Cooperative)?Kernel\w*|"
+    r"(?:cuda|cu|hip)(?:Memcpy|Memset)\w*"
+)
+"""Calls that add a node to the graph of a stream that is captured."""
+_MODULE = "nn.Module: "
+_PYTHON = lazy_regex(r"[^(]*\.py\(\d+\): |<")
+_NO_OPERATOR = lazy_regex(r"nn\.Module: |.*\(\d+\): |<|ProfilerStep#|capture_\d+_|## ", re.DOTALL)
+_SIZE = lazy_regex(r"capture_(\d+)_\w+")
+_BATCH = lazy_regex(
+    r"execute_(?:diffusion_|new_)?(\d+)_|(?:step|decode|prefill)\[.*?\bbs=(?:\d+/)?(\d+)"
+)
+
+
+class Node(NamedTuple):
+    """One node of a graph; a text is "" and a number ABSENT where it is unknown.
+
+    Attributes:
+        capture: number of the graph among those captured, from 0; ABSENT if only ``id`` is known.
+        batch: the batch size that it was captured for.
+        id: of the node in replays.
+        call: the runtime call that added it.
+        operator_call: number of the call of the operator among those of the graph, from 0.
+        shapes, types, inputs: of the operator, as recorded.
+    """
+
+    capture: int = ABSENT
+    batch: int = ABSENT
+    id: int = ABSENT
+    call: str = ""
+    kernel: str = ""
+    operator: str = ""
+    operator_call: int = ABSENT
+    module: str = ""
+    shapes: str = ""
+    types: str = ""
+    inputs: str = ""
+
+
+def batch_sizes(names: Iterable[str]) -> dict[str, int]:
+    """The batch sizes of passes by the name of their range, as vLLM, SGLang and ATOM write them;
+    padded ones where they say so ("decode[bs=117/128")."""
+    matches = {name: _BATCH.match(name) for name in names}
+    return {name: int(found[1] or found[2]) for name, found in matches.items() if found}
+
+
+def nodes(capture: Capture, files: Mapping[str, str], wanted: Collection[int]) -> Columns:
+    """The table of nodes.
+
+    Args:
+        files: from :func:`~.graph_captures.of_rank`, and why each is not read for events; the
+            rank's own files may be among them.
+        wanted: batch sizes of its passes; captures listed for other sizes are not read.
+    """
+    sizes: dict[str, int] = {}
+    for name, why in files.items():
+        listed = listed_sizes(capture.source, name) if why == LIST else {}
+        sizes |= {file: size for file, size in listed.items() if size is not None}
+    known = sorted(set(sizes.values()))
+    # a batch is padded to the next size that was captured
+    padded = {next((size for size in known if size >= one), ABSENT) for one in wanted}
+    found: list[Node] = []
+    for name, why in files.items():
+        size = sizes.get(name, ABSENT)
+        if why == ANNOTATIONS:
+            found += _annotated(json_of(capture.source, name))
+        elif why == NO_WINDOW and (size == ABSENT or not wanted or size in padded):
+            found += _read(capture, name, size, 1 + max((n.capture for n in found), default=-1))
+    return _columns(found)
+
+
+def _columns(found: Sequence[Node]) -> Columns:
+    columns: dict[str, NDArray[Any]] = {}
+    for name, default, values in zip(
+        Node._fields, Node(), zip(*found, strict=True) if found else [()] * len(Node()), strict=True
+    ):
+        columns[name] = np.empty(len(values), object if default == "" else np.int64)
+        columns[name][:] = values
+    return columns
+
+
+def _annotated(listed: Any) -> Iterator[Node]:
+    """Nodes by id: the name and the module of each, of nested scopes the innermost."""
+    for key, scopes in listed.items() if isinstance(listed, dict) else ():
+        said: dict[str, Any] = {}
+        for one in scopes if isinstance(scopes, list) else [scopes]:
+            said |= one if isinstance(one, dict) else {"name": one}
+        if key.isdecimal() and len(key) < 20 and int(key) <= np.iinfo(np.int64).max:
+            module = str(said.get("module_fqn", said.get("layer", "")))
+            yield Node(
+                id=int(key), operator=str(said.get("name", said.get("str", ""))), module=module
+            )
+
+
+def _read(capture: Capture, name: str, size: int, first: int) -> list[Node]:
+    """The nodes of the graphs whose capture one file traces.
+
+    Args:
+        size: the batch size that a list gives for it.
+        first: number of the first graph.
+    """
+    from traceconv.readers.torch.kineto.trace_file import File
+
+    build = TraceBuilder(replace(capture, files=(name,)))
+    try:
+        File(build, is_unix=True).read(capture.source, name)
+    except MalformedInputError:
+        return []
+    return list(captured(build.finish(), size, first))
+
+
+class _Inputs(msgspec.Struct, rename={
+    "kernel": "kernel", "shapes": "Input Dims", "types": "Input type", "inputs": "Concrete Inputs",
+}):  # fmt: skip
+    kernel: Any = ""
+    shapes: msgspec.Raw = msgspec.Raw(b"")
+    types: msgspec.Raw = msgspec.Raw(b"")
+    inputs: msgspec.Raw = msgspec.Raw(b"")
+
+
+_inputs = msgspec.json.Decoder(_Inputs).decode
+
+
+def _said(trace: Trace, row: int) -> _Inputs:
+    try:
+        return _inputs(trace.args.raw(int(trace.events.args[row])) or b"{}")
+    except NOT_JSON:
+        return _Inputs()
+
+
+def captured(trace: Trace, size: int = ABSENT, first: int = 0) -> Iterator[Node]:
+    """The nodes of the graphs captured in a trace, in the order they were added.
+
+    Between the calls that begin and end a capture; where these are not recorded, all launches that
+    ran nothing.
+    """
+    events, strings = trace.events, trace.strings
+    ran = np.zeros(len(events), bool)
+    ran[trace.flows.src] = True
+    kinds = np.zeros(len(strings), np.int8)
+    for kind, pattern in ((_ADDS, _LAUNCH), (_BEGINS, _BEGIN), (_ENDS, _END)):
+        kinds[[i for i, text in enumerate(strings) if pattern.fullmatch(text)]] = kind
+    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & (events.kind == Kind.SLICE))
+    calls = calls[kinds[events.name[calls]] > 0]
+    calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+    around = _around(trace, calls)
+    bounded = bool((kinds[events.name[calls]] == _BEGINS).any())
+    graph, inside = first - bounded, not bounded
+    operators: dict[int, int] = {}
+    for row in calls.tolist():
+        kind = kinds[events.name[row]]
+        if kind != _ADDS:
+            inside = kind == _BEGINS
+            graph += inside
+            operators = {}
+        elif inside and not ran[row]:
+            node = _node(trace, row, around[row], graph, size)
+            number = operators.setdefault(node.operator_call, len(operators))
+            yield node._replace(operator_call=number) if node.operator else node
+
+
+_ADDS, _BEGINS, _ENDS = 1, 2, 3
+
+
+def _node(trace: Trace, call: int, around: Sequence[int], graph: int, size: int) -> Node:
+    """The node that a call added; ``around`` are the rows of the host around it."""
+    names = [trace.strings[trace.events.name[row]] for row in around]
+    modules = [name.removeprefix(_MODULE) for name in names if name.startswith(_MODULE)]
+    sizes = [int(match[1]) for name in names if (match := _SIZE.fullmatch(name))]
+    kernel = _said(trace, call).kernel
+    node = Node(
+        capture=graph,
+        batch=sizes[-1] if size == ABSENT and sizes else size,
+        call=trace.strings[trace.events.name[call]],
+        kernel=kernel if isinstance(kernel, str) else "",
+        module=".".join(modules),
+    )
+    for name, row in zip(reversed(names), reversed(around), strict=True):
+        if not _NO_OPERATOR.match(name):
+            said = _said(trace, row)
+            texts = [bytes(one).decode() for one in (said.shapes, said.types, said.inputs)]
+            node = node._replace(operator=name, operator_call=row)
+            return node._replace(shapes=texts[0], types=texts[1], inputs=texts[2])
+    return node
+
+
+def _around(trace: Trace, calls: NDArray[np.intp]) -> dict[int, list[int]]:
+    """For each call the slices of its thread around it, outermost first, without Python's own."""
+    events = trace.events
+    python = np.array([bool(_PYTHON.match(text)) for text in trace.strings], bool)
+    host = np.flatnonzero(trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE))
+    rows = np.concatenate((host[~python[events.name[host]]], calls))
+    threads = np.array([track.thread for track in trace.tracks], np.int64)[events.track[rows]]
+    start, end = events.start_ns[rows], events.ends(rows)
+    found: dict[int, list[int]] = {}
+    stack: list[tuple[int, int, int]] = []
+    wanted = set(calls.tolist())
+    order = np.lexsort((-end, start, threads))
+    for row, thread, begin, until in zip(
+        *(column[order].tolist() for column in (rows, threads, start, end)), strict=True
+    ):
+        while stack and (stack[-1][1] != thread or stack[-1][2] <= begin):
+            stack.pop()
+        if row in wanted:
+            found[row] = [outer for outer, _, _ in stack]
+        else:
+            stack.append((row, thread, until))
+    return found
