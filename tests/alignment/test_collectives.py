@@ -388,9 +388,17 @@ def test_an_error_that_is_too_large_is_refused():
 
 def test_an_error_that_nobody_knows_is_refused():
     """Unix stamps say nothing of how far they are off."""
-    happened = run(Job(1, 2, 1, steps=3))
+    happened = run(Job(1, 2, 1, steps=2))
     with pytest.raises(ClockError, match=r"error of rank 0 is unknown \(meta\)"):
         found(happened, mode="auto", clock=UNIX, max_error_ns=10**9)
+
+
+def test_stamps_that_few_collectives_agree_with_have_an_error():
+    """Three are too few to prefer them to the stamps, and enough to say how far those are off."""
+    plan = found(run(Job(1, 2, 1, steps=3)), mode="auto", clock=UNIX)
+    assert {one.method for one in plan.offsets.values()} == {"meta"}
+    assert plan.error_ns(0) == 0
+    assert 0 < plan.error_ns(1) < 1_000_000
 
 
 def test_groups_that_several_communicators_share_a_name_of_are_left_out():

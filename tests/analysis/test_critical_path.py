@@ -20,12 +20,12 @@ from paths import ROOT
 
 import traceconv
 from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.bounds import bounded
-from traceconv.analysis.critical_path.path_tables import SHOWN, TABLES, results
-from traceconv.analysis.critical_path.records import PARTS
-from traceconv.analysis.critical_path.walk import UNCHECKED, walk
+from traceconv.analysis.critical_path.path_tables import TABLES, results
+from traceconv.analysis.critical_path.walk import PARTS, UNCHECKED, UNKNOWN_ERROR, of_job
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.cli import run as command
 from traceconv.core.builder import TraceBuilder
@@ -49,7 +49,7 @@ def tiles(found, tables=None):
         for one in own:
             assert sum(one.parts) == one.end_ns - one.start_ns > 0
             assert min(one.parts) >= 0
-    parts = [column.key for column in TABLES["steps"].columns[3 : 3 + len(SHOWN)]]
+    parts = [column.key for column in TABLES["steps"].columns[3 : 3 + len(PARTS)]]
     for name in ("steps", "ranks", "segments"):
         table = (found if tables is None else tables)[name]
         if len(table):
@@ -79,7 +79,7 @@ def test_the_path_is_the_planted_one(seed):
     assert certain > 0.5
 
 
-@pytest.mark.parametrize("seed", [2, 64])
+@pytest.mark.parametrize("seed", [2])
 def test_where_it_is_not_the_planted_one_it_is_not_certain(seed):
     """A host that is late while communication ends beside it cannot be told from one that waits."""
     same, wrong, certain = path_outcome(seed)
@@ -116,7 +116,7 @@ def test_unknown_clocks_are_no_path():
     """No rank is blamed by clocks of which nothing says how they compare."""
     lost = replace(SLOW, stamps="", steps=2, clocks=tuple(Clock(7 * r) for r in range(4)))
     found, _ = path(run(lost))
-    assert "the clock of rank" in found.why
+    assert "its clock is not aligned" in found.why
     assert not found.segments
 
 
@@ -130,10 +130,12 @@ def test_a_member_without_capture_is_not_decided():
     assert not any(one.certain or one.last >= 0 for one in doubted)
 
 
-def test_steps_that_nothing_marks_are_no_path():
+def test_steps_that_nothing_marks_begin_where_communication_repeats():
     """The whole of a capture is not taken for a step."""
     found, _ = path(run(replace(SLOW, numbering="none")))
-    assert "nothing marks its steps" in found.why
+    assert len(found.steps) == SLOW.steps
+    short, _ = path(run(replace(SLOW, numbering="none", steps=2)))
+    assert "nothing marks its steps" in short.why
 
 
 def test_steps_that_are_not_on_all_ranks_are_left_out():
@@ -151,32 +153,6 @@ def test_ranks_without_a_capture_are_counted(tmp_path):
     assert found.path.missing == 2
     assert found.lines()[0].endswith("2 ranks have no capture")
     assert found.as_dict()["ranks_without_capture"] == 2
-
-
-def test_what_ran_on_no_known_operation_is_not_certain():
-    """Permutations are on no list of collectives, so who was waited for is unknown."""
-    build = TraceBuilder(Capture("made", None, ("x",), 0, label="made", world_size=1))
-    kernels, comm = (
-        build.track(Layer.DEVICE, "Stream 1"),
-        build.track(Layer.COMM, "Group 7", communicator="Group 7"),
-    )
-    marks = build.track(Layer.STEP, "iterations")
-    rows = [(kernels, 0, 40, "gemm", OpClass.COMPUTE, -1),
-            (comm, 40, 60, "collective-permute", OpClass.COMM, -1),
-            (kernels, 100, 50, "gemm", OpClass.COMPUTE, -1),
-            (marks, 0, 150, "Iteration 1", OpClass.ITERATION, 1)]  # fmt: skip
-    for track, start, dur, name, op, step in rows:
-        build.slice(track, start, dur, name, op=op, step=step)
-    known = summarize(
-        passed(build.finish(), compose(mode="detail")), SummaryRequest(lateness=True, path=True)
-    )
-    found = walk(
-        {0: known.collectives}, {0: known.path}, Plan("none", {0: Offset()}), {0: 0}, (), 1
-    )
-    (one,) = found.segments
-    assert one.parts[PARTS.index("unmatched")] == 60
-    assert not one.certain
-    assert one.why
 
 
 SPANS = st.lists(
@@ -209,15 +185,11 @@ def test_whatever_was_recorded_the_stretches_tile_the_step(ranks, clocks, kind):
             args = {"Process Group Name": "7", "Group size": len(ranks)} if what == "comm" else {}
             build.slice(comm if what == "comm" else kernels, start, dur, name, op=op, args=args)
         trace = passed(build.finish(), compose(mode="detail"))
-        every.append(summarize(trace, SummaryRequest(lateness=True, path=True)))
-    plan = Plan("file", {r: Offset(clocks[r][0]) for r in range(len(ranks))})
+        every.append(summarize(trace, SummaryRequest(lateness=True)))
+    plan = Plan("file", {r: Offset(clocks[r][0], error_ns=clocks[r][1]) for r in range(len(ranks))})
     groups = tuple(matched([one.collectives for one in every]))
-    for one in every:
-        one.path.check(len(one.collectives))
-    found = walk(
-        {one.rank: one.collectives for one in every}, {one.rank: one.path for one in every}, plan,
-        {r: clocks[r][1] for r in range(len(ranks))}, groups, len(ranks),
-    )  # fmt: skip
+    captures = [Capture("made", None, (str(r),), r, label="made") for r in range(len(ranks))]
+    found = of_job(every, plan, groups, captures, world_size=len(ranks))
     tables = {one.table.name: one.data for one in results(found, TABLES)}
     tiles(SimpleNamespace(path=found), tables)
 
@@ -245,6 +217,9 @@ def test_a_path_that_is_unknown_fits_its_schema(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert not document["known"]
     fits_its_schema(document)
+
+
+NOTHING = CollectiveRecords.none(0)
 
 
 def apart(rng, ranks, count, length_ns):
@@ -276,7 +251,7 @@ def test_collectives_bound_what_clocks_are_off_by(seed):
     one, most = apart(rng, ranks, count, int(rng.integers(1, 20)) * 10**8)
     plan = Plan("meta", {rank: Offset() for rank in range(ranks)})
     spans = {r: (int(one.start_ns[:, r].min()), int(one.end_ns[:, r].max())) for r in range(ranks)}
-    found = bounded(list(range(ranks)), (one,), plan, spans)
+    found = bounded(dict.fromkeys(range(ranks), NOTHING), (one,), plan, spans)
     assert found[0] == 0
     for rank, error in found.items():
         assert most[rank] <= error or not rank
@@ -284,41 +259,68 @@ def test_collectives_bound_what_clocks_are_off_by(seed):
 
 
 def test_steps_where_nobody_checked_the_clocks_are_doubted(tmp_path, capsys):
-    """One that was set before or after what it was checked by would not show: who came last is not
-    decided there, and it is said; everything between is as before."""
-    apart = replace(SLOW, steps=8, clocks=tuple(Clock(7e6 * rank) for rank in range(4)))
+    """A clock that was set before or after what it was checked by does not show, unless operations
+    end at once on all ranks there, too. Otherwise who came last is not decided there."""
+    apart = replace(
+        SLOW, steps=8, host_size=1, clocks=tuple(Clock(7e6 * rank) for rank in range(4))
+    )
     paths = write_kineto(run(apart), tmp_path / "job")
     offsets = traceconv.align(*paths).as_dict()["ranks"]
-    checked = {rank: one["checked_ns"] for rank, one in offsets.items() if "checked_ns" in one}
-    assert checked
     file = tmp_path / "offsets.json"
 
-    def followed(*inside):
-        """Rank 3, checked between these parts of what it was; the others, all along."""
-        first, last = map(int, checked["3"])
+    def followed(wrong_ns, *inside):
+        """Rank 3, off by so much, checked between these parts of what it was."""
+        first, last = map(int, offsets["3"]["checked_ns"])
         told = {rank: {key: value for key, value in one.items() if key != "checked_ns"}
                 for rank, one in offsets.items()}  # fmt: skip
         told["3"]["checked_ns"] = [str(first + round((last - first) * part)) for part in inside]
+        told["3"]["offset_ns"] = str(int(told["3"]["offset_ns"]) + wrong_ns)
         file.write_text(json.dumps({"ranks": told}))
         return traceconv.critical_path(*paths, align=str(file))
 
-    every, some = followed(0, 1), followed(0.3, 0.7)
-    assert [step for step, ranks in every.path.unchecked.items() if ranks != (3,)] == []
-    sure = {one["Step"]: one["Certain(%)"] for one in rows_of(every)}
-    doubted = {one["Step"]: one["Certain(%)"] for one in rows_of(some)}
+    assert not followed(0, 0.3, 0.7).path.unchecked
+    every, some = followed(10**6, 0, 1), followed(10**6, 0.3, 0.7)
+    assert {step for step, _ in every.path.unchecked} <= {7}
     outside = {step for step, _ in some.path.unchecked}
     assert {0, 1, 6, 7} <= outside < set(range(8))
-    assert all(doubted[step] == sure[step] for step in set(range(8)) - outside)
-    assert max(doubted[step] for step in (0, 1, 6, 7)) == 0 < 30 < min(sure[1], sure[6])
+    assert set(some.path.unchecked.values()) == {(3,)}
+    doubted = {one["Step"]: one["Certain(%)"] for one in rows_of(some)}
+    assert max(doubted[step] for step in (0, 1, 6, 7)) == 0
     tiles(some)
-    whys = {one.step[0] for one in some.path.segments if one.why == UNCHECKED}
-    assert {6, 7} <= whys <= outside
+    assert {one.step[0] for one in some.path.segments if one.why == UNCHECKED} >= {6, 7}
     assert any("a clock change of rank 3" in line for line in some.lines())
     assert command(["critical-path", *map(str, paths), "--align", str(file), "-q", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     fits_its_schema(document)
     assert {one["step"] for one in document["unchecked"]} == outside
-    assert {tuple(one["ranks"]) for one in document["unchecked"]} == {(3,)}
+
+
+def test_paths_on_clocks_of_unknown_error_are_not_certain():
+    """The replay needs no clock to tell who came last, but it proves nothing. An error that is
+    stated decides again."""
+    every = []
+    for rank, late in enumerate((0, 500)):
+        build = TraceBuilder(Capture("made", None, ("x",), rank, label="made", world_size=2))
+        kernels = build.track(Layer.DEVICE, "Stream 1")
+        group = build.track(Layer.COMM, "Group 7", communicator="Group 7")
+        marks = build.track(Layer.STEP, "iterations")
+        for step in range(5):
+            at = 10_000_000 * (step + 1)
+            end = at + 2_000_000 + 1000 * late
+            args = {"Process Group Name": "7", "Group size": 2, "Seq": step}
+            build.slice(kernels, at, end - at - 900_000 * (1 - rank), "gemm", op=OpClass.COMPUTE)
+            build.slice(group, end - 900_000 * (1 - rank), 1_000_000 - 500_000 * rank, "all_to_all",
+                        op=OpClass.COMM, args=args)  # fmt: skip
+            build.slice(marks, at, 9_000_000, f"Iteration {step}", op=OpClass.ITERATION, step=step)
+        trace = passed(build.finish(), compose(mode="detail"))
+        every.append(summarize(trace, SummaryRequest(lateness=True)))
+    groups = tuple(matched([one.collectives for one in every]))
+    captures = [Capture("made", None, (str(r),), r, label="made") for r in range(2)]
+    plan = Plan("file", {rank: Offset(method="file") for rank in range(2)})
+    found = of_job(every, plan, groups, captures)
+    assert not any(one.certain for one in found.segments)
+    assert UNKNOWN_ERROR in {one.why for one in found.segments}
+    assert all(one.certain for one in of_job(every, plan, groups, captures, 50_000).segments)
 
 
 def rows_of(found):
@@ -334,12 +336,12 @@ def test_clocks_that_collectives_refute_have_no_bound():
     one, _ = apart(np.random.default_rng(1), 3, 20, 10**8)
     plan = Plan("meta", {0: Offset(), 1: Offset(10**9), 2: Offset()})
     spans = dict.fromkeys(range(3), (0, 10**8))
-    assert set(bounded([0, 1, 2], (one,), plan, spans)) == {0, 2}
+    assert set(bounded(dict.fromkeys(range(3), NOTHING), (one,), plan, spans)) == {0, 2}
     few = msgspec.structs.replace(one, row=np.where(np.arange(20)[:, None] < 2, one.row, -1))
     plain = Plan("meta", {rank: Offset() for rank in range(3)})
-    assert set(bounded([0, 1, 2], (few,), plain, spans)) == {0}
+    assert set(bounded(dict.fromkeys(range(3), NOTHING), (few,), plain, spans)) == {0}
     doubted = msgspec.structs.replace(one, doubts=("", "maybe others", ""))
-    assert set(bounded([0, 1, 2], (doubted,), plain, spans)) == {0, 2}
+    assert set(bounded(dict.fromkeys(range(3), NOTHING), (doubted,), plain, spans)) == {0, 2}
 
 
 def test_the_number_of_ranks_may_be_said(tmp_path, capsys):

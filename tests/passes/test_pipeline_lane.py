@@ -8,8 +8,8 @@ from job_simulator import Job, trace, write_kineto
 from job_simulator import run as simulated
 
 import traceconv
-from traceconv.analysis.critical_path.records import BACKWARD, BUBBLE, FORWARD, UNTOLD
 from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.pipeline_phases import BACKWARD, BUBBLE, FORWARD, UNTOLD
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.job_shape import NO_SHAPE
@@ -46,7 +46,7 @@ def phases_of(ranges, kernels, messages=()):
     for name, start, dur in messages:
         build.slice(comm, start, dur, name, op=OpClass.COMM)
     made = passed(build.finish(), compose(mode="detail"))
-    return summarize(made, SummaryRequest(lateness=True, path=True)).path.phases.tolist()
+    return summarize(made, SummaryRequest(lateness=True, phases=True)).phases.tolist()
 
 
 def test_passes_are_those_that_ranges_say():
@@ -163,7 +163,7 @@ BARE = {"findings": [], "places": [], "minor": [], "not_checked": []}
 def test_the_report_shows_stages(job):
     """Bubbles per step, the mean over the ranks of a stage; passes are unknown, and not nothing."""
     _, happened = job
-    wanted = SummaryRequest(lateness=True, path=True)
+    wanted = SummaryRequest(lateness=True, phases=True)
     every = [
         summarize(passed(trace(happened, rank), compose(mode="detail")), wanted)
         for rank in range(PIPE.ranks)

@@ -22,9 +22,9 @@ def path(*names, **how):
     return found
 
 
-def test_clocks_of_unknown_error_have_no_path():
-    """Stamps of Unix time, nothing says how well the clocks agree, and no group is on both."""
-    assert "unknown error" in path(*HTA).why
+def test_steps_that_do_not_follow_from_what_was_recorded_have_no_path():
+    """Two ranks of a larger job, whose groups have other members."""
+    assert "replay error" in path(*HTA).why
 
 
 def test_collectives_bound_the_clocks_of_a_pair():
@@ -36,39 +36,43 @@ def test_collectives_bound_the_clocks_of_a_pair():
     assert 20 < found["steps"]["Certain(%)"][0] < 50
 
 
-def test_two_processes_without_steps_have_none():
-    """The report marks no steps."""
-    assert "nothing marks its steps" in path(NSIGHT).why
+def test_two_processes_of_one_report():
+    """It marks no steps, and has one clock: a step ends where its communication repeats."""
+    found = path(NSIGHT)
+    assert len(found.path.steps) == 31
+    assert found["steps"]["Certain(%)"].mean() > 90
 
 
 def test_two_mindspore_ranks_of_one_host():
-    """Rank 1 ends every step; the first took 57.533 ms there, most of it in one all-reduce of which
-    too few are recorded to say which is which, so nothing before it is certain."""
+    """Rank 1 ends every step. Nothing states how many ranks there are, so nobody knows whether a
+    third was waited for."""
     found = path(MINDSPORE)
     table = found["steps"]
     assert table["Step"].tolist() == [1, 2, 3, 4]
     assert set(table["Last Rank"].tolist()) == {1}
-    assert table["Length(ns)"].tolist()[0] == pytest.approx(57_532_960, abs=1000)
-    assert (table["Communication(ns)"] > table["Compute(ns)"]).all()
-    assert table["Jump Count"].sum() == 0
+    assert table["Length(ns)"].tolist()[0] == pytest.approx(57_507_160, abs=1000)
     assert (table["Certain(%)"] < 15).all()
 
 
 def test_two_mindspore_ranks_that_are_all():
-    """Nothing in their captures says so. Their clocks agree within 2 µs, and rank 1 came last to
-    the first all-reduce 9.94 ms after rank 0 began its step there."""
+    """Their clocks agree within 2 µs, and rank 0 came last to the first all-reduce."""
     found = path(MINDSPORE, world_size=2)
     assert found["steps"]["Certain(%)"].tolist() == [100, 100, 100, 100]
     assert found["steps"]["Jump Count"].tolist() == [1, 1, 1, 0]
 
 
 def test_an_error_that_is_said_makes_a_path_of_the_pair():
-    """Rank 1 ends step 50; the size of the group is not stated, so nothing is certain."""
+    """The size of the group is not stated, so nothing is certain."""
     found = path(*PAIR, clock_error_ns="50us")
     table = found["steps"]
     assert table["Step"].tolist() == [50]
-    assert table["Last Rank"].tolist() == [1]
     assert table["Certain(%)"].tolist() == [0]
-    assert {one.why for one in found.path.segments if one.kind} == {
-        "how many members the group has is unknown"
-    }
+    whys = {one.why for one in found.path.segments if one.kind}
+    assert whys == {"how many members the group has is unknown"}
+
+
+def test_a_short_capture_whose_ranks_share_a_hundred_operations():
+    """Five operations of a step's end and eighty within: the stamps agree with all of them."""
+    found = path("field/insight/align_short_one_host")
+    assert set(found["steps"]["Last Rank"].tolist()) == {3}
+    assert found["steps"]["Certain(%)"].min() > 85

@@ -24,7 +24,7 @@ def diagnosed(*names):
         (HTA, {"links", "curves", "critical_path"}),
         ((MINDSPORE,), set()),
         ((LEVEL1,), set()),
-        ((NSIGHT,), {"links", "curves", "steps", "critical_path"}),
+        ((NSIGHT,), {"links", "curves", "steps"}),
     ],
 )
 def test_every_pair_has_a_small_whole_page(names, missing):

@@ -316,7 +316,8 @@ def _auto(
     if len(used) < 2:
         used = {}
     reasons = {**found.alone, **kept}
-    offsets = _by_anchor(captures, issues, used, reasons)
+    stamps = _agreeing(found, anchors, kept, spans or {})
+    offsets = _by_anchor(captures, issues, {**stamps, **used}, reasons)
     _say_unchecked(captures, issues, found, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
@@ -385,6 +386,21 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
                 f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"
             )
     return kept
+
+
+def _agreeing(
+    found: Fitted, anchors: Mapping[int, Offset], kept: Mapping[int, str], spans: Spans
+) -> dict[int, Offset]:
+    """Stamps that are kept because the few collectives there are agree with them, with the error
+    that these leave."""
+    agreed = {}
+    for rank, one in found.offsets.items():
+        stamp = anchors.get(rank)
+        if stamp is None or rank in found.loose or (one.matches and not kept.get(rank)):
+            continue
+        error = _apart(one, stamp, (spans or {}).get(rank)) + (one.error_ns or 0)
+        agreed[rank] = msgspec.structs.replace(stamp, error_ns=error, checked_ns=one.checked_ns)
+    return agreed if len(agreed) > 1 else {}
 
 
 def _apart(one: Offset, stamp: Offset, span: tuple[int, int] | None) -> int:

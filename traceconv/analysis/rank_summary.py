@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
-from traceconv.analysis.critical_path.records import PathRecords
 from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
 from traceconv.analysis.replay.operations import Operations
+from traceconv.core.columns import I64
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import Coverage
@@ -28,7 +28,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
 
-VERSION = 10
+VERSION = 11
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -87,7 +87,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         losses:   what its steps lose; where a table of a cluster is all there is, those of every
             rank that it names, by rank.
         items:    what every nanosecond of its steps went to.
-        path:     what the critical path needs, of the same operations as ``collectives``.
+        phases:   what it did as a stage of a pipeline, see :mod:`.pipeline_phases`.
         replay:   its operations, for the graph of the job; of the same ``collectives``.
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
@@ -112,7 +112,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     coverage: Coverage = Coverage()
     losses: dict[int, Losses] = {}
     items: StepItems = StepItems()
-    path: PathRecords = PathRecords()
+    phases: I64 = np.zeros((0, 3), np.int64)
     replay: Operations = Operations()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
@@ -245,7 +245,8 @@ def _check(summary: RankSummary) -> None:
         if len(column) and not 0 <= column.min() <= column.max() < len(named):
             raise ValueError("collectives of no known group or kind")
     summary.items.check()
-    summary.path.check(len(known))
+    if summary.phases.shape[1:] != (3,):
+        raise ValueError("phases of another shape")
     summary.replay.check(len(known))
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from traceconv.alignment.collective_records import collective_records
-from traceconv.analysis.critical_path.records import PathRecords, path_records
 from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
 from traceconv.analysis.losses import Losses, losses, stated_losses
+from traceconv.analysis.pipeline_phases import NO_PHASES, phases
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
 from traceconv.analysis.replay.operations import Operations, operations
 from traceconv.analysis.rules.findings import rule_records
@@ -33,7 +33,7 @@ class SummaryRequest(msgspec.Struct, frozen=True):
         links:    links to other ranks.
         excerpts: what a report draws.
         items:    what every nanosecond of the steps went to.
-        path:     what the critical path needs; with ``lateness``.
+        phases:   what the rank did as a stage of a pipeline; with ``lateness``.
         issues:   what was lost or is in doubt, of the trace and of its side tables. They are given
             out once: no other account of the trace gets those of the side tables.
         lenient:  a table of the profiler that cannot be read is noted in ``unread``, and costs
@@ -46,7 +46,7 @@ class SummaryRequest(msgspec.Struct, frozen=True):
     links: bool = False
     excerpts: bool = False
     items: bool = False
-    path: bool = False
+    phases: bool = False
     issues: bool = True
     lenient: bool = False
 
@@ -78,7 +78,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         coverage=trace.coverage,
         losses=(lost := _losses(trace, unread)),
         items=step_items(trace, every) if requested.items else StepItems(),
-        path=path_records(trace, collectives) if requested.path else PathRecords(),
+        phases=phases(trace, collectives) if requested.phases else NO_PHASES,
         replay=operations(trace, collectives) if requested.lateness else Operations(),
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),

@@ -82,9 +82,10 @@ class CriticalPath:
     def _advice(self) -> list[str]:
         """What a user may know that no capture states."""
         advice = []
-        if walk.UNKNOWN_ERROR in self.path.why:
+        whys = {one.why for one in self.path.segments}
+        if walk.UNKNOWN_ERROR in whys:
             advice.append('if you know how far the clocks may be off: `clock_error_ns="50us"`')
-        if any(one.why == walk.UNKNOWN_SIZE for one in self.path.segments):
+        if walk.UNKNOWN_SIZE in whys:
             advice.append("if you know how many ranks the job has: `world_size=N`")
         return advice
 
@@ -114,7 +115,7 @@ def critical_path(*paths: values.Paths, **given: Unpack[CriticalPathArguments]) 
     asked = CriticalPathOptions.of(given)
     names, kept = path_tables.chosen(asked.by), asked.view.selection
     every_step = replace(asked.view, selection=replace(kept, steps=None, time=None))
-    requested, align = SummaryRequest(lateness=True, path=True), asked.clocks.align
+    requested, align = SummaryRequest(lateness=True), asked.clocks.align
     found = read(
         paths, replace(asked, view=every_step), requested, align, asked.clocks.align_max_error_ns
     )

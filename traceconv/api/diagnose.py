@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import orjson
 
 from traceconv.alignment import plan as clocks
-from traceconv.analysis.critical_path.walk import of_job
+from traceconv.analysis.critical_path.walk import NOT_FOLLOWED, of_job
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
@@ -112,7 +112,9 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
     found = read(paths, asked, requested, asked.align)
     summaries, plan, groups = found.summaries, found.plan, found.groups
     verdict = judging.judge(summaries, plan, groups)
-    path = of_job(summaries, plan, groups, found.captures)
+    path = NOT_FOLLOWED
+    if asked.analyse:
+        path = of_job(summaries, plan, groups, found.captures, replay=verdict.replay)
     findings = rules.judge(summaries, limits, asked.rule, plan, verdict.gains())
     judged = run_summary.Judged(findings, verdict, path, groups)
     document = None

@@ -9,11 +9,11 @@ import msgspec
 
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
-from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
-from traceconv.analysis.critical_path.records import PHASE_NAMES, UNTOLD
+from traceconv.analysis.critical_path.walk import PARTS as PATH_PARTS
 from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.pipeline_phases import PHASE_NAMES, UNTOLD
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.operations import SORTS
 from traceconv.analysis.rules import findings
@@ -171,6 +171,6 @@ def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:
     """Slices for the work of a rank as a pipeline stage, as far as it is known."""
     lane = f"Pipeline stage {stage}"
     why = {"what": "no range of the host says which pass this is of; messages do not tell"}
-    for kind, start, end in summary.path.phases.tolist():
+    for kind, start, end in summary.phases.tolist():
         args = why if kind == UNTOLD else {}
         yield Mark(PHASE_NAMES[kind], lane, args, times_ns=(start,), dur_ns=end - start)

@@ -67,7 +67,7 @@ def reading(
         return plain
     from traceconv.report.run_summary import request
 
-    requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
+    requested = replace(request(drawn=options.analyse), items=options.analyse, phases=True)
     return replace(plain, summary=requested)
 
 

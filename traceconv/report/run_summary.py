@@ -16,8 +16,7 @@ import numpy as np
 from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.critical_path import path_tables as path_tables
-from traceconv.analysis.critical_path import walk
+from traceconv.analysis.critical_path import path_tables, walk
 from traceconv.analysis.inferred_shape import job_shape, stated_shape
 from traceconv.analysis.losses import of_all
 from traceconv.analysis.rank_summary import RankSummary
@@ -77,7 +76,7 @@ def request(
         rules=tuple(rule.id for rule in chosen(only)),
         lateness=True,
         excerpts=drawn,
-        path=drawn,
+        phases=drawn,
         issues=issues,
         lenient=True,
     )
@@ -112,7 +111,7 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
     return Judged(
         rules.judge(summaries, clocks=plan, gains=verdict.gains()),
         verdict,
-        walk.of_job(summaries, plan, groups, captures),
+        walk.of_job(summaries, plan, groups, captures, replay=verdict.replay),
         groups,
     )
 

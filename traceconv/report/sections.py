@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P
-from traceconv.analysis.critical_path.records import BUBBLE, PHASES
+from traceconv.analysis.pipeline_phases import BUBBLE, PHASES
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.tables.definition import RANK, Result
@@ -380,12 +380,12 @@ def stages(every: Iterable[RankSummary], shape: JobShape) -> Section:
         return {"missing": "no data: nothing states or determines the pipeline stages of ranks"}
     parts: dict[int, list[tuple[int, float, list[float], bool]]] = {}
     for one in every:
-        stage, path = shape.stage(one.rank), one.path
-        if stage < 0 or path.why or not len(path.steps):
+        stage, steps = shape.stage(one.rank), one.replay.steps
+        if stage < 0 or one.replay.why or not one.replay.marked:
             continue
-        length = path.phases[:, 2] - path.phases[:, 1]
-        sums = np.bincount(path.phases[:, 0], length, len(PHASES)) / len(path.steps)
-        whole = float((path.steps[:, 2] - path.steps[:, 1]).mean())
+        length = one.phases[:, 2] - one.phases[:, 1]
+        sums = np.bincount(one.phases[:, 0], length, len(PHASES)) / len(steps)
+        whole = float((steps[:, 3] - steps[:, 2]).mean())
         sends = P2P in one.collectives.kinds
         parts.setdefault(stage, []).append((one.rank, whole, sums.tolist(), sends))
     if not parts:

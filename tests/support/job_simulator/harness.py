@@ -158,7 +158,7 @@ def path_outcome(seed: int, apart: bool = False) -> tuple[float, float, float] |
     if found.why:
         return found.why
     every = [
-        agreement(run, step, stretches(found, step), 4 * error + 2000) for step, _ in found.steps
+        agreement(run, step, stretches(found, step), 4 * error + 8000) for step, _ in found.steps
     ]
     certain = sum(one.certain for one in every) / len(every)
     return min(one.same for one in every), max(one.wrong for one in every), certain

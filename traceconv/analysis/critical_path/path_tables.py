@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.critical_path.records import COMMUNICATION, PARTS, UNMATCHED
-from traceconv.analysis.critical_path.walk import Path, Segment
+from traceconv.analysis.critical_path.walk import PARTS, Path, Segment
 from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Result, Table, texts
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
-SHOWN = tuple(name for number, name in enumerate(PARTS) if number != UNMATCHED)
-"""The parts that tables have; what was not matched is communication there."""
+NEEDS = "ranks on one clock, with steps and device work"
 
-NEEDS = "ranks on one clock whose error is known, with marked steps and device work"
-
-_PARTS = Column.ns(*(name.replace(",", "").title().replace(" For ", " for ")
-                     .replace(" Of The ", " of the ") for name in SHOWN))  # fmt: skip
+_PARTS = Column.ns(*(name.title() for name in PARTS))
 _SUM = "The parts add up to the length, to the ns."
 
 
@@ -33,10 +28,9 @@ TABLES: Mapping[str, Table] = {
     "steps": _table(
         "steps",
         "Critical path by step",
-        "Length: from where the first rank begins the step, but not before the last one has ended "
-        f"the step before, to where the last one ends. {_SUM} Jumps: from a rank that waited to "
-        "the one that came last. Undecided: places where the path could go on elsewhere. "
-        "Certain: share of the length that is on the path wherever it goes there.",
+        "Length: from the end of the step before to the end of the last rank. "
+        f"{_SUM} Jumps: from a rank that waited to the one that came last. Undecided: places where "
+        "the path may go on elsewhere. Certain: share of the length that is on the path anyway.",
         *Column.whole("Step", "Last Rank"),
         *Column.ns("Length"),
         *_PARTS,
@@ -47,7 +41,7 @@ TABLES: Mapping[str, Table] = {
     "ranks": _table(
         "ranks",
         "Critical path by rank",
-        "What of the paths of all steps is on a rank: its own work, and the communication that it "
+        "What of the paths of all steps is on a rank: its own work, and communication that it "
         f"waited for. {_SUM} Ratio: of the length of all steps.",
         *Column.whole(RANK, "Step Count"),
         *Column.ns("Length"),
@@ -110,9 +104,7 @@ def results(path: Path, by: Iterable[str], top: int | None = None) -> tuple[Resu
 
 def _parts(segments: Sequence[Segment]) -> NDArray[np.int64]:
     """(segments, parts shown) ns."""
-    every = np.array([one.parts for one in segments], np.int64).reshape(-1, len(PARTS))
-    every[:, COMMUNICATION] += every[:, UNMATCHED]
-    return np.delete(every, UNMATCHED, axis=1)
+    return np.array([one.parts for one in segments], np.int64).reshape(-1, len(PARTS))
 
 
 def _lengths(segments: Sequence[Segment]) -> NDArray[np.int64]:
@@ -124,7 +116,7 @@ def _sums(path: Path, of: Sequence[Any], keys: Sequence[Any]) -> dict[str, NDArr
     place = {key: i for i, key in enumerate(keys)}
     at = np.array([place[one] for one in of], np.int64)
     lengths, certain = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-    parts = np.zeros((len(keys), len(SHOWN)), np.int64)
+    parts = np.zeros((len(keys), len(PARTS)), np.int64)
     ns = _lengths(path.segments)
     np.add.at(lengths, at, ns)
     np.add.at(certain, at, ns * np.array([one.certain for one in path.segments]))
@@ -198,7 +190,7 @@ def line(path: Path) -> str:
     total = int(ranks["Length(ns)"].sum())
     shares = {
         name: 100 * int(ranks[column.key].sum()) / total
-        for name, column in zip(SHOWN, _PARTS, strict=True)
+        for name, column in zip(PARTS, _PARTS, strict=True)
     }
     said = ", ".join(
         f"{name} {share:.0f} %"
@@ -255,7 +247,7 @@ def section(path: Path) -> dict[str, Any]:
         "steps",
         "length_ns",
         "percent",
-        *(_key(name) for name in SHOWN),
+        *(_key(name) for name in PARTS),
         "certain_percent",
     )
     rows = [

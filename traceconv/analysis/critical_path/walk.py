@@ -1,20 +1,20 @@
-"""The walk: from the end of a step back to its start, over all ranks.
+"""The critical path: the longest path of the graph that :mod:`traceconv.analysis.replay` builds.
 
-On a rank the path is its own work, back to the last communication operation that ended while the
-rank did nothing else. What the rank waited for there came last of all the members: the path goes
-on there, where that operation begins on it. Between lies the communication itself.
+From the operation that ends a step last the path goes back to what that operation waited for: of
+communication, to the member that came last; on a rank, to the operation that ended last of those
+that it follows. The replay decides, so the path is that of the replayed step; it is drawn at the
+recorded times, and its stretches tile the step.
 
-A jump is decided if it follows from what is recorded. It is not where clocks cannot tell who came
-last, or may have been set unseen, where members have no capture or operations could not be matched,
-where only a root is waited for, and where what came next need not have waited for the
-communication. Where the choice is between known ranks, the walk goes on from each: as soon as all
-of these walks are at the same operation, the path is certain again, whichever of them was right.
-Else nothing before is certain.
+What is not decided by what was recorded is said: where clocks cannot tell who came last, where
+members have no capture or were not matched, and where an operation need not have waited for the
+communication before it. Where the choice is between known operations, all ways are followed; where
+they meet again, the path is certain again. Else nothing before is certain.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -23,113 +23,43 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceconv.alignment.collective_matching import Matched
-from traceconv.alignment.collective_records import P2P, SEND, CollectiveRecords
-from traceconv.alignment.messages import messages
+from traceconv.alignment.collective_records import P2P
 from traceconv.alignment.offsets import gathered, one_file, one_host_clock
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.critical_path.bounds import stated_or_bounded
-from traceconv.analysis.critical_path.records import (
-    ASIDE,
-    COMMUNICATION,
-    FIRM,
-    LATE,
-    NOT_LOOKED_AT,
-    OUTSIDE,
-    PARTS,
-    UNMATCHED,
-    PathRecords,
-)
+from traceconv.alignment.stamps import SYNCHRONOUS
+from traceconv.analysis.critical_path.bounds import SLACK_NS, bounded
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.engine import replayed
+from traceconv.analysis.replay.graph import Unusable
+from traceconv.analysis.replay.job import Replay, replay_of
+from traceconv.analysis.replay.operations import NOT_REQUESTED, SORTS
+from traceconv.analysis.replay.own import work_parts
 from traceconv.core.columns import I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.model import Capture
 
+PARTS = (*SORTS, "communication")
+"""What the time on the path goes to. ``host`` holds what has no recorded cause, too."""
+
+COMMUNICATION = len(SORTS)
+
 RESOLUTION_NS = 1000
-"""Starts that differ by less are not told apart, however well clocks agree: devices stamp no
+"""Arrivals that differ by less are not told apart, however well clocks agree: devices stamp no
 finer."""
 
+BRIEF_NS = 20_000
+"""Gaps between kernels are so long without anything to wait for."""
+
 MOST = 5000
-"""Operations of one step at which ways are followed that may be the path; then none is certain."""
+"""Operations of one step up to which ways are followed; then nothing more is certain."""
 
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
-"""Operations in which ranks wait for one of them, and not for all."""
+_OUTSIDE = 0.01  # of a capture, so near to where a clock was checked it counts as checked
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")  # ranks wait for one of them, not for all
 
-UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
+UNKNOWN_ERROR = "by how much clocks are off is unknown, and no collective bounds it"
 UNCHECKED = "a clock change there would go unnoticed"
 UNKNOWN_SIZE = "how many members the group has is unknown"
-
-_FIRST, _START = -1, -2
-
-
-class RankTime(msgspec.Struct, frozen=True):
-    """One rank, on the shared clock.
-
-    Attributes:
-        rank:  its number.
-        known: its operations.
-        path:  what its time went to.
-        points: on the shared clock.
-        start_ns, end_ns: of its operations.
-        steps: start and end by step of the job.
-        ends:  rows of the operations that block, by end.
-    """
-
-    rank: int
-    known: CollectiveRecords
-    path: PathRecords
-    points: I64
-    start_ns: I64
-    end_ns: I64
-    steps: Mapping[tuple[int, int], tuple[int, int]]
-    ends: I64
-    when: I64
-
-    @classmethod
-    def of(cls, known: CollectiveRecords, path: PathRecords, plan: Plan, rank: int) -> RankTime:
-        """Of what is gathered of a rank."""
-        start, end = (plan.corrected(rank, one) for one in (known.start_ns, known.end_ns))
-        spans = plan.corrected(rank, path.steps[:, 1:])
-        seen: dict[int, int] = {}
-        steps = {}
-        for number, (first, last) in zip(path.steps[:, 0].tolist(), spans.tolist(), strict=True):
-            seen[number] = seen.get(number, -1) + 1
-            steps[number, seen[number]] = (first, last)
-        blocking = np.flatnonzero(path.blocking)
-        ends = blocking[np.argsort(end[blocking], kind="stable")]
-        points = plan.corrected(rank, path.points)
-        return cls(rank, known, path, points, start, end, steps, ends, end[ends])
-
-    def parts(self, start: int, end: int) -> list[int]:
-        """What ``[start, end)`` went to, ns by :data:`PARTS`; exactly its length.
-
-        Where the shared clock makes a piece longer or shorter than the rank's own does, or it
-        begins or ends between two points (by the error of a clock at most), the longest part of
-        that piece differs.
-        """
-        found = [0] * len(PARTS)
-        if end <= start:
-            return found
-        points, path = self.points, self.path
-        low = max(int(np.searchsorted(points, start, "right")) - 1, 0)
-        high = int(np.searchsorted(points, end))
-        rows = slice(*np.searchsorted(path.at, (low, high)).tolist())
-        sums = np.zeros(len(PARTS), np.int64)
-        np.add.at(sums, path.part[rows], path.ns[rows])
-        found = sums.tolist()
-        beyond = max(int(points[0]) - start, 0) + max(end - int(points[-1]), 0)
-        found[OUTSIDE] += min(beyond, end - start)
-        wrong = sum(found) - (end - start)
-        while wrong:
-            longest = max(range(len(PARTS)), key=found.__getitem__)
-            taken = min(wrong, found[longest]) if wrong > 0 else wrong
-            found[longest] -= taken
-            wrong -= taken
-        return found
-
-    def before(self, time: int) -> int:
-        """The last operation that blocks and ends until ``time``, as a place in ``ends``."""
-        return int(np.searchsorted(self.when, time, "right")) - 1
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -139,7 +69,7 @@ class Segment(msgspec.Struct, frozen=True):
         step:    (number, occurrence).
         rank:    on which it is.
         start_ns, end_ns: on the shared clock.
-        parts:   ns by :data:`PARTS`; of communication all of it.
+        parts:   ns by :data:`PARTS`; they add up to its length.
         kind:    kind of the operation, "" of a rank's own work.
         group:   of the operation.
         last:    the rank that came last, on which the path goes on; -1 if that is not decided.
@@ -151,7 +81,7 @@ class Segment(msgspec.Struct, frozen=True):
     rank: int
     start_ns: int
     end_ns: int
-    parts: Sequence[int]
+    parts: tuple[int, ...]
     kind: str = ""
     group: str = ""
     last: int = -1
@@ -170,6 +100,8 @@ class Path(msgspec.Struct, frozen=True):
         missing: ranks of the job that have no capture; -1 if how many there are is unknown.
         unchecked: steps that are partly where no collective checked clocks, and the ranks whose.
         shape: by which texts name ranks.
+        error: relative error of the replay that decides; see
+            :attr:`traceconv.analysis.replay.job.Replay.error`.
     """
 
     why: str = ""
@@ -179,29 +111,11 @@ class Path(msgspec.Struct, frozen=True):
     missing: int = 0
     unchecked: Mapping[tuple[int, int], tuple[int, ...]] = msgspec.field(default_factory=dict)
     shape: JobShape = NO_SHAPE
+    error: float = 0.0
 
 
-NOT_FOLLOWED = Path(NOT_LOOKED_AT)
+NOT_FOLLOWED = Path("not requested")
 """Where nobody asked for it."""
-
-Node = tuple[int, int, int]
-"""Rank, time, and where to look on: a place in :attr:`RankTime.ends` from 0, ``_FIRST`` to find
-it, ``_START`` where there is none, or below that an operation: ``-3 - row``."""
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """What is before a node: stretches, nodes, and whether that is all there can be."""
-
-    segments: tuple[Segment, ...]
-    nodes: tuple[Node, ...]
-    lost: bool = False
-
-
-class _Meeting(msgspec.Struct, frozen=True):
-    """One operation on several ranks: rows by rank, and what is known of it."""
-
-    rows: Mapping[int, int]
-    doubt: str = ""
 
 
 def of_job(
@@ -211,346 +125,437 @@ def of_job(
     captures: Sequence[Capture],
     error_ns: int | None = None,
     world_size: int | None = None,
+    replay: Replay | None = None,
 ) -> Path:
     """The path of every step of a job.
 
-    Where nothing states the error of a clock, what the ranks communicated bounds it.
-
     Args:
-        summaries: with collectives and what the path needs, of all ranks that were read.
+        summaries: with collectives and operations, of all ranks that were read.
         groups: their matched operations.
         captures: of the same ranks.
         error_ns: of clocks whose error is unknown; None if nobody knows it.
         world_size: ranks of the job, for captures that do not state it; None if nobody knows it.
+        replay: of the same ranks, where there is one already.
     """
-    if all(one.path.why == NOT_LOOKED_AT for one in summaries):
+    if all(one.replay.why == NOT_REQUESTED for one in summaries):
         return NOT_FOLLOWED
+    shape = stated_shape(summaries)
+    why = _unusable(summaries, plan)
+    try:
+        replay = replay if why or replay else replay_of(summaries, plan, groups)
+    except Unusable as e:
+        why = str(e)
+    if replay and not why and not replay.usable:
+        why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
+    if why or replay is None:
+        return Path(why, shape=shape)
     size = max((one.world_size for one in summaries), default=-1)
     size = world_size if size <= 0 and world_size is not None else size
-    known = {one.rank: one.collectives for one in summaries}
-    paths = {one.rank: one.path for one in summaries}
-    spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
-    if (one_file(captures) and not gathered(captures)) or one_host_clock(captures):
-        errors: dict[int, int | None] = dict.fromkeys(paths, 0)
-        checked = {}
-    else:
-        errors = stated_or_bounded(sorted(paths), groups, plan, spans, error_ns)
-        every = {rank: plan.checked(rank, span) for rank, span in spans.items()}
-        checked = {rank: one for rank, one in every.items() if one is not None}
-    found = walk(known, paths, plan, errors, groups, size, checked)
-    return replace(found, shape=stated_shape(summaries))
+    errors, checked = _clocks(summaries, plan, groups, captures, error_ns)
+    found = _Walk(replay, errors, checked, groups, size).path()
+    missing = max(size - len(summaries), 0) if size > 0 else -1
+    return replace(found, missing=missing, shape=shape, error=replay.error)
 
 
-def walk(
-    known: Mapping[int, CollectiveRecords],
-    paths: Mapping[int, PathRecords],
+def _unusable(summaries: Sequence[RankSummary], plan: Plan) -> str:
+    """Why no path leads through all ranks, or ""."""
+    whys = {one.rank: one.replay.why for one in summaries if one.replay.why}
+    doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
+    doubted &= {one.rank for one in summaries}
+    if doubted and len(summaries) > 1:
+        whys.setdefault(
+            min(rank for rank in doubted if rank is not None), "its clock is not aligned"
+        )
+    for rank, why in whys.items():
+        more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
+        return f"rank {rank}{more}: {why}"
+    steps = max((len(one.replay.steps) for one in summaries), default=0)
+    unmarked = steps < 2 and not any(one.replay.marked for one in summaries)
+    return "nothing marks its steps" if unmarked else ""
+
+
+def _clocks(
+    summaries: Sequence[RankSummary],
     plan: Plan,
-    errors: Mapping[int, int | None],
     groups: Sequence[Matched],
-    world_size: int,
-    checked: Mapping[int, tuple[int, int]] | None = None,
-) -> Path:
-    """The path of every step of a job.
+    captures: Sequence[Capture],
+    error_ns: int | None,
+) -> tuple[dict[int, float], dict[int, tuple[int, int]]]:
+    """Largest error of the clock of each rank, ns, infinite if unknown; and ranks whose clock may
+    have been set unseen before or after an instant, on the shared clock.
 
-    Args:
-        known:  operations by rank.
-        paths:  what the time of these ranks went to.
-        errors: of their clocks, ns; None if unknown.
-        groups: matched operations.
-        world_size: ranks of the job, -1 if unknown.
-        checked: ranks whose clock may have been set unseen before or after an instant, on the
-            shared clock.
+    Where nothing states an error, what the ranks communicated bounds it.
     """
-    unusable = {rank: one.why for rank, one in paths.items() if one.why}
-    if unusable:
-        rank, why = next(iter(unusable.items()))
-        more = f" (and {len(unusable) - 1} more)" if len(unusable) > 1 else ""
-        return Path(f"rank {rank}{more}: {why}")
-    if len(paths) > 1:
-        doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
-        for rank, error in errors.items():
-            if error is None or rank in doubted:
-                what = "not aligned" if rank in doubted else UNKNOWN_ERROR
-                return Path(f"the clock of rank {rank} is {what}")
-    ranks = {rank: RankTime.of(known[rank], one, plan, rank) for rank, one in paths.items()}
-    checked = checked or {}
-    job = _Job(ranks, {r: e or 0 for r, e in errors.items()}, groups, world_size, checked)
-    steps, left_out = _steps(ranks)
-    found: list[Segment] = []
-    ends = {}
-    for step, (start, end) in steps.items():
-        segments = job.path(step, start, end)
-        ends[step] = (start, end, segments[0].rank)
-        found += segments
-    missing = max(world_size - len(ranks), 0) if world_size > 0 else -1
-    outside = {step: tuple(r for r, (first, last) in checked.items() if start < first or end > last)
-               for step, (start, end) in steps.items()}  # fmt: skip
-    unchecked = {step: ranks for step, ranks in outside.items() if ranks}
-    why = "" if steps else "no step is on all ranks"
-    return Path(why, ends, tuple(found), left_out, missing, unchecked)
+    ranks = [one.rank for one in summaries]
+    if (one_file(captures) and not gathered(captures)) or one_host_clock(captures):
+        return dict.fromkeys(ranks, 0.0), {}
+    spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+    errors = {rank: plan.error_ns(rank) for rank in ranks}
+    if None in errors.values():
+        records = {one.rank: one.collectives for one in summaries}
+        other = (
+            dict.fromkeys(ranks, error_ns)
+            if error_ns is not None
+            else bounded(records, groups, plan, spans)
+        )
+        errors = {rank: other.get(rank) if e is None else e for rank, e in errors.items()}
+    checked = {rank: plan.checked(rank, span) for rank, span in spans.items()}
+    if len({one.host for one in captures}) == 1 and captures[0].host:
+        checked = {}  # a clock that is set is set for all of them
+    return (
+        {rank: math.inf if e is None else float(e) for rank, e in errors.items()},
+        {rank: one for rank, one in checked.items() if one is not None},
+    )
 
 
-def _steps(
-    ranks: Mapping[int, RankTime],
-) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[tuple[int, int], str]]:
-    """Start and end of every step that is on all ranks, and the others: from where the first rank
-    begins it, but not before the last one has ended the step before, to where the last one ends."""
-    first: dict[tuple[int, int], int] = {}
-    for one in ranks.values():
-        for step, (start, _) in one.steps.items():
-            first[step] = min(start, first.get(step, start))
-    every = sorted(first, key=first.__getitem__)
-    found, left_out = {}, {}
-    ended = min(first.values(), default=0)
-    for step in every:
-        spans = np.array([one.steps[step] for one in ranks.values() if step in one.steps])
-        if len(spans) < len(ranks):
-            left_out[step] = f"recorded on {len(spans)} of {len(ranks)} ranks"
-        elif spans[:, 0].max() >= spans[:, 1].min():
-            left_out[step] = "the steps of this number are at different times"
-        else:
-            found[step] = (max(int(spans[:, 0].min()), ended), int(spans[:, 1].max()))
-            ended = found[step][1]
-    return found, left_out
+class _Before(msgspec.Struct, frozen=True):
+    """What is before the end of an operation.
+
+    Attributes:
+        members: operations that may have come last, the likeliest first.
+        waited: operations that these may have waited for, the likeliest first; none where the path
+            has come to the start of the step.
+        why:  what is not decided.
+        lost: whether it could be something that is not known.
+    """
+
+    members: Sequence[int]
+    waited: Sequence[int]
+    why: str
+    lost: bool
 
 
-class _Job:
-    """All ranks, and which of their operations are the same."""
+class _Walk:
+    """The ways back through a graph."""
 
     def __init__(
         self,
-        ranks: Mapping[int, RankTime],
-        errors: Mapping[int, int],
+        replay: Replay,
+        errors: Mapping[int, float],
+        checked: Mapping[int, tuple[int, int]],
         groups: Sequence[Matched],
         world_size: int,
-        checked: Mapping[int, tuple[int, int]],
     ) -> None:
-        self.ranks, self.errors, self.groups, self.checked = ranks, errors, groups, checked
-        self.all_here = world_size == len(ranks)
-        self.place = self._places()
-        self.members = Counter(g.key for one in ranks.values() for g in one.known.groups)
-        self.messages: dict[tuple[int, int], tuple[int, int]] = {}
-        for sent in messages({rank: one.known for rank, one in ranks.items()}).tolist():
-            one_side, other_side = (sent[0], sent[1]), (sent[2], sent[3])
-            self.messages[one_side], self.messages[other_side] = other_side, one_side
-
-    def _places(self) -> dict[int, tuple[I64, I64]]:
-        """By rank: per operation the index of its matched group, and its row there; -1."""
-        found = {
-            rank: (np.full(len(one.known), -1, np.int64), np.full(len(one.known), -1, np.int64))
-            for rank, one in self.ranks.items()
+        graph = self.graph = replay.graph
+        self.every = {one.rank: one for one in replay.every}
+        n = len(graph)
+        borders = np.append(graph.meets, n)
+        self.set_of = np.repeat(np.arange(len(graph.meets)), np.diff(borders))
+        self.borders = borders.tolist()
+        self.error = np.array([errors[rank] for rank in graph.ranks])
+        if np.isfinite(self.error).all():
+            zero = int(graph.start_ns.min())
+            start, ends = ((ns - zero).astype(np.float64) for ns in (graph.start_ns, graph.end_ns))
+        else:  # recorded times of two ranks tell nothing; those of the replay need no clock
+            start = np.full(n, np.inf)
+            ends = replayed(graph, replay.lengths[:, None], replay.delays[:, None])[:, 0]
+        self.ends = np.append(ends, 0.0)
+        follows = self.ends[graph.before].max(axis=1, initial=0.0) + replay.delays
+        first = (graph.before == n).all(axis=1)
+        self.came = np.where(first & np.isfinite(start), start, np.minimum(start, follows))
+        # of what is received from an eager send: which of both came last
+        sender = np.append(graph.rank, 0)[graph.source]
+        unsure = self.error[graph.rank] + self.error[sender] + RESOLUTION_NS
+        begun = graph.start_ns - np.append(graph.start_ns, 0)[graph.source]
+        late, eager = self.ends[graph.source] - self.came, graph.source < n
+        self.sender_last = eager & (late >= 0) & (begun < 0)
+        sure = self.sender_last & (begun < -unsure) | (late < -unsure)
+        self.either = eager & ~sure
+        self.came = np.maximum(self.came, self.ends[graph.source])
+        self.eager = np.zeros(n + 1, bool)
+        self.eager[graph.source] = True
+        self.checked = self._checked(checked)
+        self.outside: set[int] = set()
+        self.claimed = Counter(g.key for one in replay.every for g in one.collectives.groups)
+        self.all_here = world_size == len(graph.ranks)
+        self.doubts = {
+            (one.key, rank): doubt
+            for one in groups
+            for rank, doubt in zip(one.ranks, one.doubts, strict=True)
+            if doubt
         }
-        for number, group in enumerate(self.groups):
-            for column, rank in enumerate(group.ranks):
-                if rank not in found:
-                    continue
-                rows = np.flatnonzero(group.row[:, column] >= 0)
-                own = group.row[rows, column]
-                found[rank][0][own], found[rank][1][own] = number, rows
+        work = np.rint(work_parts(graph)).astype(np.int64)
+        self.work = np.column_stack((work, np.zeros(n, np.int64)))
+        delays = np.rint(graph.delay_ns).astype(np.int64)
+        self.delays = np.column_stack((delays, np.zeros(n, np.int64)))
+
+    def _checked(self, checked: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """By index of a rank, from when to when its clock was checked. Operations that end at once
+        on all ranks in them check it, too, in whatever group they are."""
+        graph = self.graph
+        if not checked:
+            return {}
+        waits = np.isin([kind for kind, _, _ in graph.kinds], SYNCHRONOUS)
+        sets = graph.meets[np.diff(np.append(graph.meets, len(graph))) > 1]
+        ends = [f.reduceat(graph.end_ns, graph.meets) for f in (np.minimum, np.maximum)]
+        unsure = 2 * self.error.max() + SLACK_NS
+        at = np.isin(graph.meets, sets) & (ends[1] - ends[0] <= unsure)
+        sure = at[self.set_of] & (graph.kind >= 0) & np.append(waits, False)[graph.kind]
+        found: dict[int, tuple[int, int]] = {}
+        slack = int(_OUTSIDE * (graph.end_ns.max() - graph.start_ns.min()))
+        for rank, (first, last) in checked.items():
+            own = np.flatnonzero(sure & (graph.rank == graph.ranks.index(rank)))
+            first = min(first, int(graph.start_ns[own].min(initial=first)))
+            last = max(last, int(graph.end_ns[own].max(initial=last)))
+            found[graph.ranks.index(rank)] = first - slack, last + slack
         return found
 
-    def path(self, step: tuple[int, int], start: int, end: int) -> list[Segment]:
-        """The stretches of one step, from its end to its start."""
-        last = {rank: one.steps[step][1] for rank, one in self.ranks.items()}
-        order = sorted(last, key=lambda rank: (-last[rank], rank))
-        first = order[0]
-        near = [r for r in order if last[first] - last[r] <= self._unsure(first, r)]
-        near = order if any(self._unseen(r, last[r], last[r]) for r in order) else near
-        heads = [(rank, last[rank], _FIRST) for rank in near]
-        found, certain = self._explored(step, start, heads)
+    def path(self) -> Path:
+        graph = self.graph
+        every, ranks = len(graph.steps), len(graph.ranks)
+        seen = np.zeros((every, ranks), bool)
+        seen[graph.step, graph.rank] = True
+        ends = np.full(every, -(2**62))
+        np.maximum.at(ends, graph.step, graph.end_ns)
+        ends = np.maximum.accumulate(ends)
+        starts = ends - graph.recorded_ns.astype(np.int64)
+        order = np.lexsort((-self.ends[:-1], graph.step))
+        borders = np.searchsorted(graph.step[order], np.arange(every + 1))
+        steps, left_out, unchecked = {}, {}, {}
         segments: list[Segment] = []
-        nodes: tuple[Node, ...] = (heads[0],)
-        seen: set[Node] = set()
-        while nodes:
-            node = nodes[0]
-            if node in seen:  # operations without length that wait for each other
-                own = self._own(step, self.ranks[node[0]], start, node[1])
-                return segments + [replace(one, certain=False) for one in own]
-            seen.add(node)
-            here = found.get(node) or self._before(step, start, node)
-            sure = node in certain
-            segments += [one if sure else replace(one, certain=False) for one in here.segments]
-            nodes = here.nodes
-        return segments
+        times: Counter[int] = Counter()
+        for row, number in enumerate(graph.steps[:, 1].tolist()):
+            step = number, times[number]
+            times[number] += 1
+            if not seen[row].all():
+                left_out[step] = f"recorded on {int(seen[row].sum())} of {ranks} ranks"
+                continue
+            start, end = int(starts[row]), int(ends[row])
+            self.outside = set()
+            own = self._of_step(step, start, end, order[borders[row] : borders[row + 1]])
+            steps[step] = start, end, own[0].rank
+            segments += own
+            if self.outside:
+                unchecked[step] = tuple(graph.ranks[column] for column in sorted(self.outside))
+        return Path(
+            "" if steps else "no step is on all ranks",
+            steps, tuple(segments), left_out, unchecked=unchecked,
+        )  # fmt: skip
 
-    def _unsure(self, one: int, other: int) -> int:
-        """Differences between times of two ranks that say nothing."""
-        if one == other:
-            return 0
-        return RESOLUTION_NS + self.errors[one] + self.errors[other]
+    def _of_step(self, step: tuple[int, int], start: int, end: int, rows: I64) -> list[Segment]:
+        """The stretches of a step, from its end to its start.
 
-    def _unseen(self, rank: int, start: int, end: int) -> bool:
-        """Whether the clock of a rank may have been set before or after something, unseen."""
-        first, last = self.checked.get(rank, (start, end))
-        return end < first or start > last
+        Args:
+            rows: the operations of the step, by the replayed end, the last one first.
+        """
+        graph = self.graph
+        _, first = np.unique(graph.rank[rows], return_index=True)
+        last = rows[np.sort(first)]
+        near = last[self.ends[last] >= self.ends[last[0]] - self._unsure(last)]
+        if self._unseen(last):
+            near = last
+        found, certain = self._followed(near.tolist(), start)
+        segments: list[Segment] = []
+        time, op = end, int(near[0])
+        while True:
+            here = found.get(op) or self._before(op, start)
+            sure = op in certain
+            begin = int(graph.start_ns[here.members[0]])
+            if self.sender_last[here.members[0]]:  # what was sent before had not arrived until then
+                begin = max(begin, int(graph.end_ns[graph.source[here.members[0]]]))
+            begin = min(max(begin, start), time)
+            self._draw(segments, step, op, here, begin, time, sure)
+            member = here.members[0]
+            before = here.waited[0] if here.waited else -1
+            time = min(max(int(graph.end_ns[before]), start), begin) if before >= 0 else start
+            rank = graph.ranks[graph.rank[member]]
+            alone = sure and not here.lost and len(here.members) == 1
+            parts = self.delays[member]
+            _extend(segments, Segment(step, rank, time, begin, _fitted(parts, begin - time),
+                                      certain=alone))  # fmt: skip
+            if before < 0 or time <= start:
+                return segments
+            op = before
 
-    def _explored(
-        self, step: tuple[int, int], start: int, heads: Sequence[Node]
-    ) -> tuple[dict[Node, _Found], set[Node]]:
-        """What is before the nodes that walks may come to, and the nodes they all come to, as long
+    def _draw(
+        self, segments: list[Segment], step: tuple[int, int], op: int, here: _Before,
+        begin: int, end: int, sure: bool,
+    ) -> None:  # fmt: skip
+        """Add the stretch of an operation."""
+        graph = self.graph
+        rank = graph.ranks[graph.rank[op]]
+        if graph.kind[op] < 0:
+            parts = _fitted(self.work[op], end - begin)
+            own = Segment(step, rank, begin, end, parts, why=here.why, certain=sure)
+            _extend(segments, own)
+            return
+        parts = *(0 for _ in SORTS), end - begin
+        last = -1 if here.why else graph.ranks[graph.rank[here.members[0]]]
+        kind, group = graph.kinds[graph.kind[op]][0], self._group(op)
+        sure &= not here.lost and here.why != UNCHECKED
+        if end > begin:
+            segments.append(
+                Segment(step, rank, begin, end, parts, kind, group, last, here.why, sure)
+            )
+
+    def _group(self, op: int) -> str:
+        """Key of the group of communication; "" of kernels in which all ranks wait."""
+        call = int(self.graph.call[op])
+        known = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
+        return known.groups[int(known.group[call])].key if call >= 0 else ""
+
+    def _directed(self, op: int) -> bool:
+        known = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
+        return bool(known.direction[self.graph.call[op]])
+
+    # -- what may be before --------------------------------------------------------------------
+
+    def _unsure(self, rows: I64) -> I64:
+        """Differences between arrivals of the first of some operations and each of them that say
+        nothing, ns."""
+        errors = self.error[self.graph.rank[rows]]
+        found = np.where(np.arange(len(rows)) > 0, errors + errors[0] + RESOLUTION_NS, 0.0)
+        return np.asarray(found)
+
+    def _unseen(self, rows: I64) -> bool:
+        """Whether the clock of a rank may have been set before or after operations, unseen."""
+        outside = set()
+        for op, rank in zip(rows.tolist(), self.graph.rank[rows].tolist(), strict=True):
+            first, last = self.checked.get(rank, (-(2**63), 2**63))
+            if self.graph.end_ns[op] < first or self.graph.start_ns[op] > last:
+                outside.add(rank)
+        self.outside |= outside
+        return bool(outside)
+
+    def _followed(self, heads: Sequence[int], start: int) -> tuple[dict[int, _Before], set[int]]:
+        """What is before the operations that ways lead to, and the operations on all ways, as long
         as there can be any."""
-        found: dict[Node, _Found] = {}
-        certain: set[Node] = set()
-        waiting = [(-time, rank, at) for rank, time, at in heads]
+        found: dict[int, _Before] = {}
+        certain: set[int] = set()
+        waiting = [(-self.ends[op], op) for op in heads]
         heapq.heapify(waiting)
-        seen = set(heads)
-        lost = False
+        seen, lost = set(heads), False
         while waiting and not lost and len(found) < MOST:
-            negative, rank, at = heapq.heappop(waiting)
-            node = (rank, -negative, at)
+            _, op = heapq.heappop(waiting)
             if not waiting:
-                certain.add(node)
-            here = found[node] = self._before(step, start, node)
-            lost = here.lost or (not here.nodes and bool(waiting))
-            for one in here.nodes:
+                certain.add(op)
+            here = found[op] = self._before(op, start)
+            lost = here.lost or (not here.waited and bool(waiting))
+            for one in here.waited:
                 if one not in seen:
                     seen.add(one)
-                    heapq.heappush(waiting, (-one[1], one[0], one[2]))
+                    heapq.heappush(waiting, (-self.ends[one], one))
         return found, certain
 
-    def _before(self, step: tuple[int, int], start: int, node: Node) -> _Found:
-        """The rank's own work before a node, and the communication that this waited for."""
-        number, time, at = node
-        rank = self.ranks[number]
-        if at == _FIRST:
-            at = rank.before(time)
-        row = -1 if at == _START or at == -1 else -3 - at if at <= -3 else int(rank.ends[at])
-        released = min(int(rank.end_ns[row]), time) if row >= 0 else start
-        first = row < 0 or released <= start
-        own = self._own(step, rank, start if first else released, time)
-        lost = any(one.why for one in own)
-        if first:
-            return _Found(own, (), lost)
-        if own and not lost and int(rank.path.loose[row]) == ASIDE:
-            why = "communication ended before it that had been hidden, maybe by chance"
-            own = (replace(own[0], why=why),)
-        after = self._released(step, start, rank, row, at, released)
-        return _Found((*own, *after.segments), after.nodes, after.lost or lost)
+    def _before(self, op: int, start: int) -> _Before:
+        members, why, lost = [op], "", False
+        if self.graph.kind[op] >= 0:
+            members, why, lost = self._last(op)
+        waited: dict[int, None] = {}
+        for member in members if not lost else members[:1]:
+            doubt, missing = self._waited(member, waited)
+            why, lost = why or doubt, lost or missing
+        kept = [one for one in waited if self.graph.end_ns[one] > start]
+        return _Before(members, kept, why, lost)
 
-    def _own(
-        self, step: tuple[int, int], rank: RankTime, start: int, end: int
-    ) -> tuple[Segment, ...]:
-        """A rank's own work. Communication in it that nothing is known of may have waited."""
-        if start >= end:
-            return ()
-        parts = rank.parts(start, end)
-        lost = parts[UNMATCHED] > 0
-        why = "communication that could not be looked up on other ranks" if lost else ""
-        return (Segment(step, rank.rank, start, end, parts, why=why, certain=not lost),)
+    def _waited(self, op: int, found: dict[int, None]) -> tuple[str, bool]:
+        """Add what an operation may have waited for; why that is not certain, and whether it could
+        be something else."""
+        graph = self.graph
+        if self.sender_last[op]:
+            found[int(graph.source[op])] = None
+        if self.either[op]:
+            self._waited_by_rank(op, found)
+            found[int(graph.source[op])] = None
+            return "it was received while it was sent", False
+        if self.sender_last[op]:
+            return "", False
+        return self._waited_by_rank(op, found)
 
-    def _released(
-        self, step: tuple[int, int], start: int, rank: RankTime, row: int, at: int, end: int
-    ) -> _Found:
-        """The communication that ended, and where the path may go on."""
-        members, why, lost = self._last(rank, row)
-        begun = {r: min(int(self.ranks[r].start_ns[n]), end) for r, n in members.items()}
-        nodes = tuple(
-            (r, begun[r], self._queue(self.ranks[r], members[r]))
-            for r in begun
-            if begun[r] > start
-        )  # fmt: skip
-        main = next(iter(begun))
-        loose = int(rank.path.loose[row]) if at > _FIRST else FIRM
-        own = (rank.rank, end, at - 1 if at > 0 else _START)
-        if loose == ASIDE:
-            return _Found((), (own, *nodes), lost)
-        if loose == LATE:
-            why = why or "nothing followed at once when it ended"
-            nodes = (*nodes, own) if begun[main] > start else ()
-        known = rank.known
-        begin = max(begun[main], start)
-        segment = Segment(
-            step,
-            rank.rank,
-            begin,
-            end,
-            _only(COMMUNICATION, end - begin),
-            known.kinds[int(known.kind[row])],
-            known.groups[int(known.group[row])].key,
-            -1 if why else main,
-            why,
-            loose == FIRM and not lost,
-        )
-        return _Found((segment,) if end > begin else (), nodes, lost)
+    def _waited_by_rank(self, op: int, found: dict[int, None]) -> tuple[str, bool]:
+        graph = self.graph
+        before = graph.before[op][graph.before[op] < len(graph)]
+        if not len(before):
+            return "", False
+        last, own = int(before[np.argmax(self.ends[before])]), int(graph.before[op][0])
+        found[last] = None
+        if graph.kind[last] < 0:
+            return "", False
+        late = graph.delay_ns[op].sum() > BRIEF_NS
+        if own < len(graph):
+            since = int(graph.end_ns[last] - graph.end_ns[own])
+            aside = graph.start_ns[last] < graph.end_ns[own] and since <= BRIEF_NS
+            if late or aside:
+                found[own] = None
+        if late:
+            return "nothing followed at once when it ended", own >= len(graph)
+        return "", False
 
-    def _queue(self, rank: RankTime, row: int) -> int:
-        """Where to look on before the start of an operation: at the one it was queued behind."""
-        return -3 - (row - 1) if bool(rank.path.queued[row]) else _FIRST
+    def _last(self, op: int) -> tuple[list[int], str, bool]:
+        """The members of communication that may have come last, the likeliest first; why it is not
+        certain who; and whether it could be somebody else."""
+        graph, rank = self.graph, self.graph.ranks
+        at = int(self.set_of[op])
+        rows = np.arange(self.borders[at], self.borders[at + 1])
+        if len(rows) == 1 and (self.eager[op] or graph.source[op] < len(graph)):
+            return [op], "", False
+        rows = rows[np.lexsort((rows != op, -self.came[rows]))]
+        last = int(rows[0])
+        doubt = self._doubt(op, rows)
+        if doubt:
+            return [last], doubt, True
+        if self.checked and len(rows) > 1 and self._unseen(rows):
+            return rows.tolist(), UNCHECKED, False
+        unsure = self._unsure(rows)
+        if np.isinf(unsure).any():
+            return [last], UNKNOWN_ERROR, True
+        if graph.end_ns[op] < graph.start_ns[last] - unsure.max():
+            return [last], f"it ended before rank {rank[graph.rank[last]]} had begun it", True
+        near = rows[self.came[rows] >= self.came[last] - unsure].tolist()
+        if graph.kinds[graph.kind[op]][0] in _ROOTED and near != [op]:
+            return [last], "ranks wait for its root, which is not known", True
+        if len(near) == 1:
+            return near, "", False
+        names = ", ".join(str(rank[i]) for i in sorted(graph.rank[near].tolist())[:4])
+        names += ", ..." * (len(near) > 4)
+        sure = unsure[: len(near)].max() / 1e3
+        return near, f"ranks {names} began within {sure:.1f} us, as sure as clocks are", False
 
-    def _last(self, rank: RankTime, row: int) -> tuple[dict[int, int], str, bool]:
-        """The ranks that may have come last, the likeliest first, with their operations; why it
-        is not certain who; and whether it could be somebody else."""
-        alone = {rank.rank: row}
-        found = self._meeting(rank, row)
-        if found is None:
-            return alone, "not matched on other ranks", True
-        starts = {r: int(self.ranks[r].start_ns[n]) for r, n in found.rows.items()}
-        end = int(rank.end_ns[row])
-        last = max(starts, key=lambda r: (starts[r], r == rank.rank, -r))
-        order = sorted(starts, key=lambda r: (-starts[r], r != last, r))
-        near = {
-            r: found.rows[r] for r in order if starts[last] - starts[r] <= self._unsure(r, last)
-        }
-        unseen = len(order) > 1 and any(
-            self._unseen(r, starts[r], int(self.ranks[r].end_ns[n])) for r, n in found.rows.items()
-        )
-        message = rank.known.kinds[int(rank.known.kind[row])] == P2P
-        sent = message and int(rank.known.direction[row]) == SEND and not unseen
-        if sent and end < starts[last]:
-            return alone, "", False  # it was handed over before anybody received it
-        if found.doubt:
-            return alone, found.doubt, True
-        if unseen:
-            near = {r: found.rows[r] for r in order}
-        elif end < starts[last] - self._unsure(rank.rank, last):
-            return alone, f"it ended before rank {last} had begun it", True
-        if rank.known.kinds[int(rank.known.kind[row])] in _ROOTED and near.keys() != alone.keys():
-            return alone, "ranks wait for its root, which is not known", True
-        if unseen:
-            return near, UNCHECKED, False
-        if len(near) > 1:
-            error = max(self._unsure(r, last) for r in near if r != last)
-            names = ", ".join(map(str, sorted(near)[:4])) + ", ..." * (len(near) > 4)
-            return (
-                near,
-                f"ranks {names} began within {error / 1e3:.1f} us, as sure as clocks are",
-                False,
-            )
-        return near, "", False
-
-    def _meeting(self, rank: RankTime, row: int) -> _Meeting | None:
-        """The same operation on the other ranks; None where that is not known."""
-        known = rank.known
-        if len(self.ranks) == 1 and self.all_here:
-            return _Meeting({rank.rank: row})
-        message = known.kinds[int(known.kind[row])] == P2P
-        if message and int(known.direction[row]):
-            other = self.messages.get((rank.rank, row))
-            return other and _Meeting({rank.rank: row, other[0]: other[1]})
-        group, place = (int(one[row]) for one in self.place[rank.rank])
-        size = known.groups[int(known.group[row])].size
-        if group < 0:
-            if size > self.members[known.groups[int(known.group[row])].key]:
-                return _Meeting({rank.rank: row}, "not all members have a capture")
-            return _Meeting({rank.rank: row}) if size == 1 else None
-        one = self.groups[group]
-        columns = [c for c, r in enumerate(one.ranks) if one.row[place, c] >= 0 and r in self.ranks]
-        rows = {one.ranks[c]: int(one.row[place, c]) for c in columns}
-        if message and len(one.ranks) != 2:
-            return None
-        if size <= 0 and self.all_here and (one.named or len(self.ranks) == 2):
-            size = len(one.ranks)
-        if message and any(int(self.ranks[r].known.direction[n]) for r, n in rows.items()):
-            return None
-        doubt = next((f"may be another: {one.doubts[c]}" for c in columns if one.doubts[c]), "")
+    def _doubt(self, op: int, rows: I64) -> str:
+        """Why members may be missing, or other operations matched."""
+        graph = self.graph
+        kind, size, _ = graph.kinds[graph.kind[op]]
+        if graph.call[op] < 0:
+            return ""
+        if kind == P2P and self._directed(op):
+            return "" if len(rows) == 2 else "not matched on other ranks"
+        key = self._group(op)
+        doubts = (self.doubts.get((key, graph.ranks[i])) for i in graph.rank[rows].tolist())
+        doubt = next(filter(None, doubts), "") if self.doubts else ""
+        if doubt:
+            return f"may be another: {doubt}"
+        if kind == P2P:  # without directions, only in groups of two
+            size = 2
+        if size <= 0 and self.all_here:
+            size = self.claimed[key]
         if size <= 0:
-            doubt = UNKNOWN_SIZE
-        elif len(one.ranks) != size:
-            doubt = "not all members have a capture"
-        elif len(rows) != size:
-            doubt = "not matched on all members"
-        return _Meeting(rows, doubt)
+            return UNKNOWN_SIZE
+        if size > self.claimed[key]:
+            return "not all members have a capture"
+        return "" if len(rows) == size else "not matched on all members"
 
 
-def _only(part: int, ns: int) -> list[int]:
-    return [ns if number == part else 0 for number in range(len(PARTS))]
+def _extend(segments: list[Segment], own: Segment) -> None:
+    """Add a stretch of a rank's own work, to the one after it if that is alike."""
+    if own.end_ns <= own.start_ns:
+        return
+    after = segments[-1] if segments else own
+    alike = after.rank == own.rank and not after.kind and after.certain == own.certain
+    if segments and alike and not after.why:
+        parts = tuple(a + b for a, b in zip(after.parts, own.parts, strict=True))
+        segments[-1] = replace(after, start_ns=own.start_ns, parts=parts, why=own.why)
+    else:
+        segments.append(own)
+
+
+def _fitted(parts: I64, length: int) -> tuple[int, ...]:
+    """Parts that add up to a length. Where the shared clock makes a stretch longer or shorter than
+    the rank's own does, or it overlaps what is before it, the longest part differs."""
+    found = parts.tolist()
+    wrong = sum(found) - length
+    while wrong:
+        longest = found.index(max(found))
+        taken = min(wrong, found[longest]) if wrong > 0 else wrong
+        found[longest] -= taken
+        wrong -= taken
+    return tuple(found)

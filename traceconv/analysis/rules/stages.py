@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, collective_records
-from traceconv.analysis.critical_path.records import bubbles
 from traceconv.analysis.losses import EXPOSED
+from traceconv.analysis.pipeline_phases import bubbles
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
