@@ -251,7 +251,7 @@ class Capture:
         }  # fmt: skip
         other = report.link_cells(self.tables)
         tally.rows("report links", cells, {key: other[key] for key in cells if key in other})
-        self._head(tally, said, rows)
+        self._head(tally, said)
         self._curves(tally, said)
         cells = [v for row in said["heat"].get("rows", ()) for v in row["late_ns"]]
         tally.counts["report heat"][UNKNOWN_THERE] += sum(v is not None for v in cells)
@@ -267,7 +267,7 @@ class Capture:
             others = len(recomputed) - len(rows)
             tally.one(f"report {name}", "others", section["others"], others)
 
-    def _head(self, tally, said, rows):
+    def _head(self, tally, said):
         named = [said["straggler"]["culprit"], *said["straggler"]["others"]]
         tally.counts["stragglers"][UNKNOWN_THERE] += sum(
             type(value) is int for one in named if one for value in one.values()
@@ -284,9 +284,8 @@ class Capture:
         for key in ours.keys() | theirs.keys():
             tally.one("losses", key, ours.get(key, "not lost"), theirs.get(key, "not lost"))
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
-        shown = report.shares(rows)
-        for words, share in shown.items() if any(shown.values()) else ():
-            tally.one("headline", words, tiles.get(words.capitalize()), f"{100 * share:.1f} %")
+        for name, value in losses.cards(known, late).items():
+            tally.one("headline", name, tiles.get(name), value)
         lines = [line for line in self.account if line.startswith("most computing")]
         tally.one("headline", "slowest", "".join(lines), report.most_computing(self.every))
 

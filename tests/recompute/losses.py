@@ -152,6 +152,23 @@ def headline(every, late, size):
     )
 
 
+def cards(every, late):
+    """The share of a step, and of the gap behind it, that is computing, and each that is lost, by
+    the name of its card."""
+    known = [one for one in every.values() if one.steps]
+    if not known:
+        return {}
+    found = [one for one in lost(every, late) if one.rank is None]
+    period = sum(one.length / one.steps for one in known) / len(known)
+    pause = sum(one.ns for one in found if one.name == PAUSE)
+    period += pause if 100 * pause >= period else 0
+    computing = sum(one.per[COMPUTING] for one in known) / len(known)
+    named = {f"{_WORDS[one.name].capitalize()}{one.bound}": one.ns
+             for one in found if one.ns >= period / 100}  # fmt: skip
+    return {name: f"{round(100 * ns / period)} %"
+            for name, ns in {"Computing": computing, **named}.items()}  # fmt: skip
+
+
 def ranks(every):
     """Ranks in words: those without a gap as a range."""
     numbers = sorted(every)

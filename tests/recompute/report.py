@@ -19,14 +19,6 @@ _BUSY = (
     "Pure Compute(ns)", "Communication Overlapped(ns)", "Communication Not Overlapped(ns)",
 )  # fmt: skip
 OPERATORS_KEPT = 20
-_SHARES = {
-    "computing": ("pure_compute_ns", "overlapped_ns"),
-    "exposed communication": ("exposed_ns",),
-    "memory copies": ("copy_ns",),
-    "tasks of unknown types": ("unclassified_ns",),
-    "waiting for input": ("input_wait_ns",),
-    "idle": ("idle_ns",),
-}
 
 
 def overlap_rows(every, tables):
@@ -66,26 +58,6 @@ def overlap_rows(every, tables):
                 found[rank]["unclassified_ns"] = mean(unknown, n)
     marked = any(not step.whole_range for rank in found for step in every[rank].steps)
     return "step" if worked and marked else "capture", found
-
-
-def shares(rows):
-    """Of what is known, over all ranks, by words; waiting for input is no other idle time."""
-    known = sum(row["known_ns"] for row in rows.values())
-    sums = {
-        words: sum(row.get(key) or 0 for row in rows.values() for key in keys)
-        for words, keys in _SHARES.items()
-    }
-    sums["idle"] -= sums["waiting for input"]
-    if all(row["input_wait_ns"] is None for row in rows.values()):
-        del sums["waiting for input"]
-    elif any(row["input_wait_steps"] < row["steps"] for row in rows.values()):
-        for words, bound in (("waiting for input", "least"), ("idle", "most")):
-            sums[f"{words}, at {bound}"] = sums.pop(words)
-    return {
-        words: ns / known if known else 0.0
-        for words, ns in sums.items()
-        if ns or words not in ("memory copies", "tasks of unknown types")
-    }  # fmt: skip
 
 
 def steps_rows(every):

@@ -250,7 +250,8 @@ class _Perfetto:
                         own.data
                     )
                     tracks = json.loads(said.about or "{}").get("tracks", {})
-                    self._ranks |= {int(uuid): said.rank for uuid in tracks}
+                    rank = packet.trusted_packet_sequence_id - 1
+                    self._ranks |= {int(uuid): rank for uuid in tracks}
                     self._lanes |= {int(uuid): track for uuid, track in tracks.items()}
 
     def path(self, uuid):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from traceconv.analysis.losses import (
+    COMPUTING,
     COPIES,
     EXPOSED,
     IDLE,
@@ -34,6 +37,65 @@ _LEAST = 0.01
 """Share of a step; smaller losses are not named."""
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """What the steps of a job lose: the one source of these figures for headlines, cards and tiles.
+
+    Attributes:
+        step_ns: the mean step of the ranks of which it is known, 0 if of none.
+        gap_ns:  the gap between steps, if it is material; it is in no step.
+        computing_ns: the part of the step in which devices compute.
+        per_step: whether steps are marked; else it is all that was recorded.
+        steps:   how many, over all ranks.
+        losses:  the material ones, largest first.
+    """
+
+    step_ns: float = 0.0
+    gap_ns: float = 0.0
+    computing_ns: float = 0.0
+    per_step: bool = True
+    steps: int = 0
+    losses: tuple[Loss, ...] = ()
+
+    @classmethod
+    def of(cls, every: Mapping[int, Losses], late: Sequence[Late]) -> Lost:
+        """Of all ranks.
+
+        Args:
+            late: ranks that others certainly wait for.
+        """
+        known = [one for one in every.values() if one.steps]
+        if not known:
+            return cls()
+        step_ns = sum(one.step_ns for one in known) / len(known)
+        found = lost(every, late)
+        gap_ns = sum(one.ns for one in found if one.name == PAUSE)
+        gap_ns = gap_ns if gap_ns >= _LEAST * step_ns else 0.0
+        return cls(
+            step_ns,
+            gap_ns,
+            sum(one.per(COMPUTING) for one in known) / len(known),
+            all(one.per_step for one in known),
+            sum(one.steps for one in known),
+            tuple(one for one in found if one.ns >= _LEAST * (step_ns + gap_ns)),
+        )
+
+    @property
+    def whole_ns(self) -> float:
+        """What shares are of: the step and the gap after it."""
+        return self.step_ns + self.gap_ns
+
+    def percent(self, ns: float) -> str:
+        """``ns`` as a share."""
+        return f"{digits(round(100 * ns / self.whole_ns))} %"
+
+    def length(self) -> str:
+        """How long a step takes."""
+        if self.gap_ns:
+            parts = f"step {time(self.step_ns)} + gap {time(self.gap_ns)}"
+            return f"{time(self.whole_ns)} per iteration ({parts})"
+        return f"{time(self.step_ns)} {'per step' if self.per_step else 'recorded'}"
+
+
 def headline(
     every: Mapping[int, Losses],
     late: Sequence[Late] | None = (),
@@ -51,28 +113,24 @@ def headline(
         shape: the shape of the job, which names its ranks.
     """
     who = captured(list(every), job_size, group_size)
-    known = [one for one in every.values() if one.steps]
-    if not known:
+    found = Lost.of(every, late or ())
+    if not found.steps:
         waits = [
             f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late or ()
         ]
         rest = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
-    step_ns = sum(one.step_ns for one in known) / len(known)
-    step = f"{time(step_ns)} per step" if _steps(known) else f"{time(step_ns)} recorded"
-    step += _from(every)
-    found = lost(every, late or ())
-    pause_ns = sum(one.ns for one in found if one.name == PAUSE)
-    whole_ns = step_ns
-    if pause_ns >= _LEAST * step_ns:  # a gap is not part of a step: shares are of both
-        whole_ns += pause_ns
-        step = f"{time(whole_ns)} per iteration (step {time(step_ns)} + gap {time(pause_ns)})"
-    shown = [one for one in found if one.ns >= _LEAST * whole_ns]
-    alone = late is not None or len(every) == 1
-    if not shown:
-        busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
+    step = found.length() + ("" if found.gap_ns else _from(every))
+    if not found.losses:
+        idle = sum(one.ns for one in lost(every, late or ()) if one.name in (INPUT, IDLE))
+        busy = 100 * (1 - idle / found.step_ns)
         return f"{who}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
-    return f"{who}: {step}. Lost: {', '.join(_words(one, whole_ns, shape, alone) for one in shown)}"
+    alone = late is not None or len(every) == 1
+    words = (
+        f"{words_of(one, shape, alone)} {time(one.ns)} ({found.percent(one.ns)})"
+        for one in found.losses
+    )
+    return f"{who}: {step}. Lost: {', '.join(words)}"
 
 
 def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
@@ -117,15 +175,15 @@ def _from(every: Mapping[int, Losses]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _steps(known: Sequence[Losses]) -> bool:
-    return all(one.per_step for one in known)
+def words_of(one: Loss, shape: JobShape, alone: bool = True) -> str:
+    """How a class of lost time is called.
 
-
-def _words(one: Loss, whole_ns: float, shape: JobShape, alone: bool) -> str:
+    Args:
+        alone: whether waiting for ranks is told from communication.
+    """
     name = WORDS[one.name]
     if one.name == EXPOSED and not alone:
         name = "exposed communication and waiting"
     if one.rank >= 0:
         name = f"{name.removesuffix('rank')}{shape.called(one.rank)}"
-    name += f" at {one.bound}" if one.bound else ""
-    return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / whole_ns))} %)"
+    return f"{name} at {one.bound}" if one.bound else name

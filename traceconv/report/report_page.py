@@ -58,12 +58,13 @@ _BINS = 64  # rows and columns of a matrix
 CLASSES = (
     ("pure_compute_ns", "k-compute", "computing"),
     ("overlapped_ns", "k-overlapped", "computing and communicating"),
-    ("exposed_ns", "k-exposed", "exposed communication"),
-    ("copy_ns", "k-copy", "memory copies"),
+    ("exposed_ns", "k-exposed", "communication not overlapped"),
+    ("copy_ns", "k-copy", "memory copies not overlapped"),
     ("unclassified_ns", "k-unclassified", "tasks of unknown types"),
-    ("idle_ns", "k-idle", "idle"),
+    ("idle_ns", "k-idle", "idle, waiting for input included"),
 )
-"""The classes that add up to what is known of a step: key, colour, words."""
+"""The classes that add up to what is known of a step: key, colour, words. Waiting for other ranks
+is part of communication here; what steps lose by it is in the verdict."""
 
 _MOMENTS = {
     "c": ("k-compute", "computing"),

@@ -165,6 +165,7 @@ def overview(
     curves = excerpts.curves(summaries, plan, zero_ns)
     shape = job_shape(summaries)
     late_ns = replayed.late_ns(judged.verdict)
+    lost = headline.Lost.of(every, judged.verdict.late)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
@@ -179,13 +180,14 @@ def overview(
             "timeline": replayed.timeline(judged.verdict, late_ns, zero_ns),
             # the table of clocks says why they were not aligned otherwise
             "sentences": wording.sentences(
+                lost,
+                drawn["overlap"],
                 late,
-                drawn,
                 found,
                 issues,
                 plan.as_dict()["text"].removesuffix(f"; {plan.remark}"),
             ),
-            "tiles": wording.tiles(late, drawn),
+            "tiles": wording.tiles(lost, drawn["overlap"], late, stated_shape(summaries)),
             "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
             "findings": found,
             "good": [one.as_dict() for one in judged.findings.good],

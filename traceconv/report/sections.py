@@ -140,7 +140,7 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
     rows = rows_of(result)
     keep = (rows["Duration(ns)"] != ABSENT) & ~np.isin(rows[RANK], list(unmarked))
     if not keep.any():
-        return {"missing": "no data: needs marks of steps"}
+        return {"missing": "no data: needs marked steps"}
     rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
     found = []
     for rank in np.unique(rows[RANK]).tolist():

@@ -479,11 +479,9 @@ def test_steps_of_tables_alone_are_in_headline_rules_and_page(folder):
     (one,) = found.findings.findings
     assert (one.rule.id, one.case.value, one.case.steps) == ("exposed-communication", 40, [5, 6])
     assert found.document["overview"]["sentences"][0] == (
-        "How long steps take was not recorded (2 in all); of the device's time, 40.0 % computing, "
-        "40.0 % exposed communication, 20.0 % idle; device utilisation 80.0 % of 100 µs a "
-        "step."
+        "2 steps with device work: computing 40 %, device utilisation 80.0 % of a step."
     )
-    assert "needs marks of steps" in found.html_text()
+    assert "needs marked steps" in found.html_text()
 
 
 def test_steps_of_a_cluster_are_those_of_its_ranks(folder):

@@ -1,0 +1,108 @@
+"""One figure has one value: in the headlines of diagnose and merge, the verdict, the cards, the
+JSON documents, the page and the tables of stats."""
+
+import re
+
+import pytest
+from html_page import Reader
+from paths import DATA, ROOT
+
+import traceconv
+from traceconv.core.clock import time_text
+
+CAPTURES = (
+    ROOT / "golden/trace_view/demo/input",
+    ROOT / "examples/job",
+    DATA / "ascend/msinsight/test/data/pytorch/text/level1",
+    DATA / "ascend/mindinsight/profiler",
+    DATA / "gpu/inference",
+    DATA / "gpu/xplane",
+)
+LENGTH = r"[\d.]+ (?:ns|µs|ms|s)"
+
+
+@pytest.fixture(scope="module", params=CAPTURES, ids=lambda path: path.name)
+def run(request, tmp_path_factory):
+    """What is said of a capture, in all places."""
+    path = str(request.param)
+    found = traceconv.diagnose(path, analyse=True, jobs=1)
+    out = str(tmp_path_factory.mktemp("merged") / "t.pftrace")
+    merged = traceconv.merge(path, out=out, jobs=1)
+    return found, found.document["overview"], merged, traceconv.stats(path, by="overlap", jobs=1)
+
+
+def said(headline):
+    """Of a headline, how long a step takes and what it loses: words, length, percent."""
+    step, _, lost = headline.partition("Lost: ")
+    length = re.search(rf"(?:step )?({LENGTH})(?: \+ gap| per step| recorded)", step)[1]
+    every = re.findall(rf"(?:^|, )(.+?) ({LENGTH}) \((\d+) %\)", lost)
+    return length, {words: (ns, f"{percent} %") for words, ns, percent in every}
+
+
+def test_losses_are_those_of_the_headline(run):
+    """In JSON, on cards, and in what merge prints without comparing ranks."""
+    found, overview, merged, _ = run
+    _, _, line = found.headline.rpartition("Rank")
+    step, lost = said(f"Rank{line}")
+    assert overview["headline"] == found.headline
+    tiles = {tile["name"]: (tile["value"], tile["note"]) for tile in overview["tiles"]}
+    assert step == (tiles.get("Step") or tiles["Recorded"])[0]
+    for words, (ns, percent) in lost.items():
+        value, note = tiles[f"{words[:1].upper()}{words[1:]}"]
+        assert (value, note.partition(" of ")[0]) == (percent, ns)
+    in_json = [time_text(one["ms_per_step"] * 1e6) for one in overview["losses"]]
+    assert in_json[: len(lost)] == [ns for ns, _ in lost.values()]
+    (account,) = (text for text in merged.lines() if " Lost: " in text or "no loss" in text)
+    other_step, others = said(account)
+    assert other_step == step
+    assert all(others[words] == lost[words] for words in lost.keys() & others.keys())
+
+
+def test_what_the_culprit_costs_is_one_figure(run):
+    """Headline, verdict, card, finding, remedy, JSON."""
+    _, overview, _, _ = run
+    culprit = overview["straggler"]["culprit"]
+    if culprit is None:
+        assert not [one for one in overview["findings"] if one["rule"] == "straggler"]
+        return
+    costs = time_text(culprit["gain_ns"])
+    (tile,) = (tile["note"] for tile in overview["tiles"] if tile["name"] == "Straggler")
+    finding = next(one for one in overview["findings"] if one["rule"] == "straggler")
+    remedy = next(one for one in overview["what_if"] if one["change"].startswith("rank:"))
+    longer = time_text(culprit["excess_ns"])
+    assert tile == f"costs {costs} per step"
+    for text in (overview["headline"], overview["verdict"]["text"], finding["evidence"][0]):
+        assert f"costs {costs} per step" in text
+    assert remedy["text"].startswith(f"{costs} less per step")
+    assert f"longer by {longer} per step" in finding["evidence"]
+    assert time_text(overview["late_ns"][str(culprit["rank"])]) == longer
+
+
+def test_utilisation_is_that_of_the_table(run):
+    """The card, the rule and the table of overlap."""
+    _, overview, _, stats = run
+    (value,) = (t["value"] for t in overview["tiles"] if t["name"] == "Device utilisation")
+    rows = overview["overlap"]["rows"]
+    table = stats["overlap"].columns
+    for row in rows:
+        mine = (table["Rank"] == row["rank"]) & (table["Known(ns)"] > 0)
+        marked = mine & (table["Step"] >= 0)
+        graphs = {g: table["Known(ns)"][marked & (table["Graph"] == g)].sum()
+                  for g in set(table["Graph"][marked].tolist())}  # fmt: skip
+        marked &= table["Graph"] == max(graphs, key=graphs.get, default=0)
+        idle, known = (
+            int(table[key][marked if marked.any() else mine].sum())
+            for key in ("Idle(ns)", "Known(ns)")
+        )
+        assert abs(idle / known - row["idle_ns"] / row["known_ns"]) < 1e-5
+    idle, known = (sum(row[key] for row in rows) for key in ("idle_ns", "known_ns"))
+    assert value == f"{100 - 100 * idle / known:.1f} %"
+
+
+def test_the_page_has_the_figures_of_the_document(run):
+    """The verdict and every card."""
+    found, overview, _, _ = run
+    words = " ".join(Reader(found.html_text()).text).replace("\u00a0", " ")
+    assert overview["verdict"]["text"] in words
+    for tile in overview["tiles"]:
+        assert f"{tile['name']} {tile['value']} {tile['note']}" in words
