@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,19 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     assert "1.96 times as long as an ideal one" in first
     first = judged(JOBS / "stage_imbalance").lines()[0]
     assert first.startswith("uneven stages: stage 3 (ranks 6-7) works ")
+
+
+@pytest.mark.parametrize("job", ["slow_worker", "stage_imbalance"])
+def test_messages_without_a_recorded_peer_are_paired_by_time(job: str, tmp_path: Path) -> None:
+    """As Ascend's timelines hold them: the verdict is that of the recorded peers."""
+    for path in (JOBS / job).glob("*.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        for event in document["traceEvents"]:
+            for side in ("Src Rank", "Dst Rank"):
+                event.get("args", {}).pop(side, None)
+        (tmp_path / path.stem).write_text(json.dumps(document))
+    with_peers, without = judged(JOBS / job), judged(tmp_path)
+    assert without.lines()[0] == with_peers.lines()[0]
 
 
 @pytest.mark.parametrize(

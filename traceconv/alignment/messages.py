@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import SEND, CollectiveRecords, Group
 from traceconv.core.columns import I64, Mask
 
+MOST_MEMBERS = 64
+"""Of groups in which messages are paired by time; pipelines have fewer stages."""
 
-def messages(every: Mapping[int, CollectiveRecords]) -> I64:
+MOST_CLEAR = 0.9
+"""So many of the messages of a group have to be clear."""
+
+CLEAR = 5
+"""A message is clear if the next candidate ends this many times as far away as the nearest."""
+
+
+def messages(every: Mapping[int, CollectiveRecords], ends: Mapping[int, I64] | None = None) -> I64:
     """Sends and receives of the same message: what one rank sends another, in order, where both
     have equally many in a step.
+
+    The other side of a message is what the source states, the other rank of a group of two, or the
+    rank whose operation ends at the same time; see :func:`_pair_by_time`.
+
+    Args:
+        every: the operations of each rank.
+        ends:  of each rank, when its operations end on the clock of all ranks, ns; without it
+            nothing is concluded from times.
 
     Returns:
         (messages, 4): the rank that sends, its row, the rank that receives, its row.
@@ -27,21 +45,68 @@ def messages(every: Mapping[int, CollectiveRecords]) -> I64:
         peer = _peers(known, rows, globally)
         alone = np.array([pairs.get((one.key, rank), -1) for one in known.groups] or [-1])
         peer = np.where(peer < 0, alone[group], peer)
-        kept = np.isin(peer, list(every)) & (peer != rank)
-        rows, group, peer = rows[kept], group[kept], peer[kept]
         key = np.array([keys.setdefault(one.key, len(keys)) for one in known.groups] or [0])
         sends = known.direction[rows] == SEND
-        own = np.full(len(rows), rank)
-        ends = np.where(sends, own, peer), np.where(sends, peer, own)
-        found.append(
-            np.stack((key[group], *ends, known.step[rows], sends, known.start_ns[rows], rows), 1)
-        )
-    table = np.concatenate(found) if found else np.zeros((0, 7), np.int64)
+        columns = key[group], np.full(len(rows), rank), peer, known.step[rows], sends
+        end = known.end_ns[rows] if ends is None else ends[rank][rows]
+        found.append(np.stack((*columns, known.start_ns[rows], rows, end), axis=1))
+    table = np.concatenate(found) if found else np.zeros((0, 8), np.int64)
+    if ends is not None:
+        _pair_by_time(table)
+    table = table[np.isin(table[:, 2], list(every)) & (table[:, 1] != table[:, 2])]
+    received = table[:, 4] == 0
+    table[received, 1:3] = table[received, 2:0:-1]  # from, to
     table = table[np.lexsort((table[:, 5], *table[:, 3::-1].T))]
     sent, received = table[table[:, 4] == 1], table[table[:, 4] == 0]
     same = _equally_many(sent, received), _equally_many(received, sent)
     sent, received = sent[same[0]], received[same[1]]
     return np.stack((sent[:, 1], sent[:, 6], received[:, 2], received[:, 6]), axis=1)
+
+
+def _pair_by_time(table: I64) -> None:
+    """Fill in the other side (column 2) where a group states none, from when messages end.
+
+    A send and its receive end together, but for the time of a small message. A group is filled in
+    if nearly all of its sends and receives are each other's nearest and no other comes close; else
+    its messages stay unknown.
+    """
+    unknown = np.flatnonzero(table[:, 2] < 0)
+    for group in np.unique(table[unknown, 0]).tolist():
+        rows = unknown[table[unknown, 0] == group]
+        ranks = np.unique(table[rows, 1])
+        if not 2 < len(ranks) <= MOST_MEMBERS:
+            continue
+        sends, receives = (rows[table[rows, 4] == side] for side in (1, 0))
+        if len(sends) != len(receives):
+            continue
+        to, clear = _nearest(table, sends, receives, ranks)
+        back, _ = _nearest(table, receives, sends, ranks)
+        mutual = back[to] == np.arange(len(sends))
+        if mutual.mean() > MOST_CLEAR and clear.mean() > MOST_CLEAR:
+            pairs = sends[mutual], receives[to[mutual]]
+            table[pairs[0], 2], table[pairs[1], 2] = table[pairs[1], 1], table[pairs[0], 1]
+
+
+def _nearest(table: I64, rows: I64, others: I64, ranks: I64) -> tuple[NDArray[np.intp], Mask]:
+    """Per row, which of the other side ends nearest on another rank, and whether it is clear."""
+    found, clear = np.zeros(len(rows), np.intp), np.zeros(len(rows), bool)
+    others_end, order = table[others, 7], np.argsort(table[others, 7], kind="stable")
+    for rank in ranks.tolist():
+        mine = np.flatnonzero(table[rows, 1] == rank)
+        candidates = order[table[others[order], 1] != rank]
+        ends = others_end[candidates]
+        last = len(ends) - 1
+        if last < 0:
+            continue
+        at = np.searchsorted(ends, table[rows[mine], 7])
+        near = np.clip(at[:, None] + np.arange(-2, 2), 0, last)
+        away = np.abs(ends[near] - table[rows[mine], 7][:, None])
+        away[:, 1:][near[:, 1:] == near[:, :-1]] = np.iinfo(np.int64).max  # at the edges, the same
+        by = np.argsort(away, axis=1, kind="stable")
+        found[mine] = candidates[np.take_along_axis(near, by, axis=1)[:, 0]]
+        first, second = np.take_along_axis(away, by[:, :2], axis=1).T
+        clear[mine] = second // CLEAR > first
+    return found, clear
 
 
 def _equally_many(ours: I64, theirs: I64) -> Mask:

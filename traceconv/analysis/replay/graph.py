@@ -145,7 +145,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
          for o, f in zip(ranks, first[:-1], strict=True)]
     )  # fmt: skip
     delay = np.concatenate([one.replay.delay_ns for one in ranks]).astype(np.float64)
-    meet, messages = _meetings(ranks, groups, first)
+    meet, messages = _meetings(ranks, clocks, groups, first)
     kinds, kind = _kinds(ranks)
     names, name, part = _parts(ranks, first)
     part_ns = np.concatenate([one.replay.ns for one in ranks]).astype(np.float64)
@@ -258,7 +258,7 @@ class _Origins(msgspec.Struct, frozen=True):
 
 
 def _meetings(
-    ranks: Sequence[RankSummary], groups: Sequence[Matched], first: I64
+    ranks: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched], first: I64
 ) -> tuple[I64, I64]:
     """Per operation, the set in which it meets others, as the row of one of them; and (messages,
     2): the sends and receives among these."""
@@ -283,7 +283,9 @@ def _meetings(
         lead = np.where(at >= 0, at, n).min(axis=1, initial=n)
         some, columns = np.nonzero(at >= 0)
         meet[at[some, columns]] = lead[some]
-    pairs = messages({one.rank: one.collectives for one in ranks})
+    known = {one.rank: one.collectives for one in ranks}
+    ends = {rank: clocks.corrected(rank, one.end_ns) for rank, one in known.items()}
+    pairs = messages(known, ends)
     at = np.full((len(pairs), 2), -1, np.int64)
     for side in range(2):
         for rank in np.unique(pairs[:, 2 * side]).tolist():
