@@ -121,6 +121,22 @@ def test_a_database_of_cluster_tools_is_read_like_their_tables():
     assert min(row["Total Compute(ns)"] for row in rows[8:]) > 79_000_000
 
 
+def test_two_devices_of_a_process_have_a_row_each():
+    """As in the profiler's own table. Its Stage of 50 us was typed in: by the writer's rule it is
+    the time from the first to the last row of the device's lanes (``_trace_step_time_parser.py`` of
+    Ascend/pytorch), so both are stated."""
+    rows = stats("two_devices", "step_trace_time")
+    names = ("Computing", "Communication(Not Overlapped)", "Overlapped", "Communication", "Free")
+    assert [(row["Device"], *(row[f"{name}(ns)"] // US for name in names)) for row in rows] == [
+        (0, 20, 15, 2, 17, 5),
+        (1, 18, 30, 5, 35, 0),
+    ]
+    assert [row["Stage(ns)"] // US for row in rows] == [40, 48]
+    found = traceconv.stats(str(FIELD / "two_devices"), by=["step_trace_time"]).issues
+    [issue] = [one for one in found if one.code == "figures-differ"]
+    assert issue.places[1] == "Stage 48.000 µs, 50.000 µs in step_trace_time"
+
+
 def test_exports_of_single_operators_are_one_capture():
     """CANN 5 to 6.3: the device's, the host's and both together say one thing, of rank 0."""
     [capture] = traceconv.open(str(FIELD / "old_single_op")).found

@@ -431,6 +431,22 @@ def matrix(*speeds):
     ]  # fmt: skip
 
 
+def cluster(*computing):
+    """The table of cluster tools: so many us of computing per rank in a step of 1 ms."""
+    n = len(computing)
+    build = builder(tables_only=True)
+    return [
+        side_table(
+            build, "cluster_step_trace_time", Step=[1] * n, Type=["rank"] * n,
+            Index=[str(rank) for rank in range(n)],
+            **{"Computing(us)": [us * US for us in computing],
+               "Communication(us)": [(1000 - us) * US for us in computing],
+               "Communication(Not Overlapped)(us)": [(1000 - us) * US for us in computing],
+               "Free(us)": [0] * n},
+        )
+    ]  # fmt: skip
+
+
 def repeated(retry, times=4):
     """Collectives of a millisecond of which the profiler says whether they ran again."""
     build = builder()
@@ -597,6 +613,7 @@ FIRES = {
     "slow-shape": shaped(("128,1000", 90 * US), ("128,1024", 40 * US)),
     "pipeline-bubbles": staged((700 * US, 100 * US), (600 * US, 300 * US)),
     "stage-imbalance": staged((900 * US, 50 * US), (600 * US, 100 * US)),
+    "slow-rank": cluster(500, 600, 510, 500),
 }
 """Ranks on which each rule speaks."""
 
@@ -653,5 +670,6 @@ QUIET = {
     "slow-shape": shaped(("128,1000", 40 * US), ("64,2048", 20 * US)),
     "pipeline-bubbles": staged((800 * US, 100 * US), (750 * US, 150 * US)),
     "stage-imbalance": staged((650 * US, 300 * US), (600 * US, 300 * US)),
+    "slow-rank": cluster(500, 600, 510, 598),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

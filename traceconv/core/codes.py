@@ -446,6 +446,11 @@ CODES: dict[str, Code] = {
         "of the profiler's step table, or unknown; counts and totals cover the rows that "
         "exist.",
     ),
+    "figures-differ": Code(
+        _D,
+        "Figures computed from the timeline differ from the profiler's own table of steps; both "
+        "are stated.",
+    ),
     "collection-paused": Code(
         _I,
         "The profiler switched itself off while a stream waited for a value (MEM_WAIT_VALUE, "

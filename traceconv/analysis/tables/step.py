@@ -31,6 +31,7 @@ from traceconv.analysis.tables.stated_steps import (
     with_steps_beside,
 )
 from traceconv.analysis.utilisation import share, utilisation, whole_rank
+from traceconv.core.clock import us_text
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
@@ -65,12 +66,13 @@ _TRANSFER = lazy_regex(r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|
 _MINDSPORE_TRANSFERS = NameTest(lambda name: _TRANSFER.match(name))
 
 
-def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
+def step_trace_time(trace: Trace, style: str = "torch", device: int = ABSENT) -> dict[str, I64]:
     """The columns of ``step_trace_time.csv``, recomputed; one row per step of ``trace.steps``.
 
     Args:
         trace: with its steps, their attribution and its overlap lanes; communication rows kept.
         style: one of :data:`STYLES`.
+        device: the device whose rows count, of several; ABSENT for all.
 
     Returns:
         ``graph`` (-1 if the step belongs to none), ``step`` (ABSENT where the source marks no
@@ -86,9 +88,12 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         _launch_windows(trace) if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
     )
     once = torch and trace.hints.vendor == "ascend"  # elsewhere windows do not overlap
-    classes = {op: _Begun.of(trace, trace.events.op == op, spans, once) for op in _COUNTED}
+    own = np.ones(len(trace.events), bool)
+    if device != ABSENT:
+        own = np.array([t.device == device for t in trace.tracks], bool)[trace.events.track]
+    classes = {op: _Begun.of(trace, own & (trace.events.op == op), spans, once) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
-    rows = trace.rows_of(Layer.COMM)
+    rows = own & trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
     transferring = rows_named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
@@ -103,7 +108,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
     else:
         comm = _Begun.of(trace, rows, spans, once=False)
         first, last = comm.first(), comm.end_of_latest()
-        sums[OpClass.FREE] = _free_within(trace, steps)
+        sums[OpClass.FREE] = _free_within(trace, steps, own)
         exclude = exposed - bubble
     return {
         "graph": steps.graph.astype(np.int64),
@@ -228,9 +233,9 @@ def _marked(steps: StepTable) -> NDArray[np.bool_]:
     return marked
 
 
-def _free_within(trace: Trace, steps: StepTable) -> I64:
+def _free_within(trace: Trace, steps: StepTable, own: NDArray[np.bool_]) -> I64:
     """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
-    free = trace.events.take(trace.events.op == OpClass.FREE)
+    free = trace.events.take(own & (trace.events.op == OpClass.FREE))
     within = np.zeros(len(steps), np.int64)
     for track in np.unique(free.track).tolist():
         lane = free.take(free.track == track)
@@ -488,7 +493,18 @@ def _vendor_facts(trace: Trace) -> Columns:
     alone = not (steps.known_ns != UNKNOWN).any()
     if alone and not _only_communication(trace):
         return NOTHING
-    computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
+    lanes = np.unique(trace.events.track[np.isin(trace.events.op, _COUNTED)]).tolist()
+    devices = sorted({trace.tracks[track].device for track in lanes} - {-1})
+    if len(devices) < 2:
+        return _of_device(trace, alone, trace.capture.device, ABSENT)
+    every = [_of_device(trace, alone, device, device) for device in devices]
+    return {name: np.concatenate([one[name] for one in every]) for name in every[0]}
+
+
+def _of_device(trace: Trace, alone: bool, device: int, only: int) -> Columns:
+    """The rows of one device: of the whole rank if ``only`` is ABSENT."""
+    steps = trace.steps
+    computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch", only)
     columns = {name: column.copy() for name, column in computed.items()}
     for name in _VENDOR.values():
         columns[name][steps.covered != Covered.TIMELINE] = ABSENT
@@ -502,14 +518,40 @@ def _vendor_facts(trace: Trace) -> Columns:
         at = order[np.searchsorted(number, steps.step[own], sorter=order)]
         for heading, name in _VENDOR.items():
             columns[name][own] = numbers(table, heading)[at]
-    device = trace.capture.device
+    _compare(trace, columns, device)
     rows = {
         **columns,
         "window": steps.window.astype(np.int64),
         "device": np.full(len(steps), ABSENT if device < 0 else device, np.int64),
         "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
     }
-    return with_steps_beside(trace, rows, stated_steps(trace))
+    return with_steps_beside(trace, rows, stated_steps(trace)) if only == ABSENT else rows
+
+
+_TOLERANCE_NS, _TOLERANCE = 1_000, 0.001
+"""Differences to the profiler's table that are rounding: it calculates with doubles of us."""
+
+
+def _compare(trace: Trace, columns: Columns, device: int) -> None:
+    """Report steps whose computed figures differ from the profiler's own table."""
+    table = trace.side_tables.get(STEP_TABLE)
+    if table is None or trace.hints.tables_only:
+        return
+    stated = stated_steps(trace)
+    if not stated:
+        return
+    mine = stated["device"] == device
+    mine = mine if mine.any() else stated["device"] == ABSENT
+    for row in np.flatnonzero(trace.steps.covered == Covered.TIMELINE).tolist():
+        step = columns["step"][row]
+        at = np.flatnonzero(mine & (stated["step"] == step))
+        for heading, name in VENDOR_NAMES.items() if len(at) == 1 else ():
+            ours, theirs = int(columns[name][row]), int(stated[name][at[0]])
+            room = max(_TOLERANCE_NS, int(_TOLERANCE * abs(theirs)))
+            if ABSENT not in (ours, theirs) and abs(ours - theirs) > room:
+                which = f"step {step}: " if step != ABSENT else ""
+                both = f"{heading} {us_text(ours)} µs, {us_text(theirs)} µs in {table.name}"
+                trace.issues.add("figures-differ", table.file, which + both)
 
 
 def _only_communication(trace: Trace) -> bool:

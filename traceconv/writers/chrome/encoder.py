@@ -357,8 +357,7 @@ def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:
     taken: set[tuple[int, str]] = set()
     names = []
     for track, pid in zip(tracks, pids, strict=True):
-        named = not track.group or track.name.startswith(track.group)
-        plain = (track.name if named else f"{track.group} {track.name}") or "(no name)"
+        plain = _under(track.group, track.name) or "(no name)"
         name = f"{plain} ({track.lane + 1})" if track.lane else plain
         number = track.lane + 1
         while track.is_counter and (pid, name) in taken:
@@ -367,6 +366,15 @@ def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:
         taken.add((pid, name))
         names.append(name)
     return names
+
+
+def _under(group: str, name: str) -> str:
+    """A name below its group; words in which both overlap are written once."""
+    words = group.split(" ") if group else []
+    for first in range(len(words)):
+        if name.startswith(" ".join(words[first:])):
+            return " ".join([*words[:first], name])
+    return f"{group} {name}".strip(" ") if group else name
 
 
 def _labels(trace: Trace) -> str:

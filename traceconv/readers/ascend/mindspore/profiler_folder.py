@@ -19,24 +19,23 @@ host's steady clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import I64, Capture, Layer, OpClass, Track
+from traceconv.core.model import I64, Capture, Layer, Mask, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.mindspore import host
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
-from traceconv.readers.ascend.mindspore.host import host_info_lane
-from traceconv.readers.ascend.mindspore.shown_rows import Shown
+from traceconv.readers.ascend.mindspore.shown_rows import Shown as ShownRows
 from traceconv.readers.ascend.mindspore.steps import read_steps
 from traceconv.readers.ascend.mindspore.text_tables import (
     QUEUE_COLUMNS,
@@ -49,6 +48,14 @@ from traceconv.readers.ascend.raw.device_records import read_beside
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_named
 from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.layouts import (
+    Classes,
+    RowLayout,
+    Shown,
+    TableRows,
+    add_rows,
+    add_samples,
+)
 from traceconv.readers.shared.numbers import times
 from traceconv.readers.shared.trace_events.timeline import (
     Incoming,
@@ -60,10 +67,11 @@ from traceconv.readers.shared.trace_events.timeline import (
 )
 from traceconv.readers.shared.windows import check_clock
 
-# -- lanes of the display file --------------------------------------------------------------------
+# -- tracks of the display file -------------------------------------------------------------------
 
 _STREAM = lazy_regex(r"(?:Stream ?#?)?(\d{1,18})")
-_STEPS, _SCOPES, _GPU_OPS, _HOST_OPS = "100000", "100001", "100002", "100003"
+_STEPS, _SCOPES = "100000", "100001"
+_HOST_OPS = {"100002": "GPU Ops", "100003": "Host CPU Ops"}
 _OVERLAP = {
     "7999": (0, "Merged Computation Op", OpClass.COMPUTING),
     "8000": (2, "Pure Communication Op", OpClass.NOT_OVERLAPPED),
@@ -73,69 +81,45 @@ _OVERLAP = {
 _QUEUE = lazy_regex(r"(?:.*/)?(?:GetNext|InitData)[^/]*")
 
 
-@dataclass(frozen=True)
 class DisplayClassifier:
     """Decides on which tracks the lanes of a display file are shown.
 
-    Attributes:
+    Args:
         hardware: title of the device layer: "Ascend Hardware" or "GPU Hardware".
         named:    for files that name their processes.
     """
 
-    hardware: str
-    named: Classifier
+    def __init__(self, hardware: str, named: Classifier) -> None:
+        self._hardware, self._named = hardware, named
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
         if lane.process:
-            return self.named(lane)
-        numbered = {
-            "9000": self._ai_cpu,
-            "10000": self._communication,
-            "11000": self._host,
-            "12000": self._overlap,
-        }
-        return numbered.get(lane.pid, self._device)(lane)
-
-    def _device(self, lane: Lane) -> Placed:
-        if lane.tid == _STEPS:
-            return step_lane(-1)
-        if lane.tid == _SCOPES:
-            return Placed(Track(Layer.SCOPE, "Scope Name"))
-        stream = _STREAM.fullmatch(lane.tid)
-        if lane.tid in (_GPU_OPS, _HOST_OPS) or stream is None:
-            return self._host(lane)
-        title = "GPU Hardware" if lane.pid == "13000" else self.hardware
-        kind = "GPU" if lane.pid == "13000" else "NPU"
-        track = Track(
-            Layer.DEVICE,
-            f"Stream {stream[1]}",
-            title=title,
-            device_kind=kind,
-            stream=int(stream[1]),
-        )
-        return Placed(track, OpClass.COMPUTE, by_name=task_named)
-
-    def _ai_cpu(self, lane: Lane) -> Placed:
-        track = Track(Layer.DEVICE, _stream(lane), title="AI CPU")
-        return Placed(track, OpClass.COMPUTE, by_name=waiting_for_data)
-
-    def _communication(self, lane: Lane) -> Placed:
-        return Placed(Track(Layer.COMM, _stream(lane), title="Communication"), OpClass.COMM)
-
-    def _host(self, lane: Lane) -> Placed:
-        names = {_GPU_OPS: "GPU Ops", _HOST_OPS: "Host CPU Ops"}
-        name = names.get(lane.tid) or lane.tid
+            return self._named(lane)
+        number = _STREAM.fullmatch(lane.tid)
+        stream = f"Stream {number[1]}" if number else lane.tid
+        if lane.pid == "9000":
+            track = Track(Layer.DEVICE, stream, title="AI CPU")
+            return Placed(track, OpClass.COMPUTE, by_name=waiting_for_data)
+        if lane.pid == "10000":
+            return Placed(Track(Layer.COMM, stream, title="Communication"), OpClass.COMM)
+        if lane.pid == "12000":
+            unknown = (len(_OVERLAP), lane.thread or lane.tid, OpClass.OTHER)
+            sort, name, op = _OVERLAP.get(lane.tid, unknown)
+            return Placed(Track(Layer.OVERLAP, name, title="Overlap Analysis", sort=sort), op)
+        if lane.pid != "11000":
+            if lane.tid == _STEPS:
+                return step_lane(-1)
+            if lane.tid == _SCOPES:
+                return Placed(Track(Layer.SCOPE, "Scope Name"))
+            if number and lane.tid not in _HOST_OPS:
+                gpu = lane.pid == "13000"
+                track = Track(
+                    Layer.DEVICE, stream, title="GPU Hardware" if gpu else self._hardware,
+                    device_kind="GPU" if gpu else "NPU", stream=int(number[1]),
+                )  # fmt: skip
+                return Placed(track, OpClass.COMPUTE, by_name=task_named)
+        name = _HOST_OPS.get(lane.tid) or lane.tid
         return Placed(Track(Layer.HOST, name, title="Host Ops"), OpClass.HOST)
-
-    def _overlap(self, lane: Lane) -> Placed:
-        unknown = (len(_OVERLAP), lane.thread or lane.tid, OpClass.OTHER)
-        sort, name, op = _OVERLAP.get(lane.tid, unknown)
-        return Placed(Track(Layer.OVERLAP, name, title="Overlap Analysis", sort=sort), op)
-
-
-def _stream(lane: Lane) -> str:
-    match = _STREAM.fullmatch(lane.tid)
-    return f"Stream {match[1]}" if match else lane.tid
 
 
 def waiting_for_data(name: str) -> Named | None:
@@ -143,10 +127,10 @@ def waiting_for_data(name: str) -> Named | None:
     return Named(OpClass.WAIT) if _QUEUE.fullmatch(name) else None
 
 
-# -- the display file, and the queue of the data pipeline -----------------------------------------
+# -- the display file -----------------------------------------------------------------------------
 
 
-def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:
     """Read the display file; its starts go to ``shown`` if other files show the same rows."""
     plan: Plan = capture.detail
     kinds = {other.kind for other in plan.parts}
@@ -175,74 +159,74 @@ def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown
     )  # fmt: skip
 
 
-_TIMES = {2: "Batch", 0: "Get from Pipeline", 1: "Push to Device"}
+# -- tables of operators, and the queue of the data pipeline --------------------------------------
+
+_OPERATORS = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.DEVICE, title="Ascend Hardware",
+    lane=Shown("stream", "Stream {}", of="stream"), track={"device_kind": "NPU"},
+    op=Classes("class", {int(one): one for one in OpClass}), args=("fullname",),
+)  # fmt: skip
+_AI_CPU = structs.replace(
+    _OPERATORS, title="AI CPU", lane=Shown(absent="Stream 0"), track={}, args=()
+)
+_HOST_RUNS = RowLayout(
+    end="end", name=Shown("name"), title="CPU OP", lane=Shown("lane"), args=("type",)
+)
+_DURATIONS = RowLayout(
+    end="end", name=Shown("shown"), title="Data Pipeline", lane=Shown("subtype", "{}"),
+    group=Shown("group"),
+)  # fmt: skip
+_LENGTHS = RowLayout(title="Data Pipeline", lane=Shown(absent="Queue Size"), group=Shown("group"))
+
+_PARTS = {2: "Batch", 0: "Get from Pipeline", 1: "Push to Device"}
 _MS = 1_000_000
 _LONGEST = 2**31
 
 
-def read_queue(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+def read_queue(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:
     """Add a slice per duration, and the length of the queue as a counter."""
     columns = spaced_columns(capture.source, part.name, build.issues, QUEUE_COLUMNS, ended=True)
     if not columns:
         return
-    kind, subtype, step, value, end = (whole(columns[heading]) for heading in QUEUE_COLUMNS)
-    sane = (value >= 0) & (value < _LONGEST) & (step >= 0) & (step < _LONGEST) & (end > 0)
-    build.skip("malformed-record", "no such numbers", int(np.count_nonzero(~sane)))
+    fields = ("type", "subtype", "step", "value", "start")
+    numbers = [whole(columns[heading]) for heading in QUEUE_COLUMNS]
+    rows = TableRows(dict(zip(fields, numbers, strict=True)), "", len(numbers[0]))
+    value, step = rows["value"], rows["step"]
+    sane = (value >= 0) & (value < _LONGEST) & (step >= 0) & (step < _LONGEST) & (rows["start"] > 0)
+    build.skip("malformed-record", "no such numbers", int((~sane).sum()))
     group = "Iterator" if "dataset_iterator" in part.name else "Device Queue"
-    for number, name in _TIMES.items():
-        rows = sane & (kind == 0) & (subtype == number)
-        track = Track(Layer.HOST, name, group, "Data Pipeline", sort=list(_TIMES).index(number))
-        _add_times(build, build.add_track(track), name, step[rows], value[rows], end[rows])
-    rows = sane & (kind == 1)
-    build.seen("counter", int(np.count_nonzero(rows)))
-    track = Track(Layer.COUNTER, "Queue Size", group, "Data Pipeline", unit="")
-    build.counters(
-        track=build.add_track(track), start_ns=end[rows], value=value[rows].astype(np.float64)
-    )
-    known = sane & ((kind == 1) | ((kind == 0) & np.isin(subtype, list(_TIMES))))
-    build.skip("kind-not-read", "", int(np.count_nonzero(sane & ~known)))
+    rows.coded("group", [group] * len(rows))
+    rows.names["subtype"] = _PARTS
+    rows.identity["subtype"] = {part: {"sort": sort} for sort, part in enumerate(_PARTS)}
+    known = np.isin(rows["subtype"], list(_PARTS))
+    for subtype in _PARTS:
+        durations = rows.take(sane & (rows["type"] == 0) & (rows["subtype"] == subtype))
+        durations.columns["end"] = durations["start"]
+        durations.columns["start"] = durations["end"] - durations["value"] * _MS
+        durations.label("shown", ("subtype", "step"), lambda name, step: (f"{name} {step}", {}))
+        add_rows(build, _DURATIONS, durations)
+    add_samples(build, _LENGTHS, rows.take(sane & (rows["type"] == 1)))
+    unknown = sane & ~((rows["type"] == 1) | ((rows["type"] == 0) & known))
+    build.skip("kind-not-read", "", int(unknown.sum()))
 
 
-def _add_times(
-    build: TraceBuilder,
-    track: int,
-    name: str,
-    step: NDArray[np.int64],
-    value: I64,
-    end: I64,
-) -> None:
-    build.seen("slice", len(step))
-    names = [build.string(f"{name} {number}") for number in step.tolist()]
-    build.extend(
-        track=track, start_ns=end - value * _MS, dur_ns=value * _MS, op=OpClass.HOST,
-        name=np.array(names, np.int32),
-    )  # fmt: skip
-
-
-# -- operators ------------------------------------------------------------------------------------
-
-
-def read_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+def read_operators(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:
     """Add the operators of AI Core that ``shown`` lacks.
 
     Raises:
         MalformedInputError: a column is missing.
     """
     columns = csv_columns(capture.source, part.name, build.issues, ended=True)
-    wanted = ("op_name", "stream_id", "start_time(ms)", "duration(ms)")
-    name, stream, start, length = _columns(build, columns, wanted)
-    rows = shown.lacks(build, Layer.DEVICE, start, _timed(build, start, length))
-    build.seen("slice", int(np.count_nonzero(rows)))
-    full = [str(n) for n in name[rows].tolist()]
-    op = [found.op if (found := task_named(n)) else OpClass.COMPUTE for n in full]
-    build.extend(
-        track=_streams(build, stream[rows], "Ascend Hardware"),
-        start_ns=start[rows], dur_ns=length[rows], op=np.array(op, np.int8),
-        **_named(build, full),
-    )  # fmt: skip
+    headings = ("op_name", "stream_id", "start_time(ms)", "duration(ms)")
+    name, stream, start, length = _columns(build, columns, headings)
+    rows = _timed(start, length)
+    rows.columns["stream"] = whole(stream)
+    rows.coded("fullname", [str(one) for one in name.tolist()])
+    rows.label("name", ("fullname",), lambda full: (full.rpartition("/")[2], {}))
+    _add(build, _OPERATORS, rows, "fullname", task_named, shown)
 
 
-def read_ai_cpu(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+def read_ai_cpu(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:
     """Add the operators of the AI CPU that ``shown`` lacks.
 
     Raises:
@@ -250,42 +234,45 @@ def read_ai_cpu(capture: Capture, build: TraceBuilder, part: Part, shown: Shown)
     """
     columns = ruled_columns(capture.source, part.name, build.issues)
     name, begin, end = _columns(build, columns, ("node_type_name", "run_start", "run_end"))
-    start, stop = (times([str(v) for v in column.tolist()], "us") for column in (begin, end))
-    given = start.present & ~start.bad & stop.present & ~stop.bad
-    length = np.where(given, stop.ns - start.ns, ABSENT)
-    begun = np.where(given, start.ns, ABSENT)
-    rows = shown.lacks(build, Layer.DEVICE, begun, _timed(build, begun, length))
-    build.seen("slice", int(np.count_nonzero(rows)))
-    names = [str(n) for n in name[rows].tolist()]
-    op = [found.op if (found := waiting_for_data(n)) else OpClass.COMPUTE for n in names]
-    build.extend(
-        track=build.track(Layer.DEVICE, "Stream 0", title="AI CPU"),
-        start_ns=begun[rows], dur_ns=length[rows], op=np.array(op, np.int8),
-        name=np.array([build.string(n) for n in names], np.int32),
-    )  # fmt: skip
+    start, stop = (_parsed([str(v) for v in column.tolist()], "us") for column in (begin, end))
+    given = (start != ABSENT) & (stop != ABSENT)
+    rows = _timed(np.where(given, start, ABSENT), np.where(given, stop - start, ABSENT))
+    rows.coded("name", [str(one) for one in name.tolist()])
+    _add(build, _AI_CPU, rows, "name", waiting_for_data, shown)
 
 
-@dataclass
-class _HostRuns:
-    """Runs of operators on the host, a row each; all text."""
-
-    name: list[str] = field(default_factory=list)
-    kind: list[str] = field(default_factory=list)
-    start: list[str] = field(default_factory=list)
-    length: list[str] = field(default_factory=list)
-    thread: list[str] = field(default_factory=list)
-
-    def add(self, name: str, kind: str, cells: Sequence[str]) -> None:
-        """One run: ``cells`` are start, length and thread."""
-        row = (name, kind, *cells)
-        columns = (self.name, self.kind, self.start, self.length, self.thread)
-        for column, cell in zip(columns, row, strict=True):
-            column.append(cell)
+def _add(
+    build: TraceBuilder, layout: RowLayout, rows: TableRows, field: str,
+    named: Callable[[str], Named | None], shown: ShownRows,
+) -> None:  # fmt: skip
+    """Add operators that ``shown`` lacks; ``named`` classifies those that do not compute."""
+    missing = shown.lacks(build, Layer.DEVICE, rows["start"], rows["end"] >= rows["start"])
+    rows = rows.take(missing | (rows["end"] < rows["start"]))  # the last are reported as lost
+    known = {code: named(name) for code, name in rows.names[field].items()}
+    op = [one.op if (one := known.get(code)) else OpClass.COMPUTE for code in rows[field].tolist()]
+    rows.columns["class"] = np.array(op, np.int64)
+    add_rows(build, layout, rows)
 
 
-def _host_runs(capture: Capture, build: TraceBuilder, part: Part) -> _HostRuns:
-    """All runs of ``cpu_op_execute_timestamp``; what is none is booked."""
-    runs = _HostRuns()
+def _timed(start: I64, length: I64) -> TableRows:
+    """Rows with start and end; -1 if one of them is missing."""
+    timed: Mask = (start != ABSENT) & (length != ABSENT)
+    end = np.where(timed, start + np.where(timed, length, 0), -1)
+    return TableRows({"start": np.where(timed, start, -1), "end": end}, "", len(start))
+
+
+def _parsed(texts: list[str], unit: str) -> I64:
+    found = times(texts, unit)
+    return np.where(found.present & ~found.bad, found.ns, ABSENT)
+
+
+def read_host_operators(
+    capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows
+) -> None:
+    """Add the operators that ran on the host. In the capture of a device their stamps are taken to
+    be of its clock, as in the profiler's own display: clock-assumed.
+    """
+    runs: list[tuple[str, str, str, str, str]] = []
     *lines, rest = lines_of(capture.source, part.name)
     build.skip("truncated", f"line {len(lines) + 1}", bool(rest.strip()))
     for at, line in enumerate(lines, 1):
@@ -294,90 +281,54 @@ def _host_runs(capture: Capture, build: TraceBuilder, part: Part) -> _HostRuns:
         for stamp in stamps.split():
             cells = stamp.split(",")
             if len(cells) == 3:
-                runs.add(name, kind, cells)
+                runs.append((name, kind, cells[0], cells[1], cells[2]))
             else:
                 build.seen("slice")
                 build.skip("malformed-record", f"line {at}", kind="slice")
-    return runs
-
-
-def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    """Add the operators that ran on the host. Beside those of a device they are taken to be
-    stamped by its clock, as the profiler's own display does: clock-assumed.
-    """
-    runs = _host_runs(capture, build, part)
-    if not runs.name:
+    if not runs:
         return
-    start, length = times(runs.start, "ns"), times(runs.length, "ms")
-    fine = start.present & ~start.bad & length.present & ~length.bad
-    begin = np.where(fine, start.ns, ABSENT)
-    rows = _timed(build, begin, np.where(fine, length.ns, ABSENT))
-    kept = np.flatnonzero(rows).tolist()
-    build.seen("slice", len(kept))
+    names, kinds, starts, lengths, threads = map(list, zip(*runs, strict=True))
+    rows = _timed(_parsed(starts, "ns"), _parsed(lengths, "ms"))
+    for field, texts in (("name", names), ("type", kinds), ("thread", threads)):
+        rows.coded(field, texts)
+
+    def lane(thread: str) -> tuple[str, dict[str, Any]]:
+        return f"Thread {thread}", {"thread": int(thread) if thread.isdecimal() else -1}
+
+    rows.label("lane", ("thread",), lane)
+    added = add_rows(build, _HOST_RUNS, rows)
     if any(other.kind is Kind.OPERATORS for other in capture.detail.parts):
-        build.skip("clock-assumed", "that of the device", len(kept))
-    tracks = {
-        thread: build.track(
-            Layer.HOST,
-            f"Thread {thread}",
-            title="CPU OP",
-            thread=int(thread) if str(thread).isdecimal() else -1,
-        )
-        for thread in dict.fromkeys(runs.thread)
-    }
-    kinds = dict.fromkeys(runs.kind)
-    args = {kind: build.args({"type": kind} if kind else None) for kind in kinds}
-    build.extend(
-        track=np.array([tracks[runs.thread[i]] for i in kept], np.int32),
-        start_ns=begin[rows], dur_ns=length.ns[rows], op=OpClass.HOST,
-        name=np.array([build.string(runs.name[i]) for i in kept], np.int32),
-        args=np.array([args[runs.kind[i]] for i in kept], np.int32),
-    )  # fmt: skip
+        build.skip("clock-assumed", "that of the device", int((added >= 0).sum()))
 
 
-def _columns(build: TraceBuilder, columns: Columns, wanted: tuple[str, ...]) -> list[NDArray[Any]]:
-    missing = [heading for heading in wanted if heading not in columns]
+def _columns(
+    build: TraceBuilder, columns: Columns, headings: tuple[str, ...]
+) -> list[NDArray[Any]]:
+    missing = [heading for heading in headings if heading not in columns]
     if missing:
         raise MalformedInputError(build.file, "line 1", f"no column {', '.join(missing)}")
-    return [columns[heading] for heading in wanted]
-
-
-def _timed(build: TraceBuilder, start: I64, length: I64) -> NDArray[np.bool_]:
-    """The rows with a start and a length; the others are booked."""
-    timed = (start != ABSENT) & (length != ABSENT)
-    backward = timed & (length < 0)
-    for code, bad in (("bad-time", ~timed), ("negative-duration", backward)):
-        count = int(np.count_nonzero(bad))
-        build.seen("slice", count)
-        build.skip(code, "", count, kind="slice")
-    good: NDArray[np.bool_] = timed & ~backward
-    return good
-
-
-def _streams(build: TraceBuilder, stream: NDArray[Any], title: str) -> NDArray[np.int32]:
-    """The track of each row's stream."""
-    number, which = np.unique(stream, return_inverse=True)
-    tracks = [
-        build.track(
-            Layer.DEVICE, f"Stream {s}", title=title, device_kind="NPU", stream=max(int(s), -1)
-        )
-        for s in number.tolist()
-    ]
-    found: NDArray[np.int32] = np.array(tracks, np.int32)[which]
-    return found
-
-
-def _named(build: TraceBuilder, full: list[str]) -> dict[str, NDArray[np.int32]]:
-    """Names as the display file shortens them, the full ones as arguments."""
-    ids = {
-        name: (build.string(name.rpartition("/")[2]), build.args({"fullname": name}))
-        for name in dict.fromkeys(full)
-    }
-    pairs = np.array([ids[name] for name in full], np.int32).reshape(-1, 2)
-    return {"name": pairs[:, 0], "args": pairs[:, 1]}
+    return [columns[heading] for heading in headings]
 
 
 # -- the whole folder -----------------------------------------------------------------------------
+
+_READ: dict[Kind, Callable[[Capture, TraceBuilder, Part, ShownRows], object]] = {
+    Kind.DISPLAY: read_display,
+    Kind.OPERATORS: read_operators,
+    Kind.AI_CPU: read_ai_cpu,
+    Kind.STEPS: read_steps,
+    Kind.HOST_OPERATORS: read_host_operators,
+    Kind.HOST_INFO: lambda capture, build, part, _: host.read_records(
+        capture.source, part.name, build
+    ),
+    Kind.HOST_TIMELINE: lambda capture, build, part, _: read_events(
+        capture.source, part.name, build, host.host_info_lane
+    ),
+    Kind.HOST_MEMORY: lambda capture, build, part, _: host.read_memory(
+        capture.source, part.name, build
+    ),
+    Kind.QUEUE: read_queue,
+}
 
 
 def read_folder(capture: Capture, build: TraceBuilder) -> None:
@@ -388,8 +339,8 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
     """
     plan: Plan = capture.detail
     describe(build, plan.notes)
-    shown, failures, parts = Shown(), [], plan.parts
-    for part in parts:
+    shown, failures = ShownRows(), []
+    for part in plan.parts:
         build.file = capture.source.title(part.name)
         if is_empty(capture.source, part.name):
             build.skip("empty-file")
@@ -401,38 +352,10 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
             build.skip("malformed-record", str(e)[:200])
     for one in plan.raw:
         read_beside(build, capture.source, one, capture.clock)
-    if failures and len(failures) == len(parts):
+    if failures and len(failures) == len(plan.parts):
         raise failures[0]
-    if not parts:
+    if not plan.parts:
         build.file = capture.label
         build.skip("empty-file")
     check_clock(capture, build)
     add_side_tables(capture, build)
-
-
-_Read = Callable[[Capture, TraceBuilder, Part, Shown], None]
-
-
-def _host_timeline(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    read_events(capture.source, part.name, build, host_info_lane)
-
-
-def _host_records(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    host.read_records(capture.source, part.name, build)
-
-
-def _host_memory(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    host.read_memory(capture.source, part.name, build)
-
-
-_READ: dict[Kind, _Read] = {
-    Kind.DISPLAY: read_display,
-    Kind.OPERATORS: read_operators,
-    Kind.AI_CPU: read_ai_cpu,
-    Kind.STEPS: read_steps,
-    Kind.HOST_OPERATORS: read_host_operators,
-    Kind.HOST_INFO: _host_records,
-    Kind.HOST_TIMELINE: _host_timeline,
-    Kind.HOST_MEMORY: _host_memory,
-    Kind.QUEUE: read_queue,
-}
