@@ -120,6 +120,16 @@ def test_collectives_of_jax_by_their_primitives():
         assert {name.split(".")[0] for name in communicating} == {"psum_invariant"}
 
 
+def test_the_rank_that_issued_another_operation():
+    """Ranks 0, 1 and 3 wait in operation 7."""
+    hang = traceconv.stragglers(FIELD / "gpu/flight_recorder_hang").verdict.hang
+    assert (hang.kind, hang.group, hang.number) == ("mismatch", "0", 7)
+    assert [(one.ranks, one.what) for one in hang.sides] == [
+        ((0, 1, 3), "_all_gather_base"),
+        ((2,), "all_reduce"),
+    ]
+
+
 def test_hung_collectives_are_drawn():
     """From when they could begin to the end of the dump, which stamps what it finds begun."""
     begins = []

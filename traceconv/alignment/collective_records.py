@@ -44,6 +44,9 @@ _PERMUTE = lazy_regex(r"permute", re.IGNORECASE)
 _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
+_PEER = lazy_regex(r"\d+(?:->|<-)(\d{1,9})\b")
+"""In names of the flight recorder: "nccl:send 0->1", "nccl:recv 1<-0"."""
+
 _HCCL = lazy_regex(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
 
 
@@ -61,6 +64,8 @@ class _Arguments(msgspec.Struct, rename={
     "target": "Dst Rank",
     "source": "Src Rank",
     "sequence": "Seq",
+    "of_group": "process_group",
+    "recorded": "collective_seq_id",
 }):  # fmt: skip
     """The arguments of an operation that are used; all others are skipped."""
 
@@ -77,6 +82,8 @@ class _Arguments(msgspec.Struct, rename={
     target: Any = None
     source: Any = None
     sequence: Any = None
+    of_group: Any = None
+    recorded: Any = None
 
 
 _NOTHING = _Arguments()
@@ -222,7 +229,8 @@ class _Named(msgspec.Struct):
         for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
             name = _unnumbered(trace.strings[n])
             values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
-            key = name, t, f.target, f.source, *values
+            recorded = str(f.of_group) if f.of_group else None
+            key = name, t, f.target, f.source, recorded, *values
             found = self.known.of(key, self._numbers, f, name, trace.tracks[t])
             if found is None:
                 kept[at] = False
@@ -232,7 +240,8 @@ class _Named(msgspec.Struct):
                 identity.append(_identity(f, trace.strings[n]))
             else:  # PyTorch counts the operations of a process group; messages of each pair apart
                 collective = found[1] != self.kinds.get(P2P)
-                identity.append(_count(f.sequence) if collective else UNKNOWN)
+                number = f.recorded if f.sequence is None else f.sequence
+                identity.append(_count(number) if collective else UNKNOWN)
         group, kind, size, direction, peer = np.array(numbers, np.int64).reshape(-1, 5).T
         codes = group.astype(np.int32), kind.astype(np.int32)
         return *codes, size, direction, peer, np.array(identity, np.int64), kept
@@ -253,7 +262,7 @@ class _Named(msgspec.Struct):
             self.largest[one.key] = one
         direction = (_direction(stated) or _direction(name)) if what == P2P else 0
         size = UNKNOWN if what in _UNEVEN else _size(f)
-        return group, kind, size, direction, _peer(f, direction)
+        return group, kind, size, direction, _peer(f, name, direction)
 
 
 def _unnumbered(name: str) -> str:
@@ -296,9 +305,11 @@ def _direction(name: str) -> int:
     return 0 if sends == receives else SEND if sends else RECEIVE
 
 
-def _peer(facts: _Arguments, direction: int) -> int:
+def _peer(facts: _Arguments, name: str, direction: int) -> int:
     """The other side as stated: by its place in the group or its rank; see :mod:`.messages`."""
     place = _count(facts.target if direction == SEND else facts.source) if direction else UNKNOWN
+    match = _PEER.search(name) if direction and place < 0 else None
+    place = int(match[1]) if match else place
     return place if place < 2**31 else UNKNOWN
 
 
@@ -323,10 +334,12 @@ def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
 def _group(facts: _Arguments, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
     """The group of one operation, from the most specific source: arguments, name, lane."""
     size = max(_count(facts.ranks), _count(facts.rank_size))
-    name_of_group = _text(facts.group)
+    members = _members(facts.members)
+    of_group = facts.of_group if isinstance(facts.of_group, list) else []
+    name_of_group = _text(facts.group) or (_text(of_group[0]) if of_group else "")
     if name_of_group:
         title = f"{name_of_group} {_text(facts.members)}".strip()
-        return Group(f"group {title}", size, name=title, members=_members(facts.members))
+        return Group(f"group {title}", max(size, len(members) or -1), name=title, members=members)
     title = track.communicator
     match = _HCCL.match(name)
     if match:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
 from traceconv.analysis.diff.items import StepItems
+from traceconv.analysis.hang import Recorded
 from traceconv.analysis.losses import Losses
 from traceconv.analysis.replay.operations import Operations
 from traceconv.core.columns import I64
@@ -89,6 +90,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         items:    what every nanosecond of its steps went to.
         phases:   what it did as a stage of a pipeline, see :mod:`.pipeline_phases`.
         replay:   its operations, for the graph of the job; of the same ``collectives``.
+        recorded: its operations in a dump of PyTorch's flight recorder.
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
@@ -114,6 +116,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     items: StepItems = StepItems()
     phases: I64 = np.zeros((0, 3), np.int64)
     replay: Operations = Operations()
+    recorded: Recorded = Recorded()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
     world_size: int = -1
@@ -248,6 +251,7 @@ def _check(summary: RankSummary) -> None:
     if summary.phases.shape[1:] != (3,):
         raise ValueError("phases of another shape")
     summary.replay.check(len(known))
+    summary.recorded.check()
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined
 

@@ -9,6 +9,7 @@ import msgspec
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
+from traceconv.analysis.hang import Recorded, recorded
 from traceconv.analysis.losses import Losses, losses, stated_losses
 from traceconv.analysis.pipeline_phases import NO_PHASES, phases
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
@@ -80,6 +81,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         items=step_items(trace, every) if requested.items else StepItems(),
         phases=phases(trace, collectives) if requested.phases else NO_PHASES,
         replay=operations(trace, collectives) if requested.lateness else Operations(),
+        recorded=recorded(trace) if requested.lateness else Recorded(),
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,

@@ -75,21 +75,23 @@ class Diagnosis:
         Args:
             every: a line for each rule that could not look, with what it needs.
         """
-        found = [self._late(), self.findings.lines(every)]
+        found = [self.verdict_lines(), self.findings.lines(every)]
         named = self.verdict is not None and self.verdict.headline()
         first, last = found if named else found[::-1]
         return "\n".join([self.headline, *first, *last]) + "\n"
 
     def markdown(self, every: bool = False) -> str:
         """The same as Markdown."""
-        late = [f"- {line}" for line in self._late()]
+        late = [f"- {line}" for line in self.verdict_lines()]
         return f"**{self.headline}**\n\n{self.findings.markdown(every)}" + "\n".join(
             ["", "## Stragglers", "", *late, ""] * bool(late)
         )
 
-    def _late(self) -> list[str]:
-        """Which rank delays the others, without the steps."""
-        return [] if self.verdict is None else self.verdict.lines()
+    def verdict_lines(self) -> list[str]:
+        """Which rank delays the others, or where the job hangs, without the headline."""
+        if self.verdict is None:
+            return []
+        return self.verdict.lines()[1:] if self.verdict.hang else self.verdict.lines()
 
 
 @takes(DiagnoseOptions, DiagnoseArguments)

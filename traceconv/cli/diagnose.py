@@ -86,7 +86,7 @@ def diagnose(
 def _short(found: Diagnosis) -> list[str]:
     """The verdict, and two lines for each of the findings that save most."""
     findings = found.findings
-    lines = [found.headline, *(found.verdict.lines() if found.verdict else ())]
+    lines = [found.headline, *found.verdict_lines()]
     by_rule = findings.by_rule()
     for first, others in by_rule[:SHOWN]:
         also = f" (and {len(others)} more)" * bool(others)

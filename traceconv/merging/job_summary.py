@@ -63,7 +63,7 @@ class JobSummary(msgspec.Struct, frozen=True):
     def verdict(self) -> str:
         """Which rank delays the others, in a line; "" where there is one rank only."""
         found = self.judged.verdict
-        if len(found.ranks) < 2:
+        if len(found.ranks) < 2 or found.hang:
             return ""
         return found.line()
 

@@ -85,8 +85,17 @@ def read_ranks(
     """
     in_memory = len(captures) == 1 and not executor.parallel
     work = reading(options, executor.folder, in_memory=in_memory)
+    if not options.summarizes and _hangs(captures):
+        from traceconv.analysis.summarize import SummaryRequest
+
+        work = replace(work, summary=SummaryRequest(lateness=True, issues=False))
     read = list(map_ranks(work, captures, executor, run, issues))
     return Ranks(tuple(c for c, _ in read), tuple(spilled for _, spilled in read), issues)
+
+
+def _hangs(captures: Sequence[Capture]) -> bool:
+    """Whether all are dumps of a job that hangs, so that where it does is said first."""
+    return all(one.reader == "flight_recorder" for one in captures)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -176,7 +185,7 @@ def finish(
 def _job_summary(
     ranks: Ranks, options: MergeOptions, clock: clocks.Plan, executor: Executor
 ) -> JobSummary | None:
-    if not options.summarizes:
+    if not options.summarizes and not _hangs(ranks.captures):
         return None
     from traceconv.merging.job_summary import JobSummary
 

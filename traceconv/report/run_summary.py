@@ -207,7 +207,10 @@ def overview(
 
 
 def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
-    """What the steps of a run lose, in one line: first what costs most, and what to do."""
+    """What the steps of a run lose, in one line: first what costs most, and what to do. Of a job
+    that hangs, where."""
+    if verdict.hang:
+        return verdict.headline()
     return " ".join(filter(None, (verdict.headline(), lost_line(summaries, verdict))))
 
 

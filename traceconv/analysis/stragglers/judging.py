@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.analysis.hang import hang
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
@@ -63,6 +64,16 @@ def judge(
         material: the part of a step that is gained, at least, where something is named.
     """
     every = sorted(every, key=lambda one: one.rank)
+    dumps = {one.rank: one.recorded for one in every}
+    return msgspec.structs.replace(_judged(every, clocks, groups, material), hang=hang(dumps))
+
+
+def _judged(
+    every: Sequence[RankSummary],
+    clocks: Clocks,
+    groups: Sequence[Matched] | None,
+    material: float,
+) -> Verdict:
     ranks = tuple(one.rank for one in every)
     groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
     compared = sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from traceconv.analysis.hang import Hang
 from traceconv.analysis.losses import Late
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT, SORTS
 from traceconv.analysis.stragglers.links import SlowGroup
@@ -20,6 +21,7 @@ SCHEMA_VERSION = 3
 MATERIAL = 0.01
 """Of a step: what costs less is not named."""
 
+HANG = "hang"
 STRAGGLER, SLOW_GROUP, STAGES, NOBODY = "straggler", "slow group", "uneven stages", "none"
 NO_VERDICT = "no verdict"
 """Verdicts."""
@@ -222,6 +224,7 @@ class Verdict(msgspec.Struct, frozen=True):
             each step, where no rank is slow.
         replay: of the job, or None.
         saves_ns: what a step would be shorter by if all culprits were like their peers.
+        hang:   where the job hangs, by dumps of the flight recorder; then nothing else is said.
     """
 
     ranks: tuple[int, ...]
@@ -238,11 +241,14 @@ class Verdict(msgspec.Struct, frozen=True):
     uneven_ns: int = 0
     replay: Any = None
     saves_ns: int = 0
+    hang: Hang | None = None
 
     @property
     def kind(self) -> str:
         """Of what costs most: :data:`STRAGGLER`, :data:`SLOW_GROUP` or :data:`STAGES`; else
         :data:`NOBODY` or :data:`NO_VERDICT`."""
+        if self.hang:
+            return HANG
         named = self._named()
         if named:
             return named[0][1]
@@ -263,6 +269,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def headline(self) -> str:
         """What costs most, how much of a step that is, and what to do; "" if nothing is named."""
+        if self.hang:
+            return "H" + self.hang.line()[1:]
         share = f" per step ({{:.2g}} % of {time_text(self.step_ns)})"
         first = self.culprits[0] if self.culprits else None
         gains = [(one.gain_ns, one) for one in (first, self.stage, *self.slow_groups[:1]) if one]
@@ -320,10 +328,13 @@ class Verdict(msgspec.Struct, frozen=True):
                 for (window, number), one in self.steps.items()
             ],
             "limits": list(self.limits),
+            "hang": self.hang.as_dict() if self.hang else None,
         }
 
     def line(self) -> str:
         """What costs most, or why nothing is named: the same words everywhere."""
+        if self.hang:
+            return self.hang.line()
         named = self._named()
         if named:
             _, kind, text = named[0]
@@ -342,6 +353,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
+        if self.hang:
+            return self.hang.lines()
         named = [text for _, _, text in self._named()]
         lines = [self.line(), *(f"also: {text}" for text in named[1:])]
         if self.culprits:

@@ -14,7 +14,8 @@ Rank from:  "rank<n>" in the path; the dump does not name it. Its coordinates, a
 Quirks:     a time that is not known is null, or 0 in JSON; what has not ended is what the dump is
             about: it is closed at the last stamp of the dump, and is in no figure of communication
             (golden case ``hang``). When Gloo's collectives end is not recorded (case ``gloo``).
-Ignored:    stack frames, as they hold paths of the user; the state of the communicators.
+Ignored:    stack frames of operations that ended, and folders in others, as these are of the user;
+            the state of the communicators.
 Source:     torch/csrc/distributed/c10d/FlightRecorder.hpp of pytorch/pytorch, which writes it.
 """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -37,14 +38,15 @@ _WORLD = "default_pg"
 _LONGEST = 16 << 20
 """Bytes of a dump that are looked at for its groups; the buffer of usual length makes 2 MB."""
 
-_NOT_WRITTEN = ("frames",)
 _NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
+_FRAMES = 64  # of a stack that are kept, without the folders of files
 
 Entry = dict[str, msgspec.Raw]
 
 
 class _Dump(msgspec.Struct):
     entries: list[Entry] = []
+    pg_config: Any = None
     version: str = ""
     nccl_version: str = ""
 
@@ -103,7 +105,7 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
     if raw.startswith(_PICKLE):
         dump = _unpickled(raw, build)
-        _place(build, dump.entries)
+        _place(build, dump)
         _note(build, dump)
         return
     try:
@@ -118,7 +120,7 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
             build.skip("truncated", f"byte {len(raw)}")
     if not raw.isascii():
         _book_encoding(build, raw)
-    _place(build, dump.entries)
+    _place(build, dump)
     _note(build, dump)
 
 
@@ -154,11 +156,13 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
         if not isinstance(one, dict):
             build.skip("malformed-record", f"entry {number}")
             continue
-        members = {str(key): json_text(v) for key, v in one.items() if key not in _NOT_WRITTEN}
+        kept = (key for key in one if key != "frames" or one.get(_COMPLETED) is None)
+        members = {str(key): json_text(one[key]) for key in kept}
         lost = [key for key, text_ in members.items() if text_ is None]
         build.skip("malformed-record", f"entry {number}: {', '.join(lost)}"[:80], len(lost))
         entries.append({k: msgspec.Raw(v) for k, v in members.items() if v is not None})
-    return _Dump(entries, *(label(stated.get(key, "")) for key in ("version", "nccl_version")))
+    versions = (label(stated.get(key, "")) for key in ("version", "nccl_version"))
+    return _Dump(entries, stated.get("pg_config"), *versions)
 
 
 def _entries_in(values: Sequence[object]) -> Iterator[dict[object, object]]:
@@ -200,9 +204,9 @@ def _salvaged(raw: bytes) -> Iterator[Entry]:
 # -- collectives ----------------------------------------------------------------------------
 
 
-def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
+def _place(build: TraceBuilder, dump: _Dump) -> None:
     """Put the collectives on a lane per process group."""
-    slices = Slices(build)
+    slices, entries, members = Slices(build), dump.entries, _members(dump)
     last = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
     dumped = max((_ns(e, _STARTED) for e in entries), default=0)
     free: dict[tuple[str, str], int] = {}  # when the last operation of a group ended
@@ -220,13 +224,14 @@ def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
             name = text(entry.get("profiling_name", b"")) or "(no name)"
             lane, begun, dur_ns = _track(build, entry, name), span[0], span[1] - span[0]
             if _ns(entry, _COMPLETED):
-                slices.add(lane, begun, dur_ns, name, OpClass.COMM, _arguments(entry))
+                args = _arguments(entry, members)
+                slices.add(lane, begun, dur_ns, name, OpClass.COMM, args)
             elif _retired(entry):
                 build.skip("end-unknown", where)
-                args = _arguments(entry)
+                args = _arguments(entry, members)
                 slices.add(lane, begun, 0, name, OpClass.OTHER, args, kind=Kind.INSTANT)
             else:  # nobody knows how long it takes: it is in no sum of communication
-                args = _arguments(entry, unfinished=True)
+                args = _arguments(entry, members, unfinished=True)
                 slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args)
     slices.flush()
 
@@ -295,12 +300,42 @@ def _group(entry: Entry) -> tuple[str, str]:
     return name, words[1] if len(words) > 1 else ""
 
 
-def _arguments(entry: Entry, unfinished: bool = False) -> bytes:
+def _members(dump: _Dump) -> dict[str, bytes]:
+    """The ranks of each process group, as Kineto states them."""
+    config = dump.pg_config if isinstance(dump.pg_config, dict) else {}
+    ranks = {
+        str(name): members_of(one.get("ranks"))
+        for name, one in config.items()
+        if isinstance(one, dict)
+    }
+    return {name: quoted(str(of)) for name, of in ranks.items() if of}
+
+
+def _stack(entry: Entry) -> list[str]:
+    """Where an operation was issued, the innermost call first."""
+    try:
+        frames = msgspec.json.decode(entry.get("frames", b"[]"))
+    except NOT_JSON:
+        return []
+    return [
+        f"{label(one.get('name', ''))} ({label(one.get('filename', '')).rpartition('/')[2]}"
+        f":{label(one.get('line', ''))})"
+        for one in (frames if isinstance(frames, list) else [])[:_FRAMES]
+        if isinstance(one, dict)
+    ]
+
+
+def _arguments(entry: Entry, ranks: Mapping[str, bytes], unfinished: bool = False) -> bytes:
     members = [
         quoted(key) + b":" + bytes(raw)
         for key, raw in entry.items()
         if key not in _NOT_ARGUMENTS and bytes(raw) != b"null"
     ]
+    of_group = ranks.get(_group(entry)[0])
+    if of_group:
+        members.append(b'"Process Group Ranks":' + of_group)
     if unfinished:
         members.append(b'"unfinished":true')
+        if stack := _stack(entry):
+            members.append(b'"stack":' + msgspec.json.encode(stack))
     return b"{" + b",".join(members) + b"}"
