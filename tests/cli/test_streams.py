@@ -26,10 +26,11 @@ COMMANDS = {
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from traceconv.cli import main; main()"
 
 
-def shell(words, redirection, cwd):
+def shell(words, redirection, cwd, before=""):
     """A command under a shell that redirects."""
+    command = f'{before} "$@" {redirection}'
     return subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", MAIN, *words],
+        ["sh", "-c", command, "sh", sys.executable, "-c", MAIN, *words],
         capture_output=True,
         text=True,
         errors="replace",
@@ -58,6 +59,21 @@ def test_closed_streams(tmp_path):
     assert shell(words, "<&- >&- 2>&-", tmp_path).returncode == 0
     assert shell([*words, "-f"], "2>/dev/full", tmp_path).returncode == 0
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_a_temporary_folder_that_is_missing_or_full(tmp_path):
+    """Where standard input is copied to, and where a limit on memory needs it."""
+    place = "TRACECONV_TMPDIR=/nowhere"
+    done = shell(["merge", DEMO, "--mem-limit", "200M", "-o", "t.json"], "", tmp_path, place)
+    assert (done.returncode, done.stderr) == (
+        3,
+        "error: /nowhere: no temporary file can be made there: No such file or directory; "
+        "TRACECONV_TMPDIR names another folder\n",
+    )
+    (tmp_path / "big.json").write_text("[" + " " * 100_000)
+    done = shell(["inspect", "-"], "<big.json", tmp_path, "ulimit -f 8;")
+    assert done.returncode == 3
+    assert "stdin cannot be copied there: File too large; TRACECONV_TMPDIR" in done.stderr
 
 
 BAD = "gemm \u202e\x1b[2J\r\nrank 9: forged "

@@ -169,14 +169,14 @@ def test_temporary_files_of_killed_runs_are_removed(tmp_path, monkeypatch):
     others = ["traceconv-results", "traceconv-run-01234567", "traceconv-tmp-mine"]
     for name in others:  # somebody's own, or of an older version that may be running
         (tmp_path / name).mkdir()
-    with temporary.named_temporary_file() as file, temporary.temporary_directory() as place:
+    with temporary.named_temporary_file() as file, temporary.TemporaryFolder() as place:
         temporary.sweep(tmp_path)
         used = {Path(file.name).name, Path(place).name}
         assert {p.name for p in tmp_path.iterdir()} == {*used, *others}
     assert sorted(p.name for p in tmp_path.iterdir()) == others
 
 
-@pytest.mark.parametrize("make", [temporary.named_temporary_file, temporary.temporary_directory])
+@pytest.mark.parametrize("make", [temporary.named_temporary_file, temporary.TemporaryFolder])
 def test_what_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch, make):
     """Another run may begin in between; nothing is missed, and nothing complains, later."""
     monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))

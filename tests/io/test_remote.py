@@ -1,9 +1,11 @@
 """Remote storage: read in ranges, written whole or not at all, and no secret told."""
 
+import contextlib
 import gzip
 import http.server
 import io
 import json
+import socket
 import sys
 import tarfile
 import threading
@@ -14,6 +16,7 @@ import pytest
 
 pytest.importorskip("fsspec")
 
+from paths import ROOT
 from remote_places import memory, put, s3_server
 from small_jobs import job
 from trace_bytes import content
@@ -220,20 +223,57 @@ class _Links(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(part)
 
 
-@pytest.fixture
-def web(tmp_path):
-    """The address of a web server, and the folder it serves."""
+@contextlib.contextmanager
+def serving(folder, kind=http.server.ThreadingHTTPServer, host="127.0.0.1"):
+    """The port of a web server of a folder."""
     pytest.importorskip("aiohttp")
 
     def handler(*args):
-        return _Links(*args, directory=str(tmp_path))
+        return _Links(*args, directory=str(folder))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with kind((host, 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", tmp_path
+        yield server.server_port
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def web(tmp_path):
+    """The address of a web server, and the folder it serves."""
+    with serving(tmp_path) as port:
+        yield f"http://127.0.0.1:{port}", tmp_path
+
+
+class _Six(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+def test_an_address_in_brackets_is_no_pattern(tmp_path):
+    """IPv6: its colons and brackets mean nothing else."""
+    (tmp_path / "x.json").write_bytes(TRACE)
+    try:
+        with serving(tmp_path, _Six, "::1") as port:
+            assert _one(f"http://[::1]:{port}/x.json").read("x.json") == TRACE
+    except OSError:
+        pytest.skip("no IPv6 here")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["reference://x", "github://x", "http://[::1/x.json", "http://a[b]/x", "tar://x",
+     "simplecache::http://[::1]:9/x", "http://"],
+)  # fmt: skip
+def test_a_url_that_makes_no_sense_is_no_fault(url, tmp_path):
+    """Neither as an input nor as an output."""
+    trace = traceconv.open(str(ROOT / "golden" / "trace_view" / "demo" / "input"))
+    for call in (
+        lambda: sources([url]),
+        lambda: traceconv.write(trace.traces(), f"{url}.json"),
+    ):
+        with pytest.raises((SourceError, MissingExtraError, OutputError)):
+            call()
 
 
 def test_a_web_server_is_walked_by_its_links(web):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from traceconv.core.errors import SourceError
 from traceconv.core.source import HEAD_BYTES, Source, pieces
@@ -37,7 +37,8 @@ def remote_sources(url: str) -> Iterator[Source]:
     storage = Storage(url)
     with storage.guarded(storage.label):
         there = storage.web or storage.fs.exists(storage.path)
-        patterned = any(c in storage.path for c in ("*[" if storage.web else "*?["))
+        place = urlsplit(storage.path).path if storage.web else storage.path  # not [::1]
+        patterned = any(c in place for c in ("*[" if storage.web else "*?["))
         if patterned and not (there and not storage.web):
             paths = sorted(storage.fs.glob(storage.path))
         elif there:

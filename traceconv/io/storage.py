@@ -133,7 +133,11 @@ class Storage:
                 f"{self.label}: needs a package: {_install_line(url)}"
             ) from None
         with self.guarded(self.label, error):
-            self.fs, self.path = fsspec.core.url_to_fs(url)
+            scheme = url.partition("://")[0]
+            if scheme in ("http", "https"):  # url_to_fs would split the address [::1]
+                self.fs, self.path = fsspec.core.filesystem(scheme), url
+            else:
+                self.fs, self.path = fsspec.core.url_to_fs(url)
             self.fs.invalidate_cache()
         self.blocks = Blocks(self._fetch)
         self._files: dict[str, Any] = {}
@@ -250,6 +254,9 @@ def _failures() -> tuple[type[BaseException], ...]:
         KeyError,
         RuntimeError,
         NotImplementedError,
+        TypeError,  # a file system that needs more than a URL
+        AttributeError,
+        AssertionError,
     )
     loaded = [
         getattr(sys.modules[module], name, OSError)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from traceconv.core.errors import OptionError, OutputError
+from traceconv.core.errors import OptionError
 from traceconv.io.threads import using
 from traceconv.options.groups import RunOptions
 from traceconv.run import engines
 from traceconv.scratch.memory import LOWEST, limited
-from traceconv.scratch.temporary import ADVICE, sweep, temporary_directory, temporary_folder
+from traceconv.scratch.temporary import TemporaryFolder, making, sweep, temporary_folder
 
 
 @contextmanager
@@ -29,14 +29,9 @@ def run_folder() -> Iterator[Path]:
     Raises:
         OutputError: it cannot be created.
     """
-    try:
-        folder = temporary_directory()
+    with making():
+        folder = TemporaryFolder()
         sweep(temporary_folder())
-    except OSError as e:
-        raise OutputError(
-            f"{e.filename or 'temporary files'}: no temporary folder can be made there: "
-            f"{e.strerror or e}; {ADVICE}"
-        ) from e
     with folder as name:
         yield Path(name).absolute()
 

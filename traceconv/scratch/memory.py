@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from traceconv.core.errors import ResourceError
 from traceconv.native import Allocator, allocator
-from traceconv.scratch.temporary import ADVICE, temporary_folder
+from traceconv.scratch.temporary import ADVICE, making, temporary_folder
 
 LOWEST = 192 << 20
 """The least limit, bytes: Python, numpy and the buffers of one file need about half of it."""
@@ -39,12 +39,13 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
     Raises:
         ResourceError: the limit is below :data:`LOWEST`, the compiled part is missing, or the
             folder for temporary files is itself in memory.
+        OutputError: that folder is missing or full.
     """
     global _limit
     if limit_bytes is None:
         yield
         return
-    native, folder = _allocator(), temporary_folder()
+    native = _allocator()
     if limit_bytes < LOWEST:
         raise ResourceError(
             f"a memory limit of {limit_bytes >> 20}M is too small: give {LOWEST >> 20}M or more"
@@ -53,7 +54,10 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
         raise ResourceError("a memory limit is already set in this process")
     _limit = limit_bytes // 8 * 5  # the rest is for what grows until pages are written out
     try:
-        if not native.start(str(folder), _limit):
+        with making():
+            folder = str(temporary_folder())
+            on_disk = native.start(folder, _limit)
+        if not on_disk:
             raise ResourceError(
                 f"{folder}: temporary files there stay in memory, and only files on a disk relieve "
                 f"it; {ADVICE}"

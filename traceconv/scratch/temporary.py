@@ -40,7 +40,12 @@ def temporary_folder() -> Path:
 
 
 @contextmanager
-def _made() -> Iterator[None]:
+def making() -> Iterator[None]:
+    """Around what makes temporary files.
+
+    Raises:
+        OutputError: none can be made.
+    """
     try:
         yield
     except OSError as e:
@@ -55,14 +60,14 @@ def temporary_file() -> IO[bytes]:
     Raises:
         OutputError: none can be made.
     """
-    with _made():
+    with making():
         return tempfile.TemporaryFile(prefix=PREFIX, dir=temporary_folder())
 
 
 def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
     """As :func:`temporary_file`, with a path (``name``) for what opens files itself."""
     while True:
-        with _made():
+        with making():
             file = tempfile.NamedTemporaryFile(prefix=PREFIX, dir=temporary_folder())  # noqa: SIM115
         with suppress(FileNotFoundError):
             # locked separately: the file is closed before it is removed, and a sweep may run then
@@ -77,13 +82,8 @@ def spooled_temporary_file(in_memory: int) -> tempfile.SpooledTemporaryFile[byte
     return tempfile.SpooledTemporaryFile(in_memory, prefix=PREFIX, dir=str(temporary_folder()))
 
 
-def temporary_directory() -> TemporaryFolder:
-    """A folder only this user can enter; it is removed when it is closed."""
-    return TemporaryFolder()
-
-
 class TemporaryFolder(tempfile.TemporaryDirectory[str]):
-    """A private folder, locked as long as it is used."""
+    """A folder that only this user can enter, locked until it is closed and removed."""
 
     def __init__(self) -> None:
         while True:

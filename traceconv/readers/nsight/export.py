@@ -18,7 +18,7 @@ from traceconv.core.errors import OptionError, SourceError
 from traceconv.core.source import Source
 from traceconv.io.sources import FileSource
 from traceconv.readers.shared.sqlite.files import is_sqlite
-from traceconv.scratch.temporary import ADVICE, temporary_directory
+from traceconv.scratch.temporary import ADVICE, TemporaryFolder
 
 PROGRAM = "nsys"
 """What is looked for on the path."""
@@ -82,7 +82,7 @@ def exported(source: Source, name: str, nsys: str) -> ExportedReport:
     if (known := _made.get(key)) is not None:
         return known
     try:
-        private = temporary_directory()
+        private = TemporaryFolder()
     except OSError as e:
         raise SourceError(f"{title}: cannot be exported: {e.strerror or e}; {ADVICE}") from e
     folder = Path(private.name)

@@ -21,6 +21,8 @@ from traceconv.run.engines import ATTEMPTS, Done, Run, Work, in_process
 
 Report = Callable[[int, int], None]
 
+_ADVICE = "if memory was short, pass fewer `jobs`, or `mem_limit`"
+
 
 @contextmanager
 def opened(workers: int, memory: int | None, threads: int = 1) -> Iterator[Run]:
@@ -114,7 +116,7 @@ class _Pool:
                     waiting.appendleft(index)
                 elif index is not None:
                     left -= 1
-                    yield Done(index, error=EngineError(f"its worker {news}, twice"))
+                    yield Done(index, error=EngineError(f"its worker {news}, twice; {_ADVICE}"))
 
     def _staff(self, size: int) -> None:
         while len(self._workers) < size:

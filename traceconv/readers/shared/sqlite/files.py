@@ -29,7 +29,7 @@ from traceconv.core.errors import SourceError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.scratch.memory import ReadMapping
-from traceconv.scratch.temporary import TemporaryFolder, temporary_directory
+from traceconv.scratch.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -190,7 +190,7 @@ class DatabaseFile:
             if path is not None and whole and not (salvage and _is_cut(path)):
                 self.path, self.mode = path, "ro&immutable=1"
                 return
-            self._folder = temporary_directory()
+            self._folder = TemporaryFolder()
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
             self._copy(source, name, journal)
             self.torn = journal is not None and _is_torn(Path(f"{self.path}-wal"))
