@@ -1,7 +1,10 @@
 """Ranks: found, named by the user, or refused."""
 
+import json
+
 import pytest
 
+import traceconv
 from traceconv.core.errors import Issues, OptionError, RankError
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
@@ -149,3 +152,21 @@ def test_asking_for_a_missing_rank_lists_those_there(tmp_path):
 def test_ranks_are_spelled_as_users_write_them():
     """Runs are shortened."""
     assert format_ranges([3, 0, 1, 2, 7]) == "0-3,7"
+
+
+@pytest.mark.parametrize(("hours", "mixed"), [(0, 0), (0.5, 0), (48, 1)])
+def test_ranks_recorded_days_apart_are_of_two_runs(tmp_path, hours, mixed):
+    """Whatever they state; clocks that differ by minutes are of one run."""
+    for rank in (0, 1):
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "dur": 5}
+        events = [{**kernel, "ts": 10 * n, "args": {"stream": 7, "device": 0}} for n in range(9)]
+        base = 10**18 + int(rank * hours * 3600 * 10**9)
+        record = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}}
+        record |= {"baseTimeNanoseconds": base, "traceEvents": events}
+        (tmp_path / f"rank{rank}.pt.trace.json").write_text(json.dumps(record))
+    report = traceconv.merge(tmp_path, out=tmp_path / "t.pftrace")
+    found = [one for one in report.issues if one.code == "jobs-mixed"]
+    assert [one.places for one in found] == [
+        ("ranks 0 from 2001-09-09 01:46; ranks 1 from 2001-09-11 01:46",)
+    ] * mixed
+    assert traceconv.stragglers(tmp_path).issues.count("jobs-mixed") == mixed

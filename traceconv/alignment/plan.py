@@ -69,6 +69,13 @@ class Plan(msgspec.Struct, frozen=True):
         """Stamps of ``rank`` on the shared clock: int64 ns, any shape, exact, order kept."""
         return self.offsets[rank].correction.of(ns)
 
+    def aligned_spans(
+        self, spans: Mapping[int, tuple[int, int] | None]
+    ) -> dict[int, tuple[int, int] | None]:
+        """Spans of ranks, ns on their own clocks, on the shared clock."""
+        moved = {rank: one.correction.of for rank, one in self.offsets.items()}
+        return {r: span and (moved[r](span[0]), moved[r](span[1])) for r, span in spans.items()}
+
     def error_ns(self, rank: int) -> int | None:
         """Largest error of the offset of ``rank`` against the others, ns; None if unknown.
 

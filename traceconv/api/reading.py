@@ -18,6 +18,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.open import found_below
 from traceconv.core.errors import Issues, SelectionError
 from traceconv.core.model import Capture, Trace
+from traceconv.find.identity import warn_of_disjoint_runs
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.options.verbs import Analysis
 from traceconv.passes.select import by_step
@@ -82,7 +83,9 @@ def read(
         raise SelectionError("no step lies in `time`; pass a longer window")
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records, stamped(captures)))
-    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans_of(summaries))
+    spans = spans_of(summaries)
+    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans)
+    warn_of_disjoint_runs(captures, plan.aligned_spans(spans), every.issues)
     every.issues.extend(plan.issues)
     return Read(captures, summaries, groups, plan, every.issues)
 
@@ -115,7 +118,7 @@ def shared_clock(
     spans = spans_of(summaries)
     records = [one.collectives for one in summaries] if by_events else None
     plan = clocks.plan(captures, align, records, spans=spans)
-    starts = [plan.offsets[r].correction.of(span[0]) for r, span in spans.items() if span]
+    starts = [span[0] for span in plan.aligned_spans(spans).values() if span]
     return replace(every, captures=captures), plan, min(starts, default=0)
 
 

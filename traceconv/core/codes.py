@@ -301,8 +301,8 @@ CODES: dict[str, Code] = {
     ),
     "jobs-mixed": Code(
         _D,
-        "Captures state different sizes of their job, so they are of several jobs. Name the "
-        "captures of one job only.",
+        "Captures state different sizes of their job, or were recorded hours apart, so they are of "
+        "several jobs. Name the captures of one job only.",
     ),
     "process-assumed": Code(
         _D,

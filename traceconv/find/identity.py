@@ -26,19 +26,20 @@ Captures of a process without a device (the scheduler of a server, a launcher) a
 are left out, with an issue, if others have ranks.
 
 Ranks from 5 (against a statement), 6 and 7 are assumptions: each is an issue of one line. World
-sizes that contradict each other are a warning, because captures of two jobs are in one run.
+sizes that contradict each other, and ranks that were recorded hours apart, are a warning: captures
+of several jobs are in one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 
 import msgspec
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Domain
+from traceconv.core.clock import Domain, utc_text
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import Capture
@@ -51,6 +52,9 @@ OVERLAP = 0.1
 
 MOST_BYTES = 64 << 20
 """Of all captures that claim a rank, compressed."""
+
+APART_NS = 3_600_000_000_000
+"""Between two runs. Ranks of one run are recorded within an hour of each other."""
 
 Span = tuple[int, int] | None
 
@@ -99,6 +103,32 @@ def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
             for size, every in sorted(sizes.items())
         )
         issues.add("jobs-mixed", told)
+
+
+def warn_of_disjoint_runs(
+    captures: Sequence[Capture], spans: Mapping[int, Span], issues: Issues
+) -> None:
+    """Book that some ranks were recorded hours before others: they are of several runs.
+
+    Args:
+        spans: of the ranks, after their clocks were aligned. Ranks whose stamps are not tied to
+            Unix time are left out.
+    """
+    tied = {one.rank for one in captures if one.clock is not None and one.clock.is_tied}
+    timed = sorted((span, rank) for rank, span in spans.items() if span and rank in tied)
+    runs: list[list[int]] = []
+    end_ns = 0
+    for (start_ns, last_ns), rank in timed:
+        if not runs or start_ns - end_ns > APART_NS:
+            runs.append([])
+        runs[-1].append(rank)
+        end_ns = max(end_ns, last_ns)
+    if len(runs) > 1:
+        first = {rank: utc_text(span[0])[:16] for span, rank in timed}
+        issues.add(
+            "jobs-mixed",
+            where="; ".join(f"ranks {format_ranges(one)} from {first[one[0]]}" for one in runs),
+        )
 
 
 # -- processes ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from traceconv.alignment import plan as clocks
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
 from traceconv.core.model import Capture, Track
+from traceconv.find.identity import warn_of_disjoint_runs
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.merging import beside
 from traceconv.merging.beside import OtherSources
@@ -128,6 +129,7 @@ def finish(
     clock = clocks.plan(
         ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
     )
+    warn_of_disjoint_runs(ranks.captures, clock.aligned_spans(spans), ranks.issues)
     if options.summarizes:
         progress(0, 0, "comparing ranks")
     job = _job_summary(ranks, options, clock, executor)

@@ -42,7 +42,7 @@ from traceconv.writers.perfetto.packets import (
     varint_sizes,
     whole_numbers,
 )
-from traceconv.writers.perfetto.tracks import descriptors, root, shared_groups, shown_pid, uuids
+from traceconv.writers.perfetto.tracks import descriptors, root, shared_groups, shown_pids, uuids
 from traceconv.writers.perfetto.wire import (
     interned,
     message,
@@ -93,6 +93,7 @@ class Encoder:
     def __init__(self, document: Document, issues: Issues) -> None:
         self.issues = issues
         self._document = document
+        self._pids: dict[int, int] = {}
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
         """One rank, in blocks of bounded size.
@@ -116,8 +117,10 @@ class Encoder:
 
     def _pid(self, trace: Trace) -> int:
         """The process id shown for a rank, the same for the whole file."""
-        pids = {trace.rank: trace.capture.pid, **self._document.pids}
-        return shown_pid(trace.rank, pids, self._document.ranks)
+        if trace.rank not in self._pids:
+            pids = {trace.rank: trace.capture.pid, **self._document.pids}
+            self._pids = shown_pids(pids, self._document.ranks)
+        return self._pids[trace.rank]
 
     def _events(self, trace: Trace, order: I64, source: Trace, numbered: Mask) -> Iterator[bytes]:
         """Slices and instants, with arguments and flows; ``source`` is without step numbers."""

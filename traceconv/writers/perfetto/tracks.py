@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -67,17 +67,22 @@ def track_uuid(rank: int, index: int) -> int:
     return _MAX_RANK * _NEAR * 2 + rank * _FAR + index
 
 
-def shown_pid(rank: int, pids: Mapping[int, int], ranks: Container[int]) -> int:
-    """The process's own id where it is known and no lower rank has it, else one made from the rank.
+def shown_pids(pids: Mapping[int, int], ranks: Iterable[int]) -> dict[int, int]:
+    """The process id shown for each rank: its own where it is known and no lower rank has it, else
+    one made from the rank.
 
     Args:
-        pids: of the ranks, as captures know them.
+        pids:  of the ranks, as captures know them.
+        ranks: of the whole file.
     """
-    pid = pids[rank]
-    taken = any(other < rank and own == pid for other, own in pids.items())
-    if 0 < pid < 2**31 and not taken and pid - _SYNTHETIC_PIDS not in ranks:
-        return pid
-    return _SYNTHETIC_PIDS + rank
+    made = {_SYNTHETIC_PIDS + rank for rank in ranks}
+    shown: dict[int, int] = {}
+    taken: set[int] = set()
+    for rank, pid in sorted(pids.items()):
+        own = 0 < pid < 2**31 and pid not in taken and pid not in made
+        shown[rank] = pid if own else _SYNTHETIC_PIDS + rank
+        taken.add(pid)
+    return shown
 
 
 # -- where rows are -------------------------------------------------------------------------------
