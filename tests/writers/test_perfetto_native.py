@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from traceconv.core.model import Args
 from traceconv.io.threads import using
 from traceconv.writers.perfetto import arguments as perfetto_args
-from traceconv.writers.perfetto.packets import FLOW, NONE_OPEN, Rows, numpy_packets
+from traceconv.writers.perfetto.packets import FLOW, NONE_OPEN, Rows, python_packets
 
 _encode = pytest.importorskip("traceconv.native._encode", reason="the C part is not built")
 
@@ -300,7 +300,7 @@ def test_packets_are_assembled_alike(tracks, flows, arg_bytes, seed, block):
         native, still_open = _encode.packets(
             b"\x50\x05", *columns, theirs.ends, theirs.data, opened[0]
         )
-        python, opened[1] = numpy_packets(b"\x50\x05", part, theirs, opened[1])
+        python, opened[1] = python_packets(b"\x50\x05", part, theirs, opened[1])
         opened[0] = np.frombuffer(still_open, np.int64)
         assert python == native
         assert sorted(opened[1].tolist()) == sorted(opened[0].tolist())

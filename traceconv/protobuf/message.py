@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 VARINT, FIXED64 = 0, 1
 """Wire types."""
@@ -27,21 +28,47 @@ class BrokenMessage(ValueError):
         super().__init__(why)
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: Any, at: int, end: int) -> tuple[int, int]:
     """The unsigned integer at ``at``, and the position behind it.
 
     Raises:
-        BrokenMessage: it is cut off, or longer than 10 bytes.
+        BrokenMessage: it does not end before ``end``, or is longer than 10 bytes.
     """
     value = shift = 0
-    while at < len(data) and shift < 70:
+    while at < end and shift < 70:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
+            return value & _MASK64, at
         shift += 7
     raise BrokenMessage("a number is cut off, or has more than 10 bytes")
+
+
+def walk(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields in ``data[at:end]``: number, wire type, value, and where the field ends. The value
+    of a nested message is its length.
+
+    Raises:
+        BrokenMessage: at the first damage.
+    """
+    while at < end:
+        tag, at = varint(data, at, end)
+        wire = tag & 7
+        if wire == 0:
+            value, at = varint(data, at, end)
+        elif wire == 2:
+            value, at = varint(data, at, end)
+            at += value
+        elif wire == 1 or wire == 5:
+            size = 8 if wire == 1 else 4
+            value = int.from_bytes(data[at : at + size], "little")
+            at += size
+        else:
+            raise BrokenMessage(f"wire type {wire}")
+        if at > end or not 0 < tag >> 3 < 2**31:
+            raise BrokenMessage("a field is cut off")
+        yield tag >> 3, wire, value, at
 
 
 def fields(data: bytes) -> list[Field]:
@@ -52,35 +79,9 @@ def fields(data: bytes) -> list[Field]:
     """
     found: list[Field] = []
     try:
-        at, end = 0, len(data)
-        while at < end:
-            tag = data[at]
-            at += 1
-            if tag >= 0x80:
-                tag, at = varint(data, at - 1)
-            wire = tag & 7
-            if wire == 0:
-                value: Value = data[at]
-                at += 1
-                if data[at - 1] >= 0x80:
-                    value, at = varint(data, at - 1)
-            elif wire == 2:
-                size = data[at]
-                at += 1
-                if size >= 0x80:
-                    size, at = varint(data, at - 1)
-                value = data[at : at + size]
-                at += size
-            elif wire == 1 or wire == 5:
-                size = 8 if wire == 1 else 4
-                value = int.from_bytes(data[at : at + size], "little")
-                at += size
-            else:
-                raise BrokenMessage(f"wire type {wire}")
-            if at > end or tag < 8:
-                raise BrokenMessage("a field is cut off")
-            found.append((tag >> 3, wire, value))
-    except (IndexError, BrokenMessage) as e:
+        for n, wire, value, stop in walk(data, 0, len(data)):
+            found.append((n, wire, data[stop - value : stop] if wire == 2 else value))
+    except BrokenMessage as e:
         raise BrokenMessage(str(e), found) from None
     return found
 
@@ -192,15 +193,17 @@ def integers(found: list[Field], field_number: int, wire: int = VARINT) -> list[
             whole = range(0, len(value) - 7, 8)
             numbers += [int.from_bytes(value[i : i + 8], "little") for i in whole]
         else:
-            numbers += _varints(value)
+            numbers += varints(value)
     return numbers
 
 
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
+def varints(data: bytes) -> list[int]:
+    """The numbers in a packed field, up to the first damage."""
+    numbers, at = [], 0
     try:
         while at < len(data):
-            one, at = varint(data, at)
-            yield one
+            one, at = varint(data, at, len(data))
+            numbers.append(one)
     except BrokenMessage:
-        return
+        pass
+    return numbers

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.columns import F64, I32, I64, Mask
+from traceconv.protobuf.message import BrokenMessage, varint, walk
 
 U64 = NDArray[np.uint64]
 
@@ -116,11 +117,6 @@ def frames(data: Any, at: int, end: int, most: int) -> Frames:
     if compiled is not None:
         starts, sizes, at, how = compiled.frames(data, at, end, most)
         return Frames(np.frombuffer(starts, np.int64), np.frombuffer(sizes, np.int64), at, how)
-    return _frames(data, at, end, most)
-
-
-def _frames(data: Any, at: int, end: int, most: int) -> Frames:
-    """:func:`frames` without the C part."""
     places: list[int] = []
     how, end = WHOLE, min(end, len(data))
     while at < end and most > 0:
@@ -128,8 +124,9 @@ def _frames(data: Any, at: int, end: int, most: int) -> Frames:
         if data[at] != _RECORD:
             how = FOREIGN
             break
-        size, start = _number(data, at + 1, end)
-        if start < 0:
+        try:
+            size, start = varint(data, at + 1, end)
+        except BrokenMessage:
             how = FOREIGN if end - at > _LONGEST_VARINT + 1 else CUT
             break
         if size > end - start:
@@ -140,19 +137,6 @@ def _frames(data: Any, at: int, end: int, most: int) -> Frames:
         at = start + size
     found = np.array(places, np.int64).reshape(-1, 2)
     return Frames(found[:, 0].copy(), found[:, 1].copy(), at, how)
-
-
-def _number(data: Any, at: int, end: int) -> tuple[int, int]:
-    """A varint and the place behind it; -1 if it does not end."""
-    value = shift = 0
-    while at < end and shift < 7 * _LONGEST_VARINT:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-        shift += 7
-    return 0, -1
 
 
 def columns(data: Any, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
@@ -175,19 +159,18 @@ def columns(data: Any, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
         values = np.frombuffer(made[0], np.uint64).reshape(len(wanted), n)
         lengths = np.frombuffer(made[1], np.int32).reshape(len(wanted), n)
         return Columns(wanted, values, lengths, np.frombuffer(made[2], np.uint8))
-    place = np.full(max(wanted, default=0) + 2, -1, np.int64)
-    place[list(wanted)] = np.arange(len(wanted))
+    place = {number: i for i, number in enumerate(wanted)}
     values = np.zeros((len(wanted), n), np.uint64)
     lengths = np.full((len(wanted), n), ABSENT, np.int32)
     rest = np.zeros(n, np.uint8)
-    for at, number, value, length in _walk(data, start, size, rest):
-        which = place[np.minimum(number, len(place) - 1)]
-        asked = which >= 0
-        rest[at[~asked]] |= OTHERS
-        again = lengths[which[asked], at[asked]] != ABSENT
-        rest[at[asked][again & (length[asked] == VARINT)]] |= REPEATED
-        values[which[asked], at[asked]] = value[asked]
-        lengths[which[asked], at[asked]] = length[asked]
+    for at, number, value, length in _walk(data, start, size):
+        which = place.get(number)
+        if which is None:
+            rest[at] |= OTHERS if number else DAMAGED
+            continue
+        if length == VARINT and lengths[which, at] != ABSENT:
+            rest[at] |= REPEATED
+        values[which, at], lengths[which, at] = value, length
     return Columns(wanted, values, lengths, rest)
 
 
@@ -208,100 +191,33 @@ def repeated(data: Any, start: I64, size: I64, number: int) -> Repeated:
             np.frombuffer(length, np.int32),
         )
     found = [
-        (at[asked], value[asked], length[asked])
-        for at, n, value, length in _walk(data, start, size, np.zeros(len(start), np.uint8))
-        if (asked := n == number).any()
+        (at, value, length) for at, n, value, length in _walk(data, start, size) if n == number
     ]
-    if not found:
-        return Repeated(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
-    owners, values, lengths = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.argsort(owners, kind="stable")  # the walk goes from field to field of all messages
-    return Repeated(owners[order], values[order], lengths[order])
-
-
-def _walk(
-    data: Any, start: I64, size: I64, rest: NDArray[np.uint8]
-) -> Iterator[tuple[I64, I64, U64, I32]]:
-    """The first field of every message, then the second of messages with two or more, and so on.
-
-    Yields messages, their field numbers, values and lengths; sets damage in ``rest``.
-    """
-    n = len(start)
-    if n != len(size) or not _within(start, size, len(data)):
-        raise ValueError("messages outside the buffer")
-    cells = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-    at, end, live = start.astype(np.int64), start + size, np.flatnonzero(size > 0)
-    while len(live):
-        tag, here = _varints(cells, at[live], end[live])
-        kind = (tag & np.uint64(7)).astype(np.int64)
-        number = np.minimum(tag >> np.uint64(3), np.uint64(2**31)).astype(np.int64)
-        good = (here >= 0) & (number > 0) & (number < 2**31)
-        value = np.zeros(len(live), np.uint64)
-        length = np.full(len(live), ABSENT, np.int32)
-        for wire, code, width in ((0, VARINT, 0), (2, 0, 0), (1, FIXED64, 8), (5, FIXED32, 4)):
-            own = np.flatnonzero(good & (kind == wire))
-            if not len(own):
-                continue
-            stop = end[live[own]]
-            if width:
-                fits = stop - here[own] >= width
-                for i in range(width):
-                    part = cells[np.where(fits, here[own] + i, 0)].astype(np.uint64)
-                    value[own] |= part << np.uint64(8 * i)
-                here[own] = np.where(fits, here[own] + width, -1)
-            else:
-                value[own], here[own] = _varints(cells, here[own], stop)
-            if wire == 2:
-                fits = (here[own] >= 0) & (value[own] <= (stop - here[own]).view(np.uint64))
-                fits &= value[own] < np.uint64(2**31)
-                taken = np.where(fits, value[own], np.uint64(0)).astype(np.int64)
-                value[own] = here[own].view(np.uint64)
-                here[own] = np.where(fits, here[own] + taken, -1)
-                length[own] = taken
-            else:
-                length[own] = code
-        good &= np.isin(kind, (0, 1, 2, 5)) & (here >= 0)
-        rest[live[~good]] |= DAMAGED
-        live, here = live[good], here[good]
-        yield live, number[good], value[good], length[good]
-        at[live] = here
-        live = live[here < end[live]]
-
-
-def _within(start: I64, size: I64, end: int) -> bool:
-    if not len(start):
-        return True
-    return bool(start.min() >= 0 and size.min() >= 0 and (start <= end).all()) and bool(
-        (size <= end - start).all()
+    owners, values, lengths = zip(*found, strict=True) if found else ((), (), ())
+    return Repeated(
+        np.array(owners, np.int64), np.array(values, np.uint64), np.array(lengths, np.int32)
     )
 
 
-def _varints(cells: NDArray[np.uint8], at: I64, end: I64) -> tuple[U64, I64]:
-    """A varint of each place, and the place behind it; -1 where it does not end."""
-    value = np.zeros(len(at), np.uint64)
-    here = np.full(len(at), -1, np.int64)
-    open_ = np.arange(len(at))
-    for k in range(_LONGEST_VARINT):
-        open_ = open_[at[open_] + k < end[open_]]
-        if not len(open_):
-            break
-        byte = cells[at[open_] + k]
-        value[open_] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * k)
-        done = byte < 0x80
-        here[open_[done]] = at[open_[done]] + k + 1
-        open_ = open_[~done]
-    return value, here
+_CODES = {0: VARINT, 1: FIXED64, 5: FIXED32}
 
 
-def varint_sizes(values: NDArray[Any]) -> I64:
-    """How many bytes each number takes as a varint, if no more than it needs."""
-    raw, size = values.astype(np.uint64), np.ones(len(values), np.int64)
-    for shift in range(7, 64, 7):
-        more = raw >= np.uint64(1 << shift)
-        if not more.any():
-            break
-        size += more
-    return size
+def _walk(data: Any, start: I64, size: I64) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of every message: message, number, value, and as in :class:`Columns` length. A
+    damaged message ends with a field 0.
+    """
+    stops = start + size
+    if (start < 0).any() or (size < 0).any() or (size > len(data) - start).any():
+        raise ValueError("messages outside the buffer")
+    for at, (first, stop) in enumerate(zip(start.tolist(), stops.tolist(), strict=True)):
+        try:
+            for number, wire, value, behind in walk(data, first, stop):
+                if wire == 2:
+                    yield at, number, behind - value, value
+                else:
+                    yield at, number, value, _CODES[wire]
+        except BrokenMessage:
+            yield at, 0, 0, 0
 
 
 class Codes(Protocol):
@@ -355,17 +271,3 @@ class _PythonCodes:
 
     def entries(self, first: int, /) -> list[bytes]:
         return list(self._known)[first:]
-
-
-def packed(data: Any, start: int, size: int) -> U64:
-    """The varints in the bytes of a packed field, up to the first damage."""
-    cells = np.frombuffer(data, np.uint8)[start : start + size]
-    ends = np.flatnonzero(cells < 0x80)
-    if not len(ends):
-        return np.empty(0, np.uint64)
-    begins = np.concatenate(([0], ends[:-1] + 1))
-    whole = ends - begins < _LONGEST_VARINT
-    if not whole.all():
-        cut = int(np.argmin(whole))
-        begins, ends = begins[:cut], ends[:cut]
-    return _varints(cells, begins, ends + 1)[0]

@@ -19,8 +19,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import I64, Track
 from traceconv.core.tracks import Number
-from traceconv.protobuf.message import varint_bytes
-from traceconv.protobuf.message_columns import packed
+from traceconv.protobuf.message import varint_bytes, varints
 
 _FAR = 2**60
 
@@ -92,7 +91,7 @@ def runs(column: I64) -> bytes:
 
 def of_runs(data: bytes, rows: I64) -> I64:
     """The values of some rows of a column; 0 where ``data`` ends before a row."""
-    numbers = packed(data, 0, len(data)).view(np.int64)
+    numbers = np.array(varints(data), np.uint64).view(np.int64)
     lengths, values = numbers[: len(numbers) // 2 * 2].reshape(-1, 2).T
     ends = np.cumsum(np.clip(lengths, 0, INT64_MAX // max(len(lengths), 1)))
     at = np.searchsorted(ends, rows, "right")

@@ -478,7 +478,7 @@ def is_space(head: bytes) -> bool:
     if not head.startswith(b"\n"):
         return False
     try:
-        size, at = varint(head, 1)
+        size, at = varint(head, 1, len(head))
     except BrokenMessage:
         return False
     for number, _, value in whole_fields(head[at : at + size]):

@@ -66,7 +66,6 @@ MAX_BYTES = 256
 _MAX_DEPTH = 32
 _MAX_NUMBER = 63
 _MAX_EXPONENT = 308
-_MAX_KNOWN = 1 << 16
 
 _EXACT, _EXACT_LENGTH = 10**15, 19
 """Numbers below, of fewer characters, come back from a double as they were, if one knows how many
@@ -316,18 +315,6 @@ def _depth(value: Any) -> int:
     return 0
 
 
-def _pair(piece: bytes) -> _Object | None:
-    """The one pair in ``{"<piece>}``, quickly if both are plain strings."""
-    key, _, value = piece.partition(b'": "')
-    plain = key + value[:-1]
-    if value[-1:] == b'"' and plain.isascii() and b"\\" not in plain and b'"' not in plain:
-        pair = key.decode(), value[:-1].decode()
-        if not _UNUSUAL.search(plain):
-            return _Object([pair])
-    pairs = _parsed(b'{"' + piece + b"}")
-    return pairs if pairs is not None and len(pairs) == 1 else None
-
-
 class _Table:
     """Strings by number, counted from 1."""
 
@@ -357,23 +344,15 @@ _ELEMENT = tag_bytes(DebugAnnotation.ARRAY_VALUES)
 _NAME_IID = tag(DebugAnnotation.NAME_IID)
 _INT = tag(DebugAnnotation.INT_VALUE)
 _STRING_IID = tag(DebugAnnotation.STRING_VALUE_IID)
-_LENGTHS = [varint_bytes(n) for n in range(128)]
 
 
 class PythonCoder:
-    """Encodes without the C part.
-
-    An object is cut at ``, "``; pieces seen before are not parsed again. If every piece is valid
-    as ``{"piece}`` then, by the grammar, the object is exactly their sequence; if one is not, the
-    cut was wrong and the whole is parsed.
-    """
+    """Encodes without the C part."""
 
     def __init__(self, selected: frozenset[str] | None) -> None:
         self._selected = None if selected is None else frozenset(map(utf8, selected))
         self._names = _Table(InternedData.DEBUG_ANNOTATION_NAMES, MAX_NAMES)
         self._strings = _Table(InternedData.DEBUG_ANNOTATION_STRING_VALUES, MAX_STRINGS)
-        self._known: dict[bytes, bytes] = {}
-        self._integers: dict[bytes, bytes] = {}
         self._new: list[bytes] = []
         self._odd = False
         self._not_json = self._clipped = self._replaced = self._dropped = 0
@@ -399,76 +378,22 @@ class PythonCoder:
         return (self.block(args, some) for some in ids)
 
     def _row(self, raw: bytes) -> bytes:
-        if raw[:2] != b'{"' or raw[-1:] != b"}":
-            return self._whole(raw) if raw else b""
-        pieces = raw[2:-1].split(b', "' if b', "' in raw else b',"')
-        done = [*map(self._known.get, pieces)]
-        if None in done and not self._encode_new(pieces, done):
-            return self._whole(raw)
-        if self._selected is not None and b"" in done:
-            self._dropped += 1
-        return b"".join(done)  # type: ignore[arg-type]
-
-    def _encode_new(self, pieces: list[bytes], done: list[bytes | None]) -> bool:
-        """Fill in the pieces that are new; False if one of them is not a pair."""
-        if len(self._known) > _MAX_KNOWN:
-            self._known.clear()
-        pairs: list[tuple[int, _Object]] = []
-        for i, piece in enumerate(pieces):
-            if done[i] is None:
-                done[i] = self._known_integer(piece)
-                if done[i] is None:
-                    pair = _pair(piece)
-                    if pair is None:
-                        return False
-                    pairs.append((i, pair))
-        for i, pair in pairs:  # names and strings get their numbers when all pieces are valid
-            counts, self._odd, odd = (self._clipped, self._replaced), False, self._odd
-            encoded = done[i] = self._pairs(pair)
-            if counts == (self._clipped, self._replaced) and not self._odd:
-                self._known[pieces[i]] = encoded  # else it has to be counted every time
-            self._odd |= odd
-        return True
-
-    def _known_integer(self, piece: bytes) -> bytes | None:
-        """A piece with a name seen before and a natural number, which is what ids are."""
-        name, _, digits = piece.partition(b'":')
-        start = self._integers.get(name)
-        digits = digits.lstrip(b" ")
-        if start is None or not digits.isdigit() or len(digits) > 18:
-            return None
-        if digits[0] == 48 and len(digits) > 1:
-            return None
-        body = start + varint_bytes(int(digits))
-        encoded = self._known[piece] = _ITEM + _LENGTHS[len(body)] + body
-        return encoded
-
-    def _whole(self, raw: bytes) -> bytes:
-        """A row that cannot be cut into pieces."""
+        if not raw:
+            return b""
         sound = raw.decode("utf-8", "replace").encode()
         self._replaced += sound != raw
         pairs = _parsed(sound)
-        self._odd |= sound != raw or sound.lstrip()[:1] != b"{" or not pairs
+        self._odd = sound != raw or sound.lstrip()[:1] != b"{" or not pairs
         if pairs is None:
             self._not_json += 1
             pairs = _Object([("args", sound.decode())])
-        done = [self._pairs(_Object([pair])) for pair in pairs]
-        if b"" in done:
-            self._dropped += 1
-        return b"".join(done)
-
-    def _pairs(self, pairs: _Object) -> bytes:
-        """Pairs at the top of an object; ``b""`` if none is selected."""
-        out = b""
-        for key, value in pairs:
-            raw = self._text(key)
-            if self._selected is None or raw in self._selected:
-                name = self._name(key)
-                out += self._item(_ITEM, name, value)
-                plain = raw and not isinstance(key, _Spelt) and b"\\" not in raw
-                if len(name) < 16 and plain and b'"' not in raw:
-                    self._integers[raw] = name + _INT
-        return out
+        kept = [
+            (key, value)
+            for key, value in pairs
+            if self._selected is None or utf8(key) in self._selected
+        ]
+        self._dropped += len(kept) < len(pairs)
+        return b"".join(self._item(_ITEM, self._name(key), value) for key, value in kept)
 
     def _item(self, field: bytes, name: bytes, value: Any) -> bytes:
         body = name + self._value(value)
@@ -480,7 +405,7 @@ class PythonCoder:
         return raw
 
     def _name(self, key: str) -> bytes:
-        name, json = utf8(key), key.json if isinstance(key, _Spelt) else b""
+        name, json = self._text(key), key.json if isinstance(key, _Spelt) else b""
         if not name:
             name, json = b"(empty)", b'""'
         iid = self._names.intern(name, self._new, json)
@@ -499,23 +424,15 @@ class PythonCoder:
             self._odd |= isinstance(value, _OddInt)
             return _INT + varint_bytes(value)
         if isinstance(value, float):
-            return self._double(value)
+            encoded = double(DebugAnnotation.DOUBLE_VALUE, value)
+            decimals = value.decimals if isinstance(value, _OddReal) else None
+            self._odd |= decimals == 0
+            return encoded + number(OWN_FIELD, decimals) if decimals else encoded
         if isinstance(value, _Object):
-            entries = [self._entry(k, v) for k, v in value]
+            entries = [self._item(_ENTRY, self._name(k), v) for k, v in value]
             return b"".join(entries) or self._string(_Token("{}"))
         elements = [self._item(_ELEMENT, b"", v) for v in value]
         return b"".join(elements) or self._string(_Token("[]"))
-
-    def _entry(self, key: str, value: Any) -> bytes:
-        self._text(key)
-        return self._item(_ENTRY, self._name(key), value)
-
-    def _double(self, value: float) -> bytes:
-        encoded = double(DebugAnnotation.DOUBLE_VALUE, value)
-        if not isinstance(value, _OddReal):
-            return encoded
-        self._odd |= not value.decimals
-        return encoded + number(OWN_FIELD, value.decimals) if value.decimals else encoded
 
     def _string(self, value: str) -> bytes:
         raw, json = self._text(value), b""

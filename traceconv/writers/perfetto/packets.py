@@ -8,6 +8,7 @@ is enough to sort their times.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
+from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     COUNTER,
     INSTANT,
@@ -28,7 +30,9 @@ from traceconv.protobuf.perfetto_schema import (
 )
 from traceconv.writers.perfetto.arguments import Coded
 from traceconv.writers.perfetto.wire import (
+    message,
     number,
+    packet,
     tag,
     tag_bytes,
     tag_fixed64,
@@ -93,67 +97,47 @@ def packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[byte
     """
     compiled = native.packets()
     if compiled is None:
-        return numpy_packets(sequence, rows, args, opened)
+        return python_packets(sequence, rows, args, opened)
     columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(rows)]
     data, still_open = compiled(sequence, *columns, args.ends, args.data, opened)
     return data, np.frombuffer(still_open, np.int64)
 
 
-def numpy_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[bytes, I64]:
+def python_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[bytes, I64]:
     """:func:`packets` without the C part."""
-    begin_at, end_times, end_uuids, opened = _ordered(rows, opened)
-    # columns of packets: begins at their places, ends in the places between
-    n = len(begin_at) + len(end_times)
-    begins = np.zeros(n, bool)
-    begins[begin_at] = True
+    out: list[bytes] = []
+    ends = opened.tolist()  # of open slices, a heap
+    heapify(ends)
 
-    def merged(of_begins: NDArray[Any], of_ends: Any) -> NDArray[Any]:
-        column = np.empty(n, of_begins.dtype)
-        column[begin_at] = of_begins
-        column[~begins] = of_ends
-        return column
+    def put(time: int, *event: bytes) -> None:
+        stamp = _TIMESTAMP + varint_bytes(time)
+        out.append(packet(stamp, sequence, _NEEDS_STATE, message(TracePacket.TRACK_EVENT, *event)))
 
-    flows = np.diff(rows.flow_ends, prepend=0) * FLOW.itemsize
-    tails = (merged(flows, 0), merged(np.diff(args.ends, prepend=0), 0))
-    kinds = np.where(rows.kind == Kind.SLICE, SLICE_BEGIN, INSTANT).astype(np.uint8)
-    heads = _heads(
-        sequence,
-        begins,
-        merged(rows.time, end_times),
-        merged(kinds, SLICE_END),
-        merged(rows.uuid, end_uuids),
-        merged(rows.name.astype(np.int64), 0),
-        merged(rows.category, 0),
-        tails[0] + tails[1],
-    )
-    return _interleaved(heads, tails, rows.flows, args.data), opened
-
-
-def _ordered(rows: Rows, opened: I64) -> tuple[NDArray[np.intp], I64, I64, I64]:
-    """Where begins are among the packets, and the ends that fill the places between."""
-    ends_before, times, uuids = [], [], []
-    first = emitted = 0
-    stops = np.flatnonzero(rows.last) + 1
-    for stop in [*stops.tolist(), *([len(rows.last)] if not rows.last[-1:].all() else [])]:
-        slices = rows.kind[first:stop] == Kind.SLICE
-        time, dur = rows.time[first:stop], rows.dur[first:stop]
-        ends = np.sort(np.concatenate((opened, (time + dur)[slices])))
-        # a begin comes after all ends up to its own time
-        before = np.searchsorted(ends, time, "right")
-        points = slices & (dur == 0)
-        if points.any():  # those of the same time that come later have not ended yet
-            seen = np.concatenate(([0], np.cumsum(points)))
-            # of the slices that start at the time of a row, subtract those that are not before it
-            before -= seen[np.searchsorted(time, time, "right")] - seen[:-1]
-        # slices stay open on a track that continues in the next block
-        closed = len(ends) if rows.last[stop - 1] else before[-1]
-        ends_before.append(before + emitted)
-        times.append(ends[:closed])
-        uuids.append(np.full(closed, rows.uuid[first], np.int64))
-        first, opened = stop, ends[closed:]
-        emitted += int(closed)
-    begin_at = np.concatenate(ends_before) + np.arange(len(rows.time))
-    return begin_at, np.concatenate(times), np.concatenate(uuids), opened
+    columns = (rows.kind, rows.last, rows.time, rows.dur, rows.uuid, rows.name, rows.category)
+    flow_at = arg_at = 0
+    for kind, last, time, dur, uuid, name, category, flow_end, arg_end in zip(
+        *(column.tolist() for column in (*columns, rows.flow_ends, args.ends)), strict=True
+    ):
+        track = _UUID + varint_bytes(uuid)
+        while ends and ends[0] <= time:
+            put(heappop(ends), _TYPE, bytes((SLICE_END,)), track)
+        is_slice = kind == Kind.SLICE
+        put(
+            time,
+            _TYPE,
+            bytes((SLICE_BEGIN if is_slice else INSTANT,)),
+            track,
+            _NAME + varint_bytes(name),
+            _CATEGORY + bytes((category,)) if category else b"",
+            rows.flows[flow_at:flow_end].tobytes(),
+            args.data[arg_at:arg_end],
+        )
+        if is_slice:
+            heappush(ends, time + dur)
+        while last and ends:
+            put(heappop(ends), _TYPE, bytes((SLICE_END,)), track)
+        flow_at, arg_at = flow_end, arg_end
+    return b"".join(out), np.array(ends, np.int64)
 
 
 def varint_sizes(values: NDArray[Any]) -> I64:
@@ -190,77 +174,13 @@ class _Columns:
             more = (sizes > k + 1).view(np.uint8) << 7
             self.cell((values >> 7 * k).astype(np.uint8) & 0x7F | more, (sizes > k) & where)
 
-    def joined(self) -> tuple[Bytes, I64]:
-        """The bytes that count, row by row, and how many each row has."""
-        used = self._used[:, : self._at]
-        return self._cells[:, : self._at][used], np.count_nonzero(used, axis=1)
-
-
-def varints(values: I64) -> bytes:
-    """Non-negative numbers as varints, one after the other."""
-    sizes = varint_sizes(values)
-    columns = _Columns(len(values), int(sizes.max(initial=1)))
-    columns.varint(values, sizes)
-    return columns.joined()[0].tobytes()
+    def joined(self) -> bytes:
+        """The bytes that count, row by row."""
+        return self._cells[:, : self._at][self._used[:, : self._at]].tobytes()
 
 
 _WIDEST = 80
-"""Columns of a packet without arguments: eight tags, six varints, a double."""
-
-
-def _frame(columns: _Columns, sequence: bytes, time: I64, event: I64) -> None:
-    """Everything up to the content of the TrackEvent, which is ``event`` bytes long."""
-    times, lengths = varint_sizes(time), varint_sizes(event)
-    # lengths come before contents: sizes are added from the innermost outwards
-    constant = len(_TIMESTAMP) + len(sequence) + len(_NEEDS_STATE) + len(_TRACK_EVENT)
-    body = constant + times + lengths + event
-    columns.constant(tag_bytes(PACKET))
-    columns.varint(body, varint_sizes(body))
-    columns.constant(_TIMESTAMP)
-    columns.varint(time, times)
-    columns.constant(sequence + _NEEDS_STATE + _TRACK_EVENT)
-    columns.varint(event, lengths)
-
-
-def _heads(
-    sequence: bytes,
-    begins: Mask,
-    time: I64,
-    kind: Bytes,
-    uuid: I64,
-    name: I64,
-    category: Bytes,
-    tail: I64,
-) -> _Columns:
-    """Packets without their flows and arguments, which take ``tail`` bytes."""
-    columns = _Columns(len(time), _WIDEST)
-    uuids, names = varint_sizes(uuid), varint_sizes(name)
-    event = 3 + uuids + begins * (1 + names) + 2 * (category > 0) + tail
-    _frame(columns, sequence, time, event)
-    columns.constant(_TYPE)
-    columns.cell(kind)
-    columns.constant(_UUID)
-    columns.varint(uuid, uuids)
-    columns.constant(_NAME, begins)
-    columns.varint(name, names, begins)
-    columns.constant(_CATEGORY, category > 0)
-    columns.cell(category, category > 0)
-    return columns
-
-
-def _interleaved(
-    heads: _Columns, tails: tuple[I64, I64], flows: NDArray[Any], args: bytes
-) -> bytes:
-    """Every head followed by its flows and arguments."""
-    head_bytes, head_sizes = heads.joined()
-    lengths = np.stack((head_sizes, *tails), axis=1).ravel()
-    # for every byte of the output, which of the three it is taken from; each is in order already
-    source = np.repeat(np.tile(np.arange(3, dtype=np.uint8), len(head_sizes)), lengths)
-    out = np.empty(len(source), np.uint8)
-    out[source == 0] = head_bytes
-    out[source == 1] = flows.view(np.uint8).ravel()
-    out[source == 2] = np.frombuffer(args, np.uint8)
-    return out.tobytes()
+"""Most bytes of a packet with a sample."""
 
 
 def whole_numbers(value: F64) -> Mask:
@@ -274,9 +194,17 @@ def counter_packets(sequence: bytes, time: I64, uuid: I64, value: F64) -> bytes:
     whole = whole_numbers(value)
     # floats that are not whole become 0 here: their cells are not used
     number_ = np.where(whole, value, 0).astype(np.int64)
-    uuids, sizes = varint_sizes(uuid), varint_sizes(number_)
+    times, uuids, sizes = map(varint_sizes, (time, uuid, number_))
+    event = 5 + uuids + np.where(whole, sizes, 8)
+    head = _TIMESTAMP, sequence + _NEEDS_STATE + _TRACK_EVENT
+    body = sum(map(len, head)) + times + varint_sizes(event) + event
     columns = _Columns(len(time), _WIDEST)
-    _frame(columns, sequence, time, 5 + uuids + np.where(whole, sizes, 8))
+    columns.constant(tag_bytes(PACKET))
+    columns.varint(body, varint_sizes(body))
+    columns.constant(head[0])
+    columns.varint(time, times)
+    columns.constant(head[1])
+    columns.varint(event, varint_sizes(event))
     columns.constant(_TYPE)
     columns.cell(COUNTER)
     columns.constant(_UUID)
@@ -286,4 +214,4 @@ def counter_packets(sequence: bytes, time: I64, uuid: I64, value: F64) -> bytes:
     columns.constant(_DOUBLE_VALUE, ~whole)
     for byte in value.astype("<f8").view(np.uint8).reshape(-1, 8).T:
         columns.cell(byte, ~whole)
-    return columns.joined()[0].tobytes()
+    return columns.joined()
