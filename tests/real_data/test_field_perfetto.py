@@ -89,6 +89,23 @@ def test_convert_keeps_what_the_target_can_hold(tmp_path):
     assert [issue.code for issue in report.issues] == ["rank-assumed"]
 
 
+def test_fields_without_a_column_are_kept_as_arguments(tmp_path):
+    """Through the model, into a Perfetto trace and out of it again."""
+    path, out = HUB / "chrome_fields/named.json", tmp_path / "out.pftrace"
+    traceconv.convert(str(path), str(out))
+    trace = lone(out)
+    found = [json.loads(trace.args.raw(i) or b"{}") for i in trace.events.args.tolist()]
+    kept = {"cat": "net,io", "tdur": 7, "tts": 3, "cname": "good"}
+    assert found == [
+        {"a": 1, "trace_event": kept},
+        {"trace_event": {"cat": "cpu"}},
+        {"trace_event": {"cat": "cpu", "s": "g"}},
+        {"trace_event": {"cat": "cpu", "s": "p"}},
+    ]
+    assert [(t.process, t.thread) for t in trace.tracks] == [(4711, 4712), (4800, 4801)]
+    assert b"Thread 4801 of process 4800." in out.read_bytes()
+
+
 @pytest.mark.parametrize("name", ["hta_alexnet_cuda_sync", "hta_ns_rank-0", "hta_mi250"])
 def test_a_kineto_file_stays_one(name, tmp_path):
     """What other tools read of it: every event, and what is beside the events."""

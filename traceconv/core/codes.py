@@ -69,6 +69,11 @@ CODES: dict[str, Code] = {
         "Events have further fields that do not become arguments, such as those of a browser "
         "or an operating system; the places give their numbers in TrackEvent.",
     ),
+    "event-field-unread": Code(
+        _I,
+        "Events have fields that nothing is made of, such as their colour; the places give their "
+        "names. A copy of the file (convert from JSON to JSON) keeps them.",
+    ),
     "perfetto-packet-beside": Code(
         _I,
         "Packets of other data sources are in the archive as a separate trace next to the "

@@ -40,6 +40,7 @@ class Scanned(TypedDict):
     shapes: list[bytes]
     series: list[bytes]
     values: list[bytes]
+    unread: list[tuple[bytes, int]]
     rounded_durations: int
     rounded_stamps: int
 
@@ -47,7 +48,14 @@ class Scanner:
     """Reads trace events, from JSON text to columns. Not for several threads at once."""
 
     def __init__(
-        self, graph_keys: tuple[bytes, ...], type_key: bytes, k0: int, k1: int, copy_args: bool, /
+        self,
+        graph_keys: tuple[bytes, ...],
+        type_key: bytes,
+        k0: int,
+        k1: int,
+        copy_args: bool,
+        keep: bool,
+        /,
     ) -> None:
         """
         Args:
@@ -55,6 +63,9 @@ class Scanner:
             type_key:   the member that names the type of a task.
             k0, k1:     key of the hash function.
             copy_args:  whether arguments are copied, for the input does not stay.
+            keep:       whether members of slices and instants that have no column become members of
+                their arguments. The place of such arguments is -1 minus that in ``blob``. All other
+                members that are not read are counted by name, in ``unread``.
         """
 
     def scan(self, data: Buffer, start: int, end: int, halt: int = ..., /) -> tuple[int, int]:

@@ -20,6 +20,8 @@
 #define CAPACITY 32768       /* records of one kind before Python must take them */
 #define BLOB_LIMIT (8 << 20) /* copied argument bytes before Python must take them */
 #define MAX_GRAPH_KEYS 8
+#define MAX_EXTRAS 16        /* members of one record that nothing is made of */
+#define MAX_UNREAD 64        /* names of such members that are counted */
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
 #define RECENT 64 /* shapes that are found without being spelled out; a power of two */
@@ -94,6 +96,12 @@ typedef struct {
 /* A shape and the tokens it was last made of, in the bytes that are being scanned. */
 typedef struct { Token cat, pid, tid; u8 phase; int32_t code; } Recent;
 
+/* A member of a record that nothing is made of. */
+typedef struct { const u8 *key; size_t n; Token value; } Extra;
+
+/* How often members of one name were left out. */
+typedef struct { u8 name[32]; size_t n; int64_t count; } Unread;
+
 typedef struct {
     PyObject_HEAD
     Rows *rows;
@@ -105,7 +113,9 @@ typedef struct {
     int32_t reported[4]; /* entries of these that Python knows already */
     u8 *blob; /* copied arguments, where the input does not stay */
     size_t blob_used, blob_size;
-    int copy_args, busy;
+    int copy_args, keep, busy;
+    Unread unread[MAX_UNREAD];
+    int unread_count;
     int64_t rounded_durations, rounded_stamps;
     u64 k0, k1;
     u64 name_hash; /* of the record at hand, if its name is a string */
@@ -409,21 +419,82 @@ static int probed(Scanner *z, const Members *a, int row)
     return OBJECT;
 }
 
-static int copy_args(Scanner *z, const Token *t)
+static u8 *room_for(Scanner *z, size_t n)
 {
-    if (z->blob_size - z->blob_used < t->n) {
-        size_t size = z->blob_size * 2 + t->n;
+    if (z->blob_size - z->blob_used < n) {
+        size_t size = z->blob_size * 2 + n;
         u8 *blob = realloc(z->blob, size);
-        if (!blob) return -1;
+        if (!blob) return NULL;
         z->blob = blob;
         z->blob_size = size;
     }
-    memcpy(z->blob + z->blob_used, t->p, t->n);
-    z->blob_used += t->n;
-    return 0;
+    u8 *at = z->blob + z->blob_used;
+    z->blob_used += n;
+    return at;
 }
 
-static int row(Scanner *z, const Token *f, const Members *a, const u8 *data, u8 phase)
+static u8 *copied(u8 *to, const void *from, size_t n) { memcpy(to, from, n); return to + n; }
+
+#define WRITE(to, text) copied(to, text, sizeof text - 1)
+
+/* The arguments of a row with what else is kept of its event as their last member; 0 if that is
+   nothing, -1 if there is no memory. */
+static int with_extras(Scanner *z, const Token *f, int empty, const Extra *extra, int extras, int row)
+{
+    const Token *cat = &f[CAT], *id = &f[ID];
+    int has_cat = cat->kind == STRING && cat->n > 2, has_id = id->kind != ABSENT;
+    if (!extras && !has_cat && !has_id) return 0;
+    size_t size = empty ? 1 : f[ARGS].n;
+    size += sizeof ",\"trace_event\":{}}" + (has_cat ? cat->n + sizeof "\"cat\":," : 0);
+    size += has_id ? id->n + sizeof "\"id\":," : 0;
+    for (int i = 0; i < extras; i++) size += extra[i].n + extra[i].value.n + sizeof "\"\":,";
+    if (size > INT32_MAX) return 0;
+    u8 *begin = room_for(z, size), *to = begin;
+    if (!begin) return -1;
+    to = empty ? WRITE(to, "{") : copied(to, f[ARGS].p, f[ARGS].n - 1);
+    if (!empty) to = WRITE(to, ",");
+    to = WRITE(to, "\"trace_event\":{");
+    if (has_cat) to = WRITE(copied(WRITE(to, "\"cat\":"), cat->p, cat->n), ",");
+    if (has_id) to = WRITE(copied(WRITE(to, "\"id\":"), id->p, id->n), ",");
+    for (int i = 0; i < extras; i++) {
+        to = copied(WRITE(to, "\""), extra[i].key, extra[i].n);
+        to = WRITE(copied(WRITE(to, "\":"), extra[i].value.p, extra[i].value.n), ",");
+    }
+    to = WRITE(to - 1, "}}"); /* over the last comma */
+    int64_t at = begin - z->blob;
+    z->rows->args[row] = z->copy_args ? at : -1 - at;
+    z->rows->length[row] = (int32_t)(to - begin);
+    z->blob_used = (size_t)(to - z->blob);
+    return 1;
+}
+
+/* Whether the names of members can be counted here. */
+static int countable(const Scanner *z, const Extra *extra, int extras)
+{
+    for (int i = 0; i < extras; i++)
+        if (extra[i].n > sizeof z->unread[0].name) return 0;
+    return z->unread_count + extras <= MAX_UNREAD;
+}
+
+static void count_unread(Scanner *z, const Extra *extra, int extras)
+{
+    for (int i = 0; i < extras; i++) {
+        int at = 0;
+        while (at < z->unread_count && (z->unread[at].n != extra[i].n ||
+               memcmp(z->unread[at].name, extra[i].key, extra[i].n))) at++;
+        if (at == z->unread_count) {
+            memcpy(z->unread[at].name, extra[i].key, extra[i].n);
+            z->unread[at].n = extra[i].n;
+            z->unread[at].count = 0;
+            z->unread_count++;
+        }
+        z->unread[at].count++;
+    }
+}
+
+static int row(
+    Scanner *z, const Token *f, const Members *a, const Extra *extra, int extras, const u8 *data,
+    u8 phase)
 {
     Rows *r = z->rows;
     int i = r->count, empty = 1, stamp_rounded = 0, dur_rounded = 0, done;
@@ -443,10 +514,18 @@ static int row(Scanner *z, const Token *f, const Members *a, const u8 *data, u8 
     if ((r->shape[i] = shape_of(z, f)) < 0) return r->shape[i] == -2 ? ODD : NO_MEMORY;
     if ((r->name[i] = name_of(z, &f[NAME])) == -2) return NO_MEMORY;
     if (!empty && f[ARGS].n > INT32_MAX) return ODD;
-    r->length[i] = empty ? 0 : (int32_t)f[ARGS].n;
-    r->args[i] = z->copy_args ? (int64_t)z->blob_used : f[ARGS].p - data;
-    if (empty) r->args[i] = 0;
-    else if (z->copy_args && copy_args(z, &f[ARGS]) < 0) return NO_MEMORY;
+    int kept = z->keep && phase != 'E' ? with_extras(z, f, empty, extra, extras, i) : 0;
+    if (kept < 0) return NO_MEMORY;
+    if (!kept) {
+        count_unread(z, extra, extras);
+        r->length[i] = empty ? 0 : (int32_t)f[ARGS].n;
+        r->args[i] = empty ? 0 : z->copy_args ? (int64_t)z->blob_used : f[ARGS].p - data;
+        if (!empty && z->copy_args) {
+            u8 *to = room_for(z, f[ARGS].n);
+            if (!to) return NO_MEMORY;
+            memcpy(to, f[ARGS].p, f[ARGS].n);
+        }
+    }
     z->rounded_stamps += stamp_rounded;
     z->rounded_durations += dur_rounded;
     r->count++;
@@ -587,18 +666,20 @@ static int counter(Scanner *z, const Token *f)
 }
 
 static int event(
-    Scanner *z, const Token *f, const Members *a, const u8 *data, const u8 *from, const u8 *to)
+    Scanner *z, const Token *f, const Members *a, const Extra *extra, int extras, const u8 *data,
+    const u8 *from, const u8 *to)
 {
-    if (f[PH].kind != STRING || f[PH].n != 3) return ODD;
+    if (f[PH].kind != STRING || f[PH].n != 3 || !countable(z, extra, extras)) return ODD;
     int done = ARRAY;
     u8 phase = f[PH].p[1];
     switch (phase) {
     case 'X': case 'i': case 'I': case 'R': case 'B': case 'E':
-        return row(z, f, a, data, phase);
-    case 's': case 't': case 'f': return flow(z, f);
+        return row(z, f, a, extra, extras, data, phase);
+    case 's': case 't': case 'f': done = flow(z, f); break;
     case 'C': done = counter(z, f); break;
     default: break;
     }
+    if (done == OBJECT) count_unread(z, extra, extras);
     if (done != ARRAY) return done;
     int64_t *other = z->others + 3 * z->other_count++;
     other[0] = from - data;
@@ -607,11 +688,27 @@ static int event(
     return OBJECT;
 }
 
+/* Whether a member is the scope of an instant, which is read where it is that of the thread; others
+   are kept where anything is. */
+static int is_scope(const u8 *key, size_t n, const Token *value, int keep)
+{
+    return n == 1 && *key == 's' && (!keep || (value->n == 3 && !memcmp(value->p, "\"t\"", 3)));
+}
+
+static int is_there(const Extra *extra, int extras, const u8 *key, size_t n)
+{
+    for (int i = 0; i < extras; i++)
+        if (extra[i].n == n && !memcmp(extra[i].key, key, n)) return 1;
+    return 0;
+}
+
 /* p is at the opening brace; the result is behind the closing one. */
 static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, int *why)
 {
     Token f[FIELDS + 1];
     Members a; /* of the arguments, once there are any */
+    Extra extra[MAX_EXTRAS];
+    int extras = 0;
     const u8 *from = p;
     for (int i = 0; i <= FIELDS; i++) f[i] = (Token){from, 0, ABSENT, 0};
     p = blank(p + 1, end);
@@ -628,7 +725,7 @@ static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, 
         else {
             if (!(p = string(key, end, &escaped, why))) return NULL;
             if (escaped) return fail(why, ODD);
-            field = field_of(key, (size_t)(p - 1 - key));
+            field = field_of(key, n = (size_t)(p - 1 - key));
         }
         Token *t = &f[field];
         if (t->kind && t != &f[FIELDS]) return fail(why, ODD);
@@ -644,10 +741,14 @@ static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, 
             z->name_hash = table_hash(table_key(z), t->p + 1, t->n - 2);
             table_expect_slot(&z->names, z->name_hash);
         }
+        if (t == &f[FIELDS] && !is_scope(key, n, t, z->keep)) {
+            if (extras == MAX_EXTRAS || is_there(extra, extras, key, n)) return fail(why, ODD);
+            extra[extras++] = (Extra){key, n, *t};
+        }
         if (!(p = next_member(p, end, why))) return NULL;
         if (*p == '}') break;
     }
-    int done = event(z, f, &a, data, from, p + 1);
+    int done = event(z, f, &a, extra, extras, data, from, p + 1);
     return done == OBJECT ? p + 1 : fail(why, done);
 }
 
@@ -754,11 +855,25 @@ static PyObject *columns_of_samples(Samples *s)
     return list;
 }
 
+/* Names and counts of what was left out since the last call. */
+static PyObject *counted(const Scanner *z)
+{
+    PyObject *list = PyList_New(z->unread_count);
+    for (int i = 0; list && i < z->unread_count; i++) {
+        const Unread *u = &z->unread[i];
+        PyObject *pair = Py_BuildValue(
+            "y#L", (const char *)u->name, (Py_ssize_t)u->n, (long long)u->count);
+        if (!pair) { Py_CLEAR(list); break; }
+        PyList_SET_ITEM(list, i, pair);
+    }
+    return list;
+}
+
 static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
 {
     if (z->busy) { PyErr_SetString(PyExc_ValueError, "scanner is in use"); return NULL; }
     PyObject *result = Py_BuildValue(
-        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:L,s:L}",
+        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:L,s:L}",
         "rows", columns_of_rows(z->rows), "flows", columns_of_flows(z->flows),
         "samples", columns_of_samples(z->samples),
         "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 24),
@@ -766,10 +881,11 @@ static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
         "names", unreported(&z->names, &z->reported[0]),
         "shapes", unreported(&z->shapes, &z->reported[1]),
         "series", unreported(&z->series, &z->reported[2]),
-        "values", unreported(&z->values, &z->reported[3]), "rounded_durations", (long long)z->rounded_durations,
+        "values", unreported(&z->values, &z->reported[3]), "unread", counted(z), "rounded_durations", (long long)z->rounded_durations,
         "rounded_stamps", (long long)z->rounded_stamps);
     z->rows->count = z->flows->count = z->samples->count = z->other_count = 0;
     z->blob_used = 0;
+    z->unread_count = 0;
     z->rounded_durations = z->rounded_stamps = 0;
     return result;
 }
@@ -811,8 +927,9 @@ static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
 {
     PyObject *graph, *kind;
     unsigned long long k0, k1;
-    int copy;
-    if (!PyArg_ParseTuple(args, "O!O!KKp", &PyTuple_Type, &graph, &PyBytes_Type, &kind, &k0, &k1, &copy))
+    int copy, keep;
+    if (!PyArg_ParseTuple(
+            args, "O!O!KKpp", &PyTuple_Type, &graph, &PyBytes_Type, &kind, &k0, &k1, &copy, &keep))
         return NULL;
     if (PyTuple_GET_SIZE(graph) > MAX_GRAPH_KEYS) {
         PyErr_Format(PyExc_ValueError, "more than %d graph keys", MAX_GRAPH_KEYS);
@@ -820,7 +937,7 @@ static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     }
     Scanner *z = (Scanner *)type->tp_alloc(type, 0);
     if (!z) return NULL;
-    z->k0 = k0; z->k1 = k1; z->copy_args = copy;
+    z->k0 = k0; z->k1 = k1; z->copy_args = copy; z->keep = keep;
     z->rows = malloc(sizeof *z->rows);
     z->flows = malloc(sizeof *z->flows);
     z->samples = malloc(sizeof *z->samples);

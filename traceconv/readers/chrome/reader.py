@@ -9,7 +9,9 @@ Rank from: the metadata of our own files; names of processes (``RANK 1 HOST<node
 unitrace has them); else unknown (a file name may hold it).
 Quirks: not closed, cut, with doubled commas, with unknown phases - see
 :mod:`traceconv.readers.shared.trace_events.timeline`.
-Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else only one viewer knows.
+Kept: categories, ids, thread times, scopes, colours, stacks and fields of one tool, as the argument
+``trace_event`` of slices and instants.
+Ignored, and counted: ``samples``, ``stackFrames``, further fields of counters and flows.
 Source: the "Trace Event Format" document of the Chromium project.
 """
 
@@ -81,7 +83,15 @@ class ChromeJsonReader:
             lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
             shift = partial(book_samples, build, capture.detail.shift_ns)
             offset = _base_ns if facts else shift
-            read_events(capture.source, name, build, lanes, offset_ns=offset, revise=lanes.revise)
+            read_events(
+                capture.source,
+                name,
+                build,
+                lanes,
+                offset_ns=offset,
+                revise=lanes.revise,
+                keep_fields=True,
+            )
             lanes.finish()
         for start, end in _windows(facts, capture.rank) if facts else ():
             build.window(start, end)

@@ -387,13 +387,13 @@ class PythonCoder:
         if pairs is None:
             self._not_json += 1
             pairs = _Object([("args", sound.decode())])
-        kept = [
-            (key, value)
-            for key, value in pairs
-            if self._selected is None or utf8(key) in self._selected
-        ]
-        self._dropped += len(kept) < len(pairs)
-        return b"".join(self._item(_ITEM, self._name(key), value) for key, value in kept)
+        out = []
+        for key, value in pairs:
+            raw_key = self._text(key)
+            if self._selected is None or raw_key in self._selected:
+                out.append(self._item(_ITEM, self._name(key), value))
+        self._dropped += len(out) < len(pairs)
+        return b"".join(out)
 
     def _item(self, field: bytes, name: bytes, value: Any) -> bytes:
         body = name + self._value(value)
@@ -405,7 +405,7 @@ class PythonCoder:
         return raw
 
     def _name(self, key: str) -> bytes:
-        name, json = self._text(key), key.json if isinstance(key, _Spelt) else b""
+        name, json = utf8(key), key.json if isinstance(key, _Spelt) else b""
         if not name:
             name, json = b"(empty)", b'""'
         iid = self._names.intern(name, self._new, json)
@@ -429,6 +429,8 @@ class PythonCoder:
             self._odd |= decimals == 0
             return encoded + number(OWN_FIELD, decimals) if decimals else encoded
         if isinstance(value, _Object):
+            for key, _ in value:
+                self._text(key)
             entries = [self._item(_ENTRY, self._name(k), v) for k, v in value]
             return b"".join(entries) or self._string(_Token("{}"))
         elements = [self._item(_ELEMENT, b"", v) for v in value]

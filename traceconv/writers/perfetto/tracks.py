@@ -390,6 +390,9 @@ def _description(track: Track) -> bytes:
     said = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
     if track.kind is TrackKind.PROJECTION:
         said = "Host annotations, over the device tasks that they launched."
+    if track.process >= 0:  # the process of the viewer is the rank
+        thread = f"Thread {track.thread} of process" if track.thread >= 0 else "Process"
+        said = f"{said or ''} {thread} {track.process}.".lstrip()
     return text(TrackDescriptor.DESCRIPTION, said) if said else b""
 
 

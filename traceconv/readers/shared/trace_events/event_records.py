@@ -16,7 +16,9 @@ NOTHING = Raw(b"")
 
 
 class Event(Struct, gc=False):
-    """The members of an event that are read, each as it is written; empty where absent."""
+    """The members of an event that are read, each as it is written; empty where absent. ``more``
+    has the others.
+    """
 
     ph: Raw = NOTHING
     cat: Raw = NOTHING
@@ -30,14 +32,13 @@ class Event(Struct, gc=False):
     bp: Raw = NOTHING
     graph: Raw = NOTHING
     step: Raw = NOTHING
-    tdur: Raw = NOTHING
     bind_id: Raw = NOTHING
-    flow_in: Raw = NOTHING
-    flow_out: Raw = NOTHING
     id2: Raw = NOTHING
+    more: dict[str, Raw] = msgspec.field(default_factory=dict)
 
 
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(dict[str, Raw]).decode
+_READ = frozenset(Event.__struct_fields__) - {"more"}
 
 
 def decode_record(record: bytes) -> Event:
@@ -46,7 +47,9 @@ def decode_record(record: bytes) -> Event:
     Raises:
         one of NOT_JSON: it is not JSON, or not an object.
     """
-    return _decode(record)
+    members = _decode(record)
+    known = {key: members.pop(key) for key in _READ & members.keys()}
+    return Event(**known, more=members)
 
 
 def is_null(raw: bytes | Raw) -> bool:

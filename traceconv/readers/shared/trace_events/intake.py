@@ -17,6 +17,7 @@ from msgspec import Raw
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.patterns import lazy_regex
+from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.event_records import (
@@ -33,6 +34,7 @@ from traceconv.readers.shared.trace_events.event_records import (
 from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.tables import (
     ASYNC,
+    BEGIN,
     END,
     FLOW,
     INSTANT,
@@ -102,6 +104,7 @@ class Intake:
     Args:
         probes: the keys of arguments that become columns.
         flow_key: the scanner's, where both tiers read one file.
+        keep: see :func:`~traceconv.readers.shared.trace_events.timeline.read_events`.
     """
 
     def __init__(
@@ -111,7 +114,9 @@ class Intake:
         build: TraceBuilder,
         probes: Probes,
         flow_key: FlowKey = hashed,
+        keep: bool = False,
     ) -> None:
+        self._keep = keep
         self._tables, self._naming, self._build = tables, naming, build
         self._tally, self._flow_key = tables.tally, flow_key
         keys = [*probes.graph, probes.type]
@@ -163,6 +168,7 @@ class Intake:
         if kind > METADATA:
             self._tally.add("unknown-phase", f"phase {shapes.phase[shape][:20]!r}")
             return
+        args = self._with_more(event, kind, phase, args)
         start, state, rounded = exact_ns(event.ts)
         if state != GOOD:
             self._lose("bad-time", shape)
@@ -181,6 +187,28 @@ class Intake:
             key = tables.async_ids[shapes.pid[shape], shapes.category[shape], _id(event)]
             code = tables.names[_name(event)]
             self._asyncs.append((shape, code, start, *self._stored(args), key))
+
+    def _with_more(self, event: Event, kind: int, phase: str, args: bytes) -> bytes:
+        """Arguments with the members of an event that have no column; the others are counted."""
+        more = {key: bytes(raw) for key, raw in event.more.items()}
+        if not self._keep or more.get("s") == b'"t"':
+            more.pop("s", None)
+        if bytes(event.bind_id):  # it is read of a flow that the event carries itself
+            more = {key: raw for key, raw in more.items() if key not in ("flow_in", "flow_out")}
+        kept = self._keep and kind in (SLICE, INSTANT, BEGIN, ASYNC) and phase not in ("e", "F")
+        if not kept:
+            for key in more:
+                self._tally.add("event-field-unread", key)
+            return args
+        category = bytes(event.cat)
+        own = {"cat": category} if category.startswith(b'"') and category != b'""' else {}
+        if kind != ASYNC and bytes(event.id):
+            own["id"] = bytes(event.id)
+        members = b",".join(quoted(key) + b":" + raw for key, raw in {**own, **more}.items())
+        if not members:
+            return args
+        first = args[:-1] + b"," if args[1:-1].strip() else b"{"
+        return first + b'"trace_event":{' + members + b"}}"
 
     def _lose(self, code: str, shape: int) -> None:
         """Book an event that cannot be kept."""
@@ -203,7 +231,7 @@ class Intake:
         if kind == SLICE:
             dur, state, rounded = exact_ns(event.dur)
             if state == ABSENT:
-                dur, state, rounded = exact_ns(event.tdur)
+                dur, state, rounded = exact_ns(event.more.get("tdur", NOTHING))
             if state == BEYOND or dur < 0:
                 self._lose("bad-time" if state == BEYOND else "negative-duration", shape)
                 return
@@ -228,7 +256,9 @@ class Intake:
 
     def _bound(self, event: Event, shape: int, start: int) -> None:
         """The end of an arrow that a slice carries itself (bind_id with flow_in and flow_out)."""
-        flow_in, flow_out = bytes(event.flow_in) == b"true", bytes(event.flow_out) == b"true"
+        flow_in, flow_out = (
+            bytes(event.more.get(key, NOTHING)) == b"true" for key in ("flow_in", "flow_out")
+        )
         if not bytes(event.bind_id) or not (flow_in or flow_out):
             return
         shapes = self._tables.shapes

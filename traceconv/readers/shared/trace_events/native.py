@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 MAX_GRAPH_KEYS = 8
 
 
-def native_scanner(probes: Probes, stays: bool, keys: tuple[int, int]) -> Scanner | None:
+def native_scanner(
+    probes: Probes, stays: bool, keys: tuple[int, int], keep: bool = False
+) -> Scanner | None:
     """A new scanner, or None if there is none: see :mod:`traceconv.native`.
 
     Args:
         stays: whether the input stays addressable, so that arguments need not be copied.
         keys:  from :func:`hash_keys`, the same for all scanners of a file.
+        keep:  see :func:`~traceconv.readers.shared.trace_events.timeline.read_events`.
     """
     scanner = native.scanner()
     if scanner is None or len(probes.graph) > MAX_GRAPH_KEYS:
         return None
     graph = tuple(key.encode() for key in probes.graph)
-    return scanner(graph, probes.type.encode(), *keys, not stays)
+    return scanner(graph, probes.type.encode(), *keys, not stays, keep)
 
 
 def hash_keys() -> tuple[int, int]:
@@ -86,11 +89,12 @@ class Native:
     def put(self, found: Scanned, window: Window, address: int) -> int:
         """The same, with what was taken from the scanner before."""
         self._learn(found)
-        if address < 0 and found["blob"]:
-            address = self._build.spill(found["blob"])
+        blob = self._build.spill(found["blob"]) if found["blob"] else 0
+        for name, times in found["unread"]:
+            self._tables.tally.add("event-field-unread", name.decode("utf-8", "replace"), times)
         self._tables.rounded_durations += found["rounded_durations"]
         self._tables.rounded_stamps += found["rounded_stamps"]
-        count = self._rows(found["rows"], address)
+        count = self._rows(found["rows"], address if address >= 0 else blob, blob)
         count += self._flows(found["flows"])
         samples = self._samples(found["samples"])
         others = np.frombuffer(found["others"], np.int64).reshape(-1, 3).tolist()
@@ -126,12 +130,12 @@ class Native:
         else:  # numbers, which may be many
             self._types.extend(np.full(len(values), -1, np.int32))
 
-    def _rows(self, columns: Sequence[bytearray], address: int) -> int:
+    def _rows(self, columns: Sequence[bytearray], address: int, blob: int) -> int:
         shape, name, start, dur, args, length, graph, step, type_ = _arrays(
             columns, "i4 i4 i8 i8 i8 i4 i4 i4 i4"
         )
         if len(shape):
-            args += max(address, 0)
+            args = np.where(args < 0, blob - 1 - args, args + address)
             self._tables.add_rows(
                 Rows(
                     self._shapes[shape], self._names[name], start, dur, args, length,

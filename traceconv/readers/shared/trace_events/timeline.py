@@ -86,6 +86,7 @@ def read_events(
     probes: Probes = PROBES,
     offset_ns: Offset | None = None,
     revise: Revise | None = None,
+    keep_fields: bool = False,
 ) -> tuple[int, int] | None:
     """Read one trace-event file into ``build``.
 
@@ -94,6 +95,9 @@ def read_events(
         offset_ns: asked once, after the file has been read; for files whose stamps count from a
             base named in the file (``baseTimeNanoseconds``). It comes before ``classify``.
         revise: called with every batch of slices and instants before it is added.
+        keep_fields: whether what the model has no column for - categories, thread times, scopes,
+            colours, stacks, fields of one tool - becomes the argument ``trace_event`` of slices and
+            instants. All else that is not read is counted as ``event-field-unread``.
 
     Returns:
         Earliest start and latest end of the slices, ns; None if there are none.
@@ -101,7 +105,7 @@ def read_events(
     Raises:
         MalformedInputError: nothing in it can be read as trace events.
     """
-    reading = Reading(build, probes)
+    reading = Reading(build, probes, keep_fields)
     reading.read(source, name, CHUNK_BYTES)
     offset = offset_ns(reading.keys) if offset_ns else 0
     return assemble(reading.tables, reading.naming, classify, build, offset, revise)
@@ -135,10 +139,10 @@ class Reading:
         keys:   other members of the outermost object, parsed.
     """
 
-    def __init__(self, build: TraceBuilder, probes: Probes) -> None:
+    def __init__(self, build: TraceBuilder, probes: Probes, keep: bool = False) -> None:
         self.tables, self.naming = Tables(), Naming()
         self.keys: dict[str, Any] = {}
-        self._build, self._probes = build, probes
+        self._build, self._probes, self._keep = build, probes, keep
 
     def read(self, source: Source, name: str, chunk_bytes: int) -> None:
         """Read the file.
@@ -148,7 +152,7 @@ class Reading:
         """
         with source.open(name) as stream, collector_paused():
             stays, hashes = stream.mapped is not None, hash_keys()
-            made = partial(native_scanner, self._probes, stays, hashes)
+            made = partial(native_scanner, self._probes, stays, hashes, self._keep)
             scanner = made()
             steps = MAPPED_STEP if stays else STREAM_STEP
             window = Window(stream, chunk_bytes * steps if scanner else chunk_bytes)
@@ -294,7 +298,7 @@ class _Tiers:
     def __init__(self, of: Reading, window: Window, scanner: Any, chunk_bytes: int) -> None:
         build, tables = of._build, of.tables
         key = scanner_key(scanner) if scanner else hashed
-        intake = Intake(tables, of.naming, build, of._probes, key)
+        intake = Intake(tables, of.naming, build, of._probes, key, of._keep)
         self._window, self._size = window, chunk_bytes
         self._address = build.attach(window.mapped) if window.mapped is not None else -1
         self._tier = partial(Native, build=build, tables=tables, intake=intake)
