@@ -193,7 +193,9 @@ class Intake:
         more = {key: bytes(raw) for key, raw in event.more.items()}
         if not self._keep or more.get("s") == b'"t"':
             more.pop("s", None)
-        if bytes(event.bind_id):  # it is read of a flow that the event carries itself
+        if kind == SLICE and is_null(event.dur):
+            more.pop("tdur", None)  # it is the duration
+        if bytes(event.bind_id):  # they are read, as a flow that the event carries itself
             more = {key: raw for key, raw in more.items() if key not in ("flow_in", "flow_out")}
         kept = self._keep and kind in (SLICE, INSTANT, BEGIN, ASYNC) and phase not in ("e", "F")
         if not kept:
