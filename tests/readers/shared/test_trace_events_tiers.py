@@ -75,7 +75,22 @@ names = st.one_of(
     texts, pieces(['"process_name"', '"thread_name"', '"process_labels"', "null", "7"])
 )
 rare = pieces(
-    "tdur tts graph step cname s sf bind_id flow_in flow_out id2 ts name a_field_of_one_tool".split()
+    [
+        "tdur",
+        "tts",
+        "graph",
+        "step",
+        "cname",
+        "s",
+        "sf",
+        "bind_id",
+        "flow_in",
+        "flow_out",
+        "id2",
+        "ts",
+        "name",
+        "of_one_tool",
+    ]
 )
 
 
