@@ -44,7 +44,7 @@ def job():
 @pytest.fixture(scope="module")
 def marks():
     (file,) = (JOB / "data").glob("training_trace.*")
-    return steps.old_marks(records(file.read_bytes(), steps.OLD, steps.plausible_old, builder()))
+    return steps.old_markers(records(file.read_bytes(), steps.OLD, steps.plausible_old, builder()))
 
 
 @pytest.fixture(scope="module")

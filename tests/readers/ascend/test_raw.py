@@ -231,7 +231,7 @@ def test_other_records_are_skipped_one_at_a_time(build):
 
 def iterations(*marks):
     rows = np.frombuffer(b"".join(mark(tag, time) for tag, time in marks), logs.TRACK)
-    found = new_iterations(logs.marks(rows, chip_6=False))
+    found = new_iterations(logs.markers(rows, chip_6=False))
     return list(zip(found.start.tolist(), found.end.tolist(), found.forward.tolist(), strict=True))
 
 
@@ -470,7 +470,7 @@ def test_a_lone_folder_without_clocks_counts_from_its_first_record(tmp_path):
 
 
 def test_files_beside_the_records_have_uses(tmp_path):
-    """Marks, clocks, empty slices, and a counter nobody reads."""
+    """Markers, clocks, empty slices, and a counter nobody reads."""
     folder = f"{PROF}/device_0/data"
     tree = Tree().sliced(f"{folder}/ts_track.data.0", mark(0, DEVICE_TICK))
     tree.add(f"{folder}/hbm.data.0.slice_0", "abcd").add(f"{folder}/aicore.data.0.slice_0", "")

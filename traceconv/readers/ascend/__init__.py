@@ -1,4 +1,4 @@
-"""Readers of what Ascend's profilers leave: exported timelines, databases, tables, raw data.
+"""Readers of the output of Ascend's profilers: exported timelines, databases, tables, raw data.
 
 A capture of one rank may hold the same run several times: as JSON, as a database, as tables, as
 the device's own records. The readers are asked in the order of this list, and each leaves to the

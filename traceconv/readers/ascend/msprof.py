@@ -8,11 +8,11 @@ timeline/{msprof,step_trace,hccl,task_time}_<device>_<model>_<iteration>.json``.
 ``info.json[.<d>]``, clock from ``start_info[.<d>]`` beside them. Any JSON file whose first bytes
 name Ascend's processes is read too, whatever it is called.
 Units and clock: us; in 2023 as numbers of the host's monotonic clock, later as text of Unix time.
-Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json`` (-1 is none).
+Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json`` (-1: unknown).
 Quirks: the step trace of the whole run is repeated in every iteration's file and once more inside
 ``msprof_*``; ``hccl_*`` and ``task_time_*`` repeat what ``msprof_*`` holds; the graph of a device
 task is in the file name only (golden single_export_2023).
-Beside them: tables are side tables; in the detail view the rows of ``op_summary_*.csv`` are
+Tables in the same folder are side tables; in the detail view the rows of ``op_summary_*.csv`` are
 arguments of their slices, and memory is a counter (golden op_summary_slices).
 Ignored: databases and raw data (listed as known); the flows ``Data_aug Bound``.
 Source: Ascend/msprof, which writes it; test data of mindspore-ai/mindinsight and
@@ -90,18 +90,16 @@ def with_derived(
     found = list(captures)
     for folder in dict.fromkeys(folder for folder, _ in owners):
         for name in below(ordered, folder):
-            rank = _rank_beside(inside(name, folder), folder)
+            relative = inside(name, folder)
+            if not is_capture_folder(folder):
+                rank = derived_rank(relative)
+            else:  # the files there belong to any
+                own = is_capture_file(relative) and not PROF.match(relative)
+                rank = -1 if own else None
             owner = None if rank is None else owners.get((folder, rank))
             if owner is not None and name not in found[owner].known:
-                found[owner] = _with(found[owner], name, inside(name, folder), issues)
+                found[owner] = _with(found[owner], name, relative, issues)
     return found
-
-
-def _rank_beside(relative: str, folder: str) -> int | None:
-    """The rank a file beside PROF folders belongs to: -1 for any there, None if to none."""
-    if not is_capture_folder(folder):
-        return derived_rank(relative)
-    return -1 if is_capture_file(relative) and not PROF.match(relative) else None
 
 
 def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture:
@@ -232,7 +230,11 @@ def _in_folder(
     _add_host(choice, source, ordered, root)
     _book(choice, source, issues, source.title(root) if root else source.label)
     identity = Identity(source, issues)
-    _identify(identity, place, inner)
+    # the collector's own files first: they name the rank, and so the ``profiler_info`` to read
+    identity.prof_files(inner, device)
+    path = folder_path(source, root)
+    identity.folder(path.rpartition("/")[0] or path)
+    identity.around(place.around, place.alone)
     return [_capture(identity, choice, root, device, inner)]
 
 
@@ -286,14 +288,6 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
     ):
         for name in names:
             issues.add(code, label, name)
-
-
-def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
-    """The collector's own files first: they name the rank, and so the ``profiler_info`` to read."""
-    identity.prof_files(inner, place.device)
-    root = folder_path(identity.source, place.root)
-    identity.folder(root.rpartition("/")[0] or root)
-    identity.around(place.around, place.alone)
 
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
@@ -386,7 +380,7 @@ def is_step_table(name: str) -> bool:
 
 
 def single_device(name: str) -> int:
-    """The device in the file name of a single export; -1 if it is none."""
+    """The device in the file name of a single export; -1 for other files."""
     match = _SINGLE.fullmatch(PurePosixPath(name).name)
     return int(match[2]) if match else -1
 
@@ -467,7 +461,9 @@ def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> Non
     steps, older = _distinct_steps(source, files.get("step_trace", {}))
     choice.parts += [Part(n, Role.STEPS, _graph(model)) for model, n in steps]
     choice.superseded += older
-    choice.tables += _last_of_each_model(files.get("table", {}))
+    tables = files.get("table", {})
+    last_of_model = {model: tables[model, iteration] for model, iteration in sorted(tables)}
+    choice.tables += last_of_model.values()
     iterations = sorted(
         {k for kind in ("msprof", "hccl", "task_time") for k in files.get(kind, {})}
     )
@@ -489,18 +485,13 @@ def _graph(model: int) -> int:
     return -1 if model >= NO_GRAPH else model
 
 
-def _last_of_each_model(tables: dict[tuple[int, int], str]) -> list[str]:
-    last = {model: (model, iteration) for model, iteration in sorted(tables)}
-    return [tables[key] for key in last.values()]
-
-
 def _distinct_steps(
     source: Source, files: dict[tuple[int, int], str]
 ) -> tuple[list[tuple[int, str]], list[str]]:
     """(model, file) of the step traces to read, and the files that hold less.
 
     Every iteration's file usually holds the whole run's step trace, so one is enough: the
-    largest of those that begin with the same iteration. Files of several models may be alike too.
+    largest file that begins with the same iteration. Files of several models can be alike, too.
     """
     alike: dict[tuple[int, bytes], list[str]] = {}
     for (model, _), name in sorted(files.items()):

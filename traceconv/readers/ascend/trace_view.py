@@ -9,7 +9,7 @@ Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
 Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
 groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
-Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are
+Tables in the same folder are side tables; in the detail view the rows of ``kernel_details.csv`` are
 arguments of their slices, and memory is a counter (golden with_tables).
 Ignored: databases and raw data of the same folder (listed as known); environment variables in
 ``profiler_metadata.json`` are never copied.
@@ -65,7 +65,9 @@ class TraceViewReader:
             if PurePosixPath(name).name in _NAMES:
                 root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
                 for worker, capture in self._capture(source, ordered, root, name, issues):
-                    key = worker if _same_process(worker, capture) else f"{root}/"
+                    # windows of one process: its id is in the name, or its rank is known
+                    same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
+                    key = worker if same else f"{root}/"
                     found.setdefault((capture.rank, key), []).append(
                         (collected_at(folder_path(source, root)), capture)
                     )
@@ -113,13 +115,6 @@ def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) ->
             identity.database(name)
     identity.prof_files(inner)
     return identity.folder(path)
-
-
-def _same_process(worker: str, capture: Capture) -> bool:
-    """Whether folders of this worker are windows of one process: its name holds the process id,
-    or the rank is known.
-    """
-    return bool(worker) and (capture.rank is not None or capture.pid >= 0)
 
 
 def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:

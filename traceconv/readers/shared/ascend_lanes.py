@@ -65,7 +65,7 @@ def _number(digits: str) -> int:
 
 
 def task_named(name: str) -> Named | None:
-    """What a hardware task is, if its name tells; None for the name of an operator."""
+    """The class of a hardware task by its name; None for the name of an operator."""
     op = named_class(name)
     return None if op is None else Named(op)
 
@@ -76,7 +76,7 @@ def transfer_named(name: str) -> Named | None:
 
 
 def step_named(name: str) -> Named | None:
-    """What a slice of a step trace is; None for marks of another kind (``GetNext``)."""
+    """The class of a slice of a step trace; None for other slices (``GetNext``)."""
     for pattern, op in _STEP_NAMES:
         if match := pattern.fullmatch(name):
             graph = match.groupdict().get("graph")
@@ -88,7 +88,7 @@ _PROFILER_STEP = lazy_regex(r"ProfilerStep#(\d{1,18})")
 
 
 def host_named(name: str) -> Named | None:
-    """The step a framework's own mark (``ProfilerStep#n``) names."""
+    """The step of a framework's own marker (``ProfilerStep#n``)."""
     match = _PROFILER_STEP.fullmatch(name)
     return Named(OpClass.HOST, step=_number(match[1])) if match else None
 
@@ -119,7 +119,8 @@ _ALIASES = {"PCle": "PCIe"}
 _COMMUNICATION = ("HCCL", "Communication")
 _FRAMEWORK = ("Python", "MindSpore", "CPU OP", "Python GC", "PID Name")
 _RUNTIME = ("CANN", "OS Runtime API")
-_OTHER_DEVICE = ("CCU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
+_OTHER_DEVICE = ("CCU", "DPU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
+"""Processes of units without streams (``meta_data_event.h`` of Ascend/msprof, 2026-07)."""
 
 
 class Classifier(msgspec.Struct, frozen=True):

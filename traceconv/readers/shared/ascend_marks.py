@@ -1,9 +1,9 @@
-"""Marks among the tasks of Ascend's streams: MSTX ranges, collectives in them, turns of MC2.
+"""Markers among the tasks of Ascend's streams: MSTX ranges, collectives in them, turns of MC2.
 
 CANN puts two kinds of rows on the lanes of ``Ascend Hardware`` that are no tasks. They name their
 stream and no ``Task Type`` (Ascend/msprof ``DeviceTxTraceEvent``, ``KfcTurnTraceEvent``):
 
-* an MSTX mark of the host, between two points of its stream. At profiler level "none" HCCL marks
+* an MSTX marker of the host, between two points of its stream. At profiler level "none" HCCL states
   its operations so, which is all that is known of communication then; the message is JSON or a list
   (Ascend/msprof-analyze ``mstx2commop.py``);
 * a turn of a fused operator (MC2), whose server on the AI CPU drives communication. What else runs
@@ -43,7 +43,7 @@ _DECODER = msgspec.json.Decoder()
 
 
 def communication_of(message: str) -> dict[str, Any] | None:
-    """What a mark of HCCL says: ``opName``, ``groupName``, ``dataType``, ``count`` and more.
+    """The operation in a marker of HCCL: ``opName``, ``groupName``, ``dataType``, ``count`` etc.
 
     None for any other message.
     """
@@ -62,7 +62,7 @@ def communication_of(message: str) -> dict[str, Any] | None:
 
 
 class HardwareLanes:
-    """Places lanes as another function does, and moves the marks among tasks to lanes of their own.
+    """Places lanes as another function does, and moves markers among tasks to separate lanes.
 
     Give it and :meth:`revise` to ``read_events``, and call :meth:`finish` afterwards.
     """
@@ -70,7 +70,7 @@ class HardwareLanes:
     def __init__(self, build: TraceBuilder, classify: Classify) -> None:
         self._build, self._classify = build, classify
         self._streams: dict[int, Track] = {}  # by number of the track
-        self._servers: set[int] = set()  # tracks of which MC2 takes turns
+        self._servers: set[int] = set()  # tracks with turns of MC2
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
         place = self._classify(lane)
@@ -79,7 +79,7 @@ class HardwareLanes:
         return place
 
     def revise(self, rows: Incoming) -> None:
-        """Move the marks of a batch; see :data:`~traceconv.readers.shared.trace_events.contract.
+        """Move the markers of a batch; see :data:`~traceconv.readers.shared.trace_events.contract.
         Revise`."""
         for i in np.flatnonzero(rows.op == OpClass.UNCLASSIFIED).tolist():
             args = self._build.stored(int(rows.address[i]), int(rows.length[i]))

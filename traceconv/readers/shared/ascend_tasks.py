@@ -1,4 +1,4 @@
-"""What the tasks of an Ascend device do: one table, for timelines, tables, databases and raw logs.
+"""Classes of the tasks of an Ascend device, for timelines, tables, databases and raw logs.
 
 CANN knows two kinds of tasks. One that carries out an operator has the operator's name, and a type
 that says what it ran on. One that carries out none is named by its own type: that of CANN's runtime
@@ -13,7 +13,7 @@ Sources, which list every name:
 * scheduler types: Ascend/msprof ``sqe_type_map.py`` (HWTS of 910, STARS of A2 and A3, V6 of 950)
   and ``stars_constant.py`` (parts of FFTS+), 2026-07-21;
 * operator types: Ascend/msprof ``number_mapping.cpp`` (``geTaskTypeMap``), and the types above,
-  which stand in where an operator's is missing (``TaskProcessor::GetTaskType``);
+  which replace the missing name of an operator (``TaskProcessor::GetTaskType``);
 * which tasks compute: Ascend/msprof ``overlap_analysis_processor.cpp`` and ``tree_analyzer.cpp``.
 """
 
@@ -30,7 +30,7 @@ def _classes(words: dict[OpClass, str]) -> dict[str, OpClass]:
 
 
 _RUNTIME = _classes({
-    # kernels of which no operator is known: replayed graphs, kernels of libraries
+    # kernels without a known operator: replayed graphs, kernels of libraries
     OpClass.UNCLASSIFIED: "KERNEL_AICORE|KERNEL_AIVEC|KERNEL_MIX_AIC|KERNEL_MIX_AIV|KERNEL_SIMT|"
         "KERNEL_AICPU|KERNEL_FUSION|FUSION_KERNEL|STARS_COMMON|MULTIPLE_TASK|FFTS|FFTS_PLUS",
     OpClass.COPY: "MEMCPY_ASYNC|MEMSET_ASYNC|REDUCE_ASYNC_V2|MEMCPY_ASYNC_SQE_UPDATE|"
@@ -87,7 +87,7 @@ _NUMBERED = (
     "IPC_EVENT_RECORD|IPC_EVENT_WAIT|DQS_CONDITION_COPY|DQS_FRAME_ALIGN"
 )
 RUNTIME_TYPES: dict[int, str] = dict(enumerate(_NUMBERED.split("|")))
-"""Types of CANN's runtime by their number, "" where there is none. Those that it does not register
+"""Types of CANN's runtime by their number, "" for unused numbers. Those that it does not register
 with the profiler are shown by their number."""
 
 _CORES = (
@@ -107,7 +107,7 @@ _SCHEDULER = _classes({
         "Invalidate Data Context|Writeback Data Context|"
         "Load Context|WRITE_BACK",
 })  # fmt: skip
-"""Types of the task scheduler that are no cores."""
+"""Types of the task scheduler other than cores."""
 
 UNNAMED: dict[str, OpClass] = {
     **_classes({OpClass.UNCLASSIFIED: _CORES, OpClass.OTHER: _MEDIA, OpClass.COMM_TASK: _HCCL}),
@@ -131,8 +131,8 @@ OPERATORS: dict[str, OpClass] = {
 """
 
 _COMMUNICATES = lazy_regex(r"hcom_.*|.*(?:AicpuKernel|AivKernel|Aicpu)", re.DOTALL)
-"""Names of whole communication operators, and of what drives them: kernels of HCCL on the AI CPU
-and the vector cores, and the server of a fused operator (``MatmulAllReduceAicpu``)."""
+"""Names of whole communication operators, and of the tasks that drive them: kernels of HCCL on the
+AI CPU and the vector cores, and the server of a fused operator (``MatmulAllReduceAicpu``)."""
 
 
 def named_class(name: str) -> OpClass | None:

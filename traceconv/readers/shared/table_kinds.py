@@ -46,7 +46,7 @@ KINDS: Mapping[str, TableKind] = {
         "op_statistic", "api_statistic", "operator_details", "memory_record", "npu_mem",
         "static_op_mem", "communication_statistic", "l2_cache", "aicpu_mi", "dataset",
         "soc_pmu", "ai_core_utilization", "task_time", "nic", "roce", "pcie", "hccs", "hbm", "ddr",
-        "llc", "fusion_op", "step_trace",
+        "llc", "fusion_op", "page_fault", "step_trace",
     ),
     "kernel_details": TableKind("kernel_details.csv, op_summary_*.csv, databases of events"),
     "operator_memory": TableKind("operator_memory.csv, table OP_MEMORY of databases"),

@@ -1,1 +1,1 @@
-"""What the readers of this family share: identity, files and reading of captures."""
+"""Identity, files and reading of captures, for all readers of this family."""

@@ -102,7 +102,7 @@ def folder_around(folder: str) -> str | None:
 
 
 def prof_folder(name: str) -> str:
-    """The innermost ``PROF_*`` folder around a file, "" if there is none."""
+    """The innermost ``PROF_*`` folder around a file, "" outside of such folders."""
     folder = name.rpartition("/")[0]
     while folder and not PROF.fullmatch(folder.rpartition("/")[2]):
         folder = folder.rpartition("/")[0]
@@ -155,7 +155,7 @@ def is_capture_folder(folder: str) -> bool:
 
 
 def is_capture_file(relative: str) -> bool:
-    """Whether a file of a ``*_ascend_*`` folder is one of those its profilers write."""
+    """Whether the profilers write such a file into a ``*_ascend_*`` folder."""
     return any(p.fullmatch(relative) for p in _CAPTURE_FILES)
 
 
@@ -165,13 +165,13 @@ def is_framework_database(name: str) -> bool:
 
 
 def is_prof_file(relative: str) -> bool:
-    """Whether a file of a PROF folder is one of those CANN writes."""
+    """Whether CANN writes such a file into a PROF folder."""
     return any(p.fullmatch(relative) for p in _PROF_FILES)
 
 
 def derived_rank(relative: str) -> int | None:
-    """The rank of a file of MindSpore before 2.4: -1 if its name has none, None if it is no file of
-    its ``profiler`` folder.
+    """The rank of a file of a ``profiler`` folder of MindSpore before 2.4: -1 without one in its
+    name, None for other files.
     """
     match = _DERIVED_FILE.fullmatch(relative)
     if match is None:
@@ -197,7 +197,7 @@ def last_run(slices: dict[str, tuple[str, int]]) -> list[str]:
 
 
 class Role(StrEnum):
-    """What a file is read for."""
+    """The purpose for which a file is read."""
 
     EVENTS = "events"
     STEPS = "steps"  # the step trace of the whole run
@@ -222,7 +222,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """What the Ascend readers remember from finding to reading.
+    """The parts of a capture, from finding to reading.
 
     Attributes:
         parts: in reading order; the names are the files of the capture.
@@ -248,7 +248,7 @@ def is_empty(source: Source, name: str) -> bool:
         return False
     try:
         return not source.size(name) or not source.first(name, 1)
-    except (SourceError, MissingExtraError):  # whoever reads it says why it cannot be read
+    except (SourceError, MissingExtraError):  # reading it reports why it cannot be read
         return False
 
 

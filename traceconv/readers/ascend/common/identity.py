@@ -1,7 +1,7 @@
 """Who wrote an Ascend capture: rank, device, host, process, clock, from its small files.
 
 A rank may be named in several places. Each is a claim with a trust; the most trusted one wins,
-and claims that disagree are an issue. Rank 0 is a rank like any other; -1 is none.
+and claims that disagree are an issue. Rank 0 is a rank like any other; -1 means unknown.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Trust(IntEnum):
     DATABASE = 4  # name of a database
     INFO_JSON = 5  # rank_id of the CANN collector
     SUFFIX = 6  # suffix of a derived file
-    FOLDER = 7  # a folder somebody named
+    FOLDER = 7  # a folder that a user named
 
 
 class Identity(msgspec.Struct):
-    """What the files of one capture say about it, filled in file by file.
+    """The statements of a capture's files about it, filled in file by file.
 
     Attributes:
         claims: (trust, rank, place).
@@ -162,12 +162,12 @@ class Identity(msgspec.Struct):
         if self.anchor is not None:
             return self.anchor
         if self.diff_ns:
-            # any instant will do, but a shared time of 0 means that there is none
+            # any instant will do, except 0, which means unknown
             return Anchor(Domain.MONOTONIC, self.diff_ns + 1, 1, "profiler_info: diff_time")
         return Anchor(Domain.MONOTONIC, evidence="stamps far below Unix time, no start_info")
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """A small JSON object; ``{}`` and an issue if it is none."""
+        """A small JSON object; ``{}`` and an issue if it cannot be read."""
         try:
             text = self.source.read(name, _SMALL_BYTES).decode("utf-8-sig", "replace")
             parsed, _ = _DECODER.raw_decode(text.lstrip())  # what follows the object is not ours
@@ -207,7 +207,12 @@ class Identity(msgspec.Struct):
         graphs = info.get("graph_ids")
         if isinstance(graphs, list):
             self.graphs = tuple(sorted({g for g in map(_whole, graphs) if g >= 0}))
-        self._difference(base, info.get("diff_time"))
+        difference = info.get("diff_time")
+        if isinstance(difference, int | float | str) and not isinstance(difference, bool):
+            try:
+                self.diff_ns = to_ns(str(difference))
+            except ClockError:
+                self.issues.add("bad-time", base, "diff_time")
         self._versions(info)
 
     def _stages(self, base: str, stages: int) -> None:
@@ -245,14 +250,6 @@ class Identity(msgspec.Struct):
             self.placement = replace(
                 self.placement, coordinates=coordinates, place=f"{base}: stageId"
             )
-
-    def _difference(self, base: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return
-        try:
-            self.diff_ns = to_ns(str(value))
-        except ClockError:
-            self.issues.add("bad-time", base, "diff_time")
 
     def _versions(self, info: dict[str, Any]) -> None:
         for key in ("cann_version", "torch_npu_version", "ms_version", "jit_level"):
@@ -377,7 +374,7 @@ class Identity(msgspec.Struct):
 
 def collected_at(path: str) -> str:
     """The time in the name of a ``*_ascend_*`` or ``PROF_*`` folder, as text that sorts by time; ""
-    if there is none.
+    for other names.
     """
     base = path.rstrip("/").rpartition("/")[2]
     if PROF.fullmatch(base):
@@ -397,7 +394,7 @@ def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
 
 
 def first_stamp(head: bytes) -> int:
-    """The earliest of the first stamps of a trace-event file, whole us; -1 if there is none."""
+    """The earliest of the first stamps of a trace-event file, whole us; -1 without stamps."""
     return min(_stamps(head), default=-1)
 
 
@@ -496,7 +493,7 @@ def _sizes(args: Mapping[str, Any]) -> dict[str, int]:
 
 def _dimensions(shape: object) -> list[int]:
     """What MindSpore writes as if it were the shape of a tensor: ``{"dim": [{"size": "4"}, ...]}``;
-    empty if one of them is no number."""
+    empty if one of them is not a number."""
     listed = shape.get("dim") if isinstance(shape, dict) else None
     sizes = [one.get("size") if isinstance(one, dict) else None
              for one in (listed if isinstance(listed, list) else ())]  # fmt: skip

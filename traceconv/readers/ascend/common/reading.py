@@ -8,7 +8,7 @@ its reduce columns carry the same header text, so they are read by position. Abs
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, to_ns
@@ -43,7 +43,12 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
             if build.span(layers=(Layer.STEP,)) is None:
                 read_step_table(capture.source, part.name, build)
         else:
-            classify = _classifier(capture, part, stepped)
+            elsewhere = frozenset(stepped) if part.role is Role.EVENTS else frozenset()
+            classify: Classify = Classifier(detail.ranks, max(part.graph, -1), elsewhere)
+            if part.role is Role.HOST_INFO:
+                from traceconv.readers.ascend.mindspore.host import host_info_lane
+
+                classify = host_info_lane
             try:
                 span = _read_part(capture, build, part, classify)
             except MalformedInputError as e:
@@ -58,16 +63,6 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
         if name and spans:
             build.window(min(s[0] for s in spans), max(s[1] for s in spans))
     check_clock(capture, build)
-
-
-def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classify:
-    """For one file, given the graphs whose step trace was read from files before it."""
-    if part.role is Role.HOST_INFO:
-        from traceconv.readers.ascend.mindspore.host import host_info_lane
-
-        return host_info_lane
-    elsewhere = frozenset(stepped) if part.role is Role.EVENTS else frozenset()
-    return Classifier(capture.detail.ranks, max(part.graph, -1), elsewhere)
 
 
 def _read_part(
@@ -108,7 +103,7 @@ def _rows(text: str) -> Iterator[list[str]]:
 
 
 def _graph(text: str) -> int | None:
-    """The graph of a cell ("2", "2.0"), -1 for no graph, None where there is no number."""
+    """The graph of a cell ("2", "2.0"), -1 for no graph, None for other text."""
     digits = text.partition(".")[0]
     return graph_id(digits) if digits.isdecimal() else None
 
@@ -156,7 +151,12 @@ def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], whe
         graph = _graph(row[at["Model ID"]])
         end, length = ns("Iteration End(us)"), ns("Iteration Time(us)")
         forward, backward = ns("FP Start(us)"), ns("BP End(us)")
-        reduces = _reduces(row[at["Model ID"] + 1 :])
+        cells = row[at["Model ID"] + 1 :]
+        reduces = [  # pairs of start and duration, behind the named columns
+            (to_ns(start), to_ns(start) + to_ns(length))
+            for start, length in zip(cells[0::2], cells[1::2], strict=False)
+            if start not in _ABSENT and length not in _ABSENT
+        ]
     except (ValueError, IndexError, ClockError):
         graph = None
     if graph is None or end is None or length is None or not -1 <= step <= _LAST_STEP:
@@ -171,23 +171,9 @@ def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], whe
         spans.append((f"Iteration Refresh {step}", OpClass.TAIL, backward, end))
     spans += [(f"Reduce_{step}_{k}", OpClass.REDUCE, *r) for k, r in enumerate(reduces)]
     for name, op, start, stop in spans:
-        if code := _unusable(start, stop):
+        far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
+        if stop < start or far:
             build.seen("slice")
-            build.skip(code, where, kind="slice")
+            build.skip("negative-duration" if stop < start else "bad-time", where, kind="slice")
         else:
             build.slice(track, start, stop - start, name, op=op, graph=graph, step=step)
-
-
-def _unusable(start: int, stop: int) -> str:
-    """The issue of a slice that no column can hold, or ""."""
-    if stop < start:
-        return "negative-duration"
-    far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
-    return "bad-time" if far else ""
-
-
-def _reduces(cells: Sequence[str]) -> list[tuple[int, int]]:
-    """(start, end) ns of the pairs (start, duration) behind the named columns."""
-    pairs = zip(cells[0::2], cells[1::2], strict=False)
-    present = [(s, d) for s, d in pairs if s not in _ABSENT and d not in _ABSENT]
-    return [(to_ns(s), to_ns(s) + to_ns(d)) for s, d in present]

@@ -195,11 +195,36 @@ GAUGES = (
 
 def add_counters(export: Export) -> None:
     """Read all counter tables. NULLs are skipped; samples without a time are reported."""
+    _report_unread(export)
     for gauge in GAUGES:
         columns = export.database.tables.get(gauge.table, ())
         series = {key: one for key, one in gauge.series.items() if key in columns}
         if series:
             _add(export, gauge, series)
+
+
+_LEFT = ("Min", "Max")
+"""Endings of columns of extremes, whose averages are read."""
+
+_SIDE_TABLES = ("MEMORY_RECORD", "OP_MEMORY")
+"""Tables whose columns are all read into side tables."""
+
+
+def _report_unread(export: Export) -> None:
+    """Report columns of counter tables that are not read."""
+    read: dict[str, set[str]] = {}
+    for gauge in GAUGES:
+        repeated = gauge.unless and export.database.count(gauge.unless)
+        if gauge.table in _SIDE_TABLES or repeated:
+            continue
+        names = {"deviceId", *gauge.time.split("|"), *gauge.ids, *gauge.series}
+        read.setdefault(gauge.table, set()).update(names)
+    for table, names in read.items():
+        rest = [c for c in export.database.tables.get(table, ()) if c not in names]
+        rest = [c for c in rest if not c.endswith(_LEFT)]
+        if found := export.database.filled(table, rest):
+            where = f"table {table}: {', '.join(found)}"
+            export.build.skip("columns-unread", where, len(found))
 
 
 def _add(export: Export, gauge: Gauge, series: Mapping[str, Series]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
@@ -11,9 +13,10 @@ from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import event_tables as tables
 from traceconv.readers.ascend.db import host
-from traceconv.readers.ascend.db.counters import add_counters
+from traceconv.readers.ascend.db.counters import GAUGES, add_counters
 from traceconv.readers.ascend.db.device import communication, tasks
 from traceconv.readers.ascend.db.export import Export
+from traceconv.readers.ascend.tables.names import SUMS
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES
 from traceconv.readers.shared.layouts import add_rows
 from traceconv.readers.shared.sqlite.database import Database, opened
@@ -67,10 +70,21 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
         rows.label("group", ("device",), export.of_device)
         add_rows(build, layout, rows)
     add_counters(export)
-    sums = database.count("SAMPLE_PMU_SUMMARY")  # they have no times
-    build.skip("metadata-unused", "table SAMPLE_PMU_SUMMARY", sums)
+    for table in tables.TOTALS:
+        build.skip("metadata-unused", f"table {table}", database.count(table))
+    for table in unread_tables(database.tables):
+        build.skip("kind-not-read", f"table {table}", database.count(table))
     for place in database.damaged_places():
         build.skip("truncated", place)
+
+
+def unread_tables(names: Iterable[str]) -> list[str]:
+    """The tables of a database that this reader does not know."""
+    known = {layout.table for layout in tables.EVENTS} | {gauge.table for gauge in GAUGES}
+    known |= {*tables.BESIDE, *tables.DESCRIBING, *tables.TOTALS, *tables.VIEWER}
+    known |= {table for table, _ in SUMS.values()}  # of side tables
+    prefixes = ("ENUM_", "sqlite_", "_")  # "_": older tables that a viewer kept
+    return [name for name in names if name not in known and not name.startswith(prefixes)]
 
 
 def _add_steps(export: Export) -> None:

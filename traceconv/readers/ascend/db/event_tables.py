@@ -24,6 +24,21 @@ BASE = RowLayout(
 )  # fmt: skip
 
 
+DESCRIBING = (
+    "STRING_IDS", "SESSION_TIME_INFO", "NPU_INFO", "RANK_DEVICE_MAP", "HOST_INFO", "META_DATA",
+)  # fmt: skip
+"""Tables that describe a recording."""
+
+TOTALS = ("SAMPLE_PMU_SUMMARY", "METRIC_SUMMARY")
+"""Tables of totals, which have no times."""
+
+VIEWER = ("status_info", "connectionCats")
+"""Tables that MindStudio Insight adds to the files it opens."""
+
+BESIDE = ("TASK_PMU_INFO", "CONNECTION_IDS", "PYTORCH_CALLCHAINS")
+"""Tables whose rows become arguments and flows."""
+
+
 def _like(base: RowLayout, table: str, columns: Mapping[str, str], **more: Any) -> RowLayout:
     links = base.links | more.pop("links", frozenset())
     return structs.replace(base, table=table, columns=columns, links=links, **more)
@@ -147,9 +162,9 @@ EVENT_KINDS = {0: "marker", 1: "push/pop", 2: "start/end", 3: "marker_ex"}
 MARKERS = _like(
     _HOST, "MSTX_EVENTS",
     {"global": "globalTid", "name": "message", "event_type": "eventType", "domain": "domainId",
-     "connection": "connectionId"},
-    strings=frozenset({"name", "domain"}), links=frozenset({"rangeId", "category", "endGlobalTid"}),
-    names={"event_type": EVENT_KINDS}, title="PID Name", args=("event_type", "domain"),
+     "connection": "connectionId", "category": "category"},
+    strings=frozenset({"name", "domain"}), links=frozenset({"rangeId", "endGlobalTid"}),
+    names={"event_type": EVENT_KINDS}, title="PID Name", args=("event_type", "domain", "category"),
 )  # fmt: skip
 """Markers and ranges of the program, made with MSTX."""
 
@@ -172,3 +187,8 @@ GARBAGE = _like(
     _HOST, "GC_RECORD", {"global": "globalTid"}, name=Shown(absent="GC"), title="Python GC"
 )
 """When Python collected garbage."""
+
+EVENTS = (
+    TASKS, OPERATORS, OPERATIONS, PARTS, SCHEDULED, COPIES, *UNITS, OVERLAP, STEPS, CALLS, MARKERS,
+    FRAMEWORK, SYSTEM_CALLS, GARBAGE,
+)  # fmt: skip

@@ -53,10 +53,13 @@ def calls(export: Export) -> Calls:
 def markers(export: Export) -> Calls:
     """Add the markers and ranges that the program made itself."""
     rows = export.threads(tables.MARKERS)
+    rows.columns["category"] = np.where(rows["category"] < _NO_CATEGORY, rows["category"], -1)
     rows.names["event_type"] = export.enum("ENUM_MSTX_EVENT_TYPE", tables.EVENT_KINDS)
     event = add_rows(export.build, tables.MARKERS, rows)
     return Calls(rows["connection"][event >= 0], event[event >= 0])
 
+
+_NO_CATEGORY = 4294967295
 
 QUEUE = 50002
 """Kind of the rows that put work into the queue or take it out."""

@@ -196,7 +196,11 @@ def places(
 ) -> Iterator[Place]:
     """The databases to read; those that repeat others are booked."""
     chosen = _chosen(source, held, issues)
-    folders = {name: _folder(root) for name, root in chosen.items()}
+    folders = {}
+    for name, root in chosen.items():  # the folder that carries names is around that of CANN
+        around = folder_around(root)
+        inside_prof = around is not None and PROF.fullmatch(root.rpartition("/")[2])
+        folders[name] = around if around is not None and inside_prof else root
     roots, per_folder = Counter(chosen.values()), Counter(folders.values())
     for name, root in chosen.items():
         mine = roots[root] == 1
@@ -235,12 +239,6 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     return events
 
 
-def _folder(root: str) -> str:
-    """The folder that carries names: that around a folder of the collector, else the root."""
-    around = folder_around(root)
-    return around if around is not None and PROF.fullmatch(root.rpartition("/")[2]) else root
-
-
 def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: str) -> list[str]:
     """The other files of a capture, including databases with sums."""
     found = []
@@ -267,7 +265,11 @@ class AscendDatabaseReader:
         groups: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
         for place in places(source, ordered, held, issues):
             identity = Identity(source, issues)
-            worker = _identify(identity, place)
+            identity.prof_files(place.known)
+            identity.around(place.around, place.alone)
+            worker = ""  # that the folder is named after
+            if place.alone:
+                worker = identity.folder(folder_path(source, place.folder))
             held[place.name].identify(identity, place.name)
             capture = _capture(identity, place)
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
@@ -284,13 +286,6 @@ class AscendDatabaseReader:
 
         read_databases(capture, build)
         add_side_tables(capture, build)
-
-
-def _identify(identity: Identity, place: Place) -> str:
-    """Take in the files around a database; the worker its folder is named after, or ""."""
-    identity.prof_files(place.known)
-    identity.around(place.around, place.alone)
-    return identity.folder(folder_path(identity.source, place.folder)) if place.alone else ""
 
 
 def _capture(identity: Identity, place: Place) -> Capture:

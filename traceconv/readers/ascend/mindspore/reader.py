@@ -19,7 +19,7 @@ that never ended is a start without an end, in ``timeline_<rank>.json`` a lone `
 tids are text.
 Twice in the folder, once in the trace: the display file holds the operators with their shapes and
 the collectives and may be cut at a size limit; of the tables only the rows it lacks are added,
-and its steps are left out beside the step table, which has forward, backward and tail. The
+and its steps are left out if there is a step table, which has forward, backward and tail. The
 records of ``host_info`` hold all its timeline does and modules, levels, notes and memory; the
 timeline is read where they are missing.
 Ignored: a host's files beside a device's whose clock is not Unix time, since nothing ties them.

@@ -13,7 +13,7 @@ from traceconv.core.model import I64, Layer
 
 @dataclass
 class Shown:
-    """The starts of the display file's rows, by layer; empty if there is no display file."""
+    """The starts of the display file's rows, by layer; empty without a display file."""
 
     starts: dict[Layer, list[I64]] = field(default_factory=dict)
 

@@ -149,7 +149,7 @@ _PARTS: tuple[tuple[str, OpClass, str, str], ...] = (
     ("FP_BP Time", OpClass.FP_BP, "fp_point", "bp_point"),
     ("Iteration Refresh", OpClass.TAIL, "bp_point", "end_point"),
 )
-"""Name, class, start and end of what a step is made of."""
+"""Name, class, start and end of the parts of a step."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _steps(build: TraceBuilder, columns: Columns) -> _Table:
 
 
 def _nanoseconds(ticks: NDArray[Any]) -> I64:
-    """Ticks as nanoseconds; ``ABSENT`` for what is no number of them."""
+    """Ticks as nanoseconds; ``ABSENT`` for other cells."""
     ticks = whole(ticks)
     usable = (ticks > 0) & (ticks <= _LARGEST)
     return np.where(usable, np.where(usable, ticks, 0) * TICK_NS, ABSENT)
@@ -218,7 +218,7 @@ def _nanoseconds(ticks: NDArray[Any]) -> I64:
 def _add(
     build: TraceBuilder, table: _Table, track: int, op: OpClass, start: str, end: str, name: str
 ) -> None:
-    """One part of every step that has it; pauses of no length are none."""
+    """One part of every step that has it; intervals of length 0 are left out."""
     if start not in table.ns or end not in table.ns:
         return
     begin, stop = table.ns[start], table.ns[end]

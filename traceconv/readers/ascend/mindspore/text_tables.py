@@ -25,8 +25,8 @@ _SUMS = lazy_regex(r"(?:total op|AI CPU Total Time)\b")
 
 
 def whole(column: Column) -> I64:
-    """A column as whole numbers; ``ABSENT`` for cells that are none, as one broken cell makes a
-    column of text.
+    """A column as whole numbers; ``ABSENT`` for other cells. One broken cell makes a column of
+    text.
     """
     if column.dtype == np.int64:
         return column

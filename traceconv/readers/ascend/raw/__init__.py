@@ -1,4 +1,4 @@
-"""Raw data of the CANN collector, and of frameworks beside it.
+"""Raw data of the CANN collector, and of frameworks.
 
 Finding: ``reader``, ``folders``, ``clock``. Reading: ``content`` puts everything in place.
 ``slice_files`` cuts binary files into records; ``scheduler_logs`` and ``steps`` decode those of a

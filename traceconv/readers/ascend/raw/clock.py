@@ -36,7 +36,7 @@ _ROOM_NS = 3_600_000_000_000
 """The time of the first host record without an anchor: others may be an hour older than it."""
 
 _LONGEST_NS = 1 << 61
-"""73 years: what a counter may be away from its anchor, and a clock from its zero."""
+"""73 years: the largest distance of a counter from its anchor, and of a clock from its zero."""
 
 _SMALL_BYTES = 1 << 20
 _FILE = lazy_regex(
@@ -111,22 +111,22 @@ class Clock:
             self.device.tick = tick
 
     def host_ns(self, ticks: I64) -> I64:
-        """Times of host ticks, ns; -1 for ticks that are none."""
+        """Times of host ticks, ns; -1 for unusable ticks."""
         return self.host.ns(ticks)
 
     def device_ns(self, ticks: I64) -> I64:
-        """Times of device ticks, ns; -1 for ticks that are none."""
+        """Times of device ticks, ns; -1 for unusable ticks."""
         return self.device.ns(ticks)
 
     @property
     def anchor(self) -> Anchor:
-        """What the capture's stamps are measured against."""
+        """The clock of the capture's stamps."""
         return Anchor(self.domain, evidence=self.evidence or "no file ties the counter to a clock")
 
 
 @dataclass(frozen=True)
 class _Side:
-    """What is in the files of the host or of one device; absent numbers are None.
+    """The content of the files of the host or of one device; absent numbers are None.
 
     ``unread``: ``info.json`` is there and cannot be read.
     """
@@ -225,7 +225,7 @@ def _stated_mhz(device: _Side) -> Fraction | None:
 
 
 def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: int) -> Counter:
-    """A counter of which one value and its time are known, or only the time, or neither."""
+    """A counter, given one value and its time, only the time, or neither."""
     at_ns = None if began is None else began + offset
     if at_ns is None or not 0 <= at_ns < _LONGEST_NS or (tick is None and offset == 0):
         return Counter(tick_ns)
@@ -280,7 +280,7 @@ def _log(identity: Identity, name: str) -> dict[str, int]:
 
 
 def first_object(entries: object) -> Mapping[str, Any]:
-    """The first object of a list; ``{}`` if there is none."""
+    """The first object of a list; ``{}`` without one."""
     first = entries[0] if isinstance(entries, list) and entries else None
     return first if isinstance(first, dict) else {}
 
@@ -291,7 +291,7 @@ def _number(value: object) -> int | None:
 
 
 def _frequency(value: object) -> Fraction | None:
-    """MHz as number or decimal text, to the Hz; None for what is none."""
+    """MHz as number or decimal text, to the Hz; None for other values."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     if not re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{0,12})?", text):
         return None

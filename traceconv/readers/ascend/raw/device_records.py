@@ -151,7 +151,11 @@ def read_framework(build: TraceBuilder, source: Source, names: Sequence[str], cl
             if re.fullmatch(pattern, base):
                 _read(build, source, name, read, clocks)
     if _CALLS in by_base:
-        _read_calls(build, source, by_base, clocks)
+        functions = {}
+        if _HASHES in by_base:
+            functions = torch.read_names(build, _content(build, source, by_base[_HASHES]))
+        data = _content(build, source, by_base[_CALLS])
+        torch.read_calls(build, data, functions, clocks)
 
 
 def _read(
@@ -168,18 +172,8 @@ def _read(
         build.skip("empty-file")
 
 
-def _read_calls(
-    build: TraceBuilder, source: Source, names: dict[str, str], clock: FrameworkClock
-) -> None:
-    functions = {}
-    if _HASHES in names:
-        functions = torch.read_names(build, _content(build, source, names[_HASHES]))
-    data = _content(build, source, names[_CALLS])
-    torch.read_calls(build, data, functions, clock)
-
-
 def _content(build: TraceBuilder, source: Source, name: str) -> Any:
-    """A whole file; issues are booked under it from now on. What cannot be read is empty."""
+    """A whole file; issues are reported under it from now on. An unreadable file is empty."""
     build.file = source.title(name)
     try:
         with source.open(name) as stream:
@@ -193,7 +187,7 @@ def _content(build: TraceBuilder, source: Source, name: str) -> Any:
 
 
 _AI_CPU = "output_data_preprocess_aicpu"
-"""What the profiler's own table of its AI CPU is called."""
+"""Name of the profiler's own table of its AI CPU."""
 
 CHIPS_6 = ("15", "16")
 """Values of ``platform_version`` from which on records are laid out in another way."""
@@ -201,10 +195,10 @@ CHIPS_6 = ("15", "16")
 
 @dataclass
 class Device:
-    """What the files of a device hold, decoded; times are ticks."""
+    """The content of the files of a device, decoded; times are ticks."""
 
-    old: steps.Marks | None = None
-    new: steps.Marks | None = None
+    old: steps.Markers | None = None
+    new: steps.Markers | None = None
     tasks: list[Tasks] = field(default_factory=list)
     flips: logs.Flips | None = None
     samples: list[Samples] = field(default_factory=list)
@@ -230,7 +224,10 @@ def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: 
         chip:  its ``platform_version``.
     """
     device = decoded(build, source, raw, chip in CHIPS_6)
-    _book_others(build, source, raw)
+    for name in raw.slices.get("other", ()):
+        if source.size(name):
+            build.file = source.title(name)
+            build.skip("kind-not-read", "a whole file")
     build.file = source.title(raw.root) if raw.root else source.label
     first = device.first_tick(clock.device.tick_ns)
     if first is not None:
@@ -238,7 +235,12 @@ def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: 
         for doubt in clock.doubts:
             build.skip("clock-assumed", doubt)
     _put_tasks(build, source, raw, device, clock, chip in CHIPS_6)
-    _put_steps(build, source, raw, device, clock)
+    if device.old is not None:
+        build.file = source.title(raw.slices["steps"][0])
+        steps.put_old(build, device.old, clock, device.points)
+    if device.new is not None:
+        build.file = source.title(raw.slices["track"][0])
+        steps.put_new(build, device.new, clock)
     for samples in device.samples:
         put_samples(build, samples, clock)
     if device.data_queue is not None:
@@ -260,14 +262,6 @@ def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock) -> Non
         build.side_table("dp", build.file, lambda: found.side_table(time))
 
 
-def _book_others(build: TraceBuilder, source: Source, raw: Raw) -> None:
-    """Count the slices of kinds that are not read."""
-    for name in raw.slices.get("other", ()):
-        if source.size(name):
-            build.file = source.title(name)
-            build.skip("kind-not-read", "a whole file")
-
-
 # -- decoding -----------------------------------------------------------------------------
 
 
@@ -276,10 +270,10 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
     read = _Files(build, source, raw)
     found = Device()
     if "steps" in raw.slices:
-        found.old = steps.old_marks(read.records("steps", steps.OLD, steps.plausible_old))
+        found.old = steps.old_markers(read.records("steps", steps.OLD, steps.plausible_old))
     if "track" in raw.slices:
         rows = read.records("track", logs.TRACK, logs.plausible)
-        found.new, found.flips = logs.marks(rows, chip_6), logs.flips(rows)
+        found.new, found.flips = logs.markers(rows, chip_6), logs.flips(rows)
         found.tasks.append(logs.tasks(rows, build))
     if "hwts" in raw.slices:
         found.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
@@ -324,7 +318,7 @@ class _Files:
         return records(self._bytes(kind), layout, plausible, self.build)
 
     def text(self, kind: str, end: str = "\n") -> str:
-        """The text of a kind, "" if there is none; what lacks its end is left out and booked."""
+        """The text of a kind, "" without a file. An unfinished end is left out and reported."""
         if kind not in self.raw.slices:
             return ""
         text = bytes(self._bytes(kind)).decode("utf-8", "replace")
@@ -372,7 +366,7 @@ def _put_tasks(
 
 
 def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
-    """The scheduler's own marks are left out for tasks that another log has, too."""
+    """The scheduler's own records are left out for tasks that another log has, too."""
     own = tasks.kind >= logs.TS_MEMCPY
     key = combined_key(tasks.stream, tasks.task)
     repeated = own & np.isin(key, key[~own])
@@ -403,19 +397,10 @@ def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
     done = np.maximum(tasks.start, tasks.end)
     order = np.lexsort((tasks.start, done, tasks.stream))
     stream = tasks.stream[order]
-    # in the order of streams, a task before a change of stream is the last of its own
+    # in the order of streams, a task before a change of stream is the last one
     last = np.zeros(len(tasks), bool)
     last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
     return last & (tasks.stream >= 0)
-
-
-def _put_steps(build: TraceBuilder, source: Source, raw: Raw, device: Device, clock: Clock) -> None:
-    if device.old is not None:
-        build.file = source.title(raw.slices["steps"][0])
-        steps.put_old(build, device.old, clock, device.points)
-    if device.new is not None:
-        build.file = source.title(raw.slices["track"][0])
-        steps.put_new(build, device.new, clock)
 
 
 def read_window(build: TraceBuilder, source: Source, window: Window) -> None:

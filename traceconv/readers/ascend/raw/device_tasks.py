@@ -84,7 +84,7 @@ def operators(tasks: str, graph: str) -> Operators:
 
 
 def points(text: str) -> dict[int, str]:
-    """The operators next to the step marks, by the tag of the mark."""
+    """The operators next to the step markers, by the tag of the marker."""
     return {int(tag): name.rstrip() for tag, name in _POINT.findall(text)}
 
 

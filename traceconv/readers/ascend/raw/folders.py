@@ -1,10 +1,10 @@
-"""Folders of raw data of the CANN collector: what each file is, and of which capture.
+"""Folders of raw data of the CANN collector: the kind and the capture of each file.
 
 Three kinds of folders hold them: ``PROF_*`` with a folder per side, ``JOB*`` of old MindSpore
 with one of one device, and the folders of the frameworks' profilers around a PROF folder.
 
-Beside the files that old MindSpore made itself, raw data show the same run once more, so they
-are not read again. A run that crashed has only its host's side derived; the records then
+Where old MindSpore made files itself, raw data show the same run once more, so they are not
+read again. A run that crashed has only its host's side derived; the records then
 complete the same capture.
 """
 
@@ -91,7 +91,7 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 def kind_of(name: str) -> tuple[str, int] | None:
-    """Kind of records and device of a slice's name; None for a file that is none."""
+    """Kind of records and device of a slice's name; None for other files."""
     match = SLICE.fullmatch(name)
     if match is None:
         return None

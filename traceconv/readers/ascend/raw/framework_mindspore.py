@@ -54,7 +54,7 @@ OLD_RANGES = structs.replace(
 
 _NO_FLOW = -1
 FLOW = "flow"
-"""The name of a range that only marks the start of a flow."""
+"""The name of a range that is only the start of a flow."""
 
 MODULES = (
     "Default", "GraphExecutorPy", "RuntimeFramework", "PynativeFramework", "Kernel", "Python",
@@ -118,13 +118,13 @@ def _name(
 
 
 def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
-    """From the mark of a flow to the one other range with its number."""
+    """From the start of a flow to the one other range with its number."""
     marks = np.array([name == FLOW for name in rows.texts("short name")], bool)
     number = rows["flow"]
     source = np.flatnonzero(marks & (number != _NO_FLOW))
     target = np.flatnonzero(~marks & (number != _NO_FLOW))
     at = lookup(number[source], number[target])
-    # a number that several ranges have is no flow
+    # a number of several ranges is ambiguous
     _, once, count = np.unique(number[target], return_index=True, return_counts=True)
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True

@@ -28,7 +28,7 @@ from traceconv.readers.shared.numbers import whole_number
 # -- files of tagged fields ---------------------------------------------------------------------
 #
 # u16 type, u32 length, value; all little-endian. A file is a list of such fields. The value of
-# each is one record: a fixed struct, then fields of its own that hold text. Lengths are read field
+# each is one record: a fixed struct, then fields with text. Lengths are read field
 # by field; everything else is done for all records at once.
 
 _HEAD = Struct("<HI")
@@ -221,7 +221,10 @@ class FrameworkClock:
         frequency = first_object(info.get("CPU")).get("Frequency")
         if isinstance(frequency, str) and "." in frequency:
             return self.ticks_ns(stamps)
-        return _nanoseconds(stamps, self._host.offset_ns or 0)
+        offset = self._host.offset_ns or 0  # for stamps of the monotonic clock
+        unix = is_unix_ns(stamps)
+        good = (stamps > 0) & (unix | (stamps < 2**62 - abs(offset)))
+        return np.where(good, np.where(unix, stamps, np.where(good, stamps, 0) + offset), -1)
 
     def torch_ns(self, stamps: I64) -> I64:
         """Times of stamps of PyTorch."""
@@ -236,7 +239,11 @@ class FrameworkClock:
             return self._host.host
         offset = self._host.offset_ns
         if offset is None:
-            offset = _offset(end if isinstance(end, dict) else {})
+            stated = end if isinstance(end, dict) else {}
+            unix, steady = (
+                _whole(stated.get(key)) for key in ("collectionTimeEnd", "MonotonicTimeEnd")
+            )
+            offset = unix - steady if unix is not None and steady is not None else None
         if offset is None:
             self._build.skip("clock-assumed", "nothing ties the monotonic clock to Unix time")
         base = offset or 0
@@ -252,20 +259,6 @@ class FrameworkClock:
     def _json(self, pattern: re.Pattern[str]) -> dict[str, Any]:
         name = next((n for n in self._names if pattern.fullmatch(n)), None)
         return self._identity.read_json(self._names[name]) if name else {}
-
-
-def _nanoseconds(stamps: I64, offset: int) -> I64:
-    """Stamps of Unix time, or of the monotonic clock, as times; -1 for unusable ones."""
-    unix = is_unix_ns(stamps)
-    reach = 2**62 - abs(offset)
-    good = (stamps > 0) & (unix | (stamps < reach))
-    return np.where(good, np.where(unix, stamps, np.where(good, stamps, 0) + offset), -1)
-
-
-def _offset(end: Mapping[str, Any]) -> int | None:
-    """Unix time minus the monotonic clock, as the end of collecting tells them."""
-    unix, monotonic = (_whole(end.get(key)) for key in ("collectionTimeEnd", "MonotonicTimeEnd"))
-    return unix - monotonic if unix is not None and monotonic is not None else None
 
 
 def _whole(value: object) -> int | None:
@@ -303,7 +296,7 @@ def place(rows: TableRows) -> None:
 
 
 def marked_steps(rows: TableRows) -> I32:
-    """The step that the name of each row marks; -1 for other rows."""
+    """The step that the name of each row states; -1 for other rows."""
     used, back = np.unique(rows["name"], return_inverse=True)
     names = rows.names["name"]
     marks = [host_named(names.get(code, "")) for code in used.tolist()]

@@ -1,4 +1,4 @@
-"""Files of PyTorch's own profiler: operators, queue marks, memory, garbage, calls of Python.
+"""Files of PyTorch's own profiler: operators, queue markers, memory, garbage, calls of Python.
 
 ``torch.op_range``, ``torch.op_mark``, ``torch.memory_usage`` and ``torch.gc_record`` are complete
 by themselves; ``torch.python_tracer_func`` holds calls and returns, whose names are in
@@ -46,7 +46,7 @@ OP_MARK = layout(
     pid=(32, "<u8"),
 )  # fmt: skip
 _CLOSES, _DEQUEUE = 1, 2
-"""Bits of the category of a mark."""
+"""Bits of the category of a marker."""
 
 _MEMORY = {
     "start": (8, "<i8"), "allocated": (24, "<i8"), "reserved": (32, "<i8"), "active": (40, "<i8"),
@@ -93,7 +93,7 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     rows = read_table(data, (OP_MARK,), {1: "name"}, build)
     rows.columns["start"] = clock.torch_ns(rows["time"])
     known = (rows["category"] >= 0) & (rows["category"] <= _DEQUEUE + _CLOSES)
-    build.skip("kind-not-read", "marks of unknown categories", int((~known).sum()))
+    build.skip("kind-not-read", "markers of unknown categories", int((~known).sum()))
     order = np.argsort(rows["start"], kind="stable")
     rows = rows.take(order[known[order]])
     place(rows)
@@ -104,8 +104,8 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     stray, open_ = ~matched & ~opens, np.flatnonzero(~matched & opens)
     build.seen("slice", int(stray.sum()))
     build.skip("end-without-begin", "marks", int(stray.sum()), "slice")
-    build.skip("missing-duration", "marks without an end", len(open_))
-    # a mark without an end is a slice from itself to itself
+    build.skip("missing-duration", "markers without an end", len(open_))
+    # a marker without an end is a slice from itself to itself
     begin, end = np.concatenate((begin, open_)), np.concatenate((end, open_))
     ranges = rows.take(begin)
     ranges.columns["end"] = rows["start"][end]
@@ -195,7 +195,7 @@ def read_calls(
     threads, code = np.unique(rows["thread"], return_inverse=True)
     lane: I32 = code.astype(np.int32)
     none = np.full(len(rows), -1, np.int32)
-    # names are not in the marks, so calls nest by their order alone
+    # the records have no names, so calls nest by their order alone
     begin, end = nested_by_name(Marks(lane, time, none, none, rows["tag"] & 1 == 0))
     stray = begin < 0
     build.seen("slice", int(stray.sum()))

@@ -41,20 +41,23 @@ _NO_TYPE = {255: "RESERVED", 4294967295: "INVALID_TYPE"}
 
 DATA_TYPES = {
     0: "INT8", 1: "INT16", 2: "INT32", 3: "FP16", 4: "FP32", 5: "INT64", 6: "UINT64", 7: "UINT8",
-    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", **_NO_TYPE,
+    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", 14: "HIF8", 15: "FP8E4M3",
+    16: "FP8E5M2", 17: "FP8E8M0", **_NO_TYPE,
 }  # fmt: skip
-"""Of the elements a communication moves."""
+"""Types of the elements that a communication moves; these enumerations are those of
+``db_constant.h`` of Ascend/msprof, 2026-07."""
 
 LINKS = {
     0: "ON_CHIP", 1: "HCCS", 2: "PCIE", 3: "ROCE", 4: "SIO", 5: "HCCS_SW", 6: "STANDARD_ROCE",
+    7: "UB", 8: "UBoE",
     **_NO_TYPE,
 }  # fmt: skip
-TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_NO_TYPE}
+TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", 3: "UB", 4: "ROCE", **_NO_TYPE}
 RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_NO_TYPE}
 
 _NO_CONTEXT = 4294967295
 _FUSED = 6
-"""Unit in ``node_basic_info`` of the task that holds fused ones; it is no operator."""
+"""Unit in ``node_basic_info`` of the task that holds fused ones."""
 _OF_DPU = 1
 """In the upper bits of a device number."""
 _COMPUTE = ("KERNEL_AICORE", "KERNEL_AIVEC", "KERNEL_AICPU", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV")
@@ -77,7 +80,9 @@ class Launches:
 
     def __init__(self, files: HostFiles, names: Dictionary, calls: Calls, clock: Clock) -> None:
         self._files, self.names, self.calls, self._clock = files, names, calls, clock
-        self._node = Around(calls, (calls.level == NODE) & ~self._steps(calls))
+        table, codes = factored_rows(calls.level, calls.type)
+        marks = np.array([names.type_name(*row) == STEP_INFO for row in table], bool)[codes]
+        self._node = Around(calls, (calls.level == NODE) & ~marks)
         self._hccl = Around(calls, calls.level == HCCL)
         self._model = Around(calls, calls.level == MODEL)
         self._runtime = Around(calls, calls.level == RUNTIME)
@@ -94,12 +99,8 @@ class Launches:
         )
         rows = self._tracks()
         self._about(rows)
-        self.tasks = _stacked([rows, self._of_parts(rows), self._of_operators(rows)])
-
-    def _steps(self, calls: Calls) -> Mask:
-        table, codes = factored_rows(calls.level, calls.type)
-        marks = [self.names.type_name(*row) == STEP_INFO for row in table]
-        return np.array(marks, bool)[codes]
+        parts = [rows, self._of_parts(rows), self._of_operators(rows)]
+        self.tasks = {name: np.concatenate([part[name] for part in parts]) for name in rows}
 
     def _timed(self, kind: str, around: Around) -> dict[str, I64]:
         """Records of a kind in the order of time, with the call around each."""
@@ -132,7 +133,8 @@ class Launches:
         table, kinds = factored_rows(rows["kind"])
         names = [self.kind_name(*row) for row in table]
         fused = np.array([name == "FFTS_PLUS" for name in names], bool)[kinds]
-        kernel = np.array([_is_kernel(name) for name in names], bool)[kinds]
+        kernels = [name.startswith("KERNEL") or name == "STARS_COMMON" for name in names]
+        kernel = np.array(kernels, bool)[kinds]
         alone = np.array([name in _COMPUTE for name in names], bool)[kinds]
         copies = np.array([name.startswith("MEMCPY") for name in names], bool)[kinds]
         outside = rows["hccl"] < 0
@@ -156,7 +158,7 @@ class Launches:
         return self.names.type_name(RUNTIME, number) or str(number % (1 << 64))
 
     def _lccl(self, node: I64) -> Mask:
-        """Whether the call belongs to a library whose kernels are no operators."""
+        """Whether the call belongs to LCCL, whose kernels do not count as operators."""
         item = picked(self.calls.item, node)
         table, codes = factored_rows(np.where(node >= 0, item, 0))
         found = [self.names.hashes.get(i, "").startswith("Lccl") for (i,) in table]
@@ -200,10 +202,6 @@ class Launches:
         return {**found, "operator": lookup(keys[:n], keys[n:]), "context": contexts[record, place]}
 
 
-def _is_kernel(name: str) -> bool:
-    return name.startswith("KERNEL") or name == "STARS_COMMON"
-
-
 def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Mask) -> I64:
     """For the chosen rows a record of the same call: for the k-th row the k-th record, -1."""
     theirs = np.flatnonzero(records["call"] >= 0)
@@ -226,10 +224,6 @@ def _last(keys: I64, wanted: I64) -> I64:
     """The last position of each of ``wanted`` in ``keys``; -1 = nowhere."""
     at = lookup(keys[::-1], wanted)  # the first in reverse order
     return np.where(at >= 0, len(keys) - 1 - at, -1)
-
-
-def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 _COLLECTIVE = (9, 256)
@@ -255,7 +249,7 @@ def read_host(build: TraceBuilder, source: Source, names: Sequence[str], clock: 
         ``device, stream``: as the host numbers them. ``task, batch``: lower and upper 16 bits of
         the task's number from chip 15 on; before, ``batch`` counts how often numbers started anew.
         ``context``: of a subtask. ``start``: ns of the launch. ``name``: the operator, or the
-        communication of a part. ``part``: what a part of a communication does ("Notify_Wait").
+        communication of a part. ``part``: the work of such a part ("Notify_Wait").
         ``kind``: the host's name for the task ("KERNEL_AICORE"). ``unit``: what carries it out
         ("AI_CORE"). ``class``, ``graph``. ``row``: event row of the launching call; parts of one
         communication have the same. ``group``: its name, which can be an address (see

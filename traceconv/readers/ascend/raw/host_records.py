@@ -152,7 +152,8 @@ class Dictionary:
     def of(cls, files: HostFiles) -> Dictionary:
         """The dictionaries of a folder."""
         hashes = {
-            _signed(int(number)): name.decode("utf-8", "replace")
+            # 64-bit hashes as the signed numbers of columns
+            (int(number) + (1 << 63)) % (1 << 64) - (1 << 63): name.decode("utf-8", "replace")
             for number, name in _HASH_LINE.findall(files.text(HASH_DIC))
         }
         types = {
@@ -179,11 +180,6 @@ class Dictionary:
         return self.types.get((level, number)) or self.hashes.get(number, "")
 
 
-def _signed(number: int) -> int:
-    number %= 1 << 64
-    return number - (1 << 64) if number >> 63 else number
-
-
 # -- calls ----------------------------------------------------------------------------------------
 
 ACL, MODEL, NODE, HCCL, RUNTIME = 20000, 15000, 10000, 5500, 5000
@@ -192,7 +188,7 @@ LEVELS = {
     HCCL: "communication", RUNTIME: "runtime",
 }  # fmt: skip
 STEP_INFO = "step_info"
-"""A call of the node layer that marks a step and launches nothing."""
+"""A call of the node layer that states a step and launches nothing."""
 
 _ACL_MODES = {
     1: "ACL_OP", 2: "ACL_MODEL", 3: "ACL_RTS", 4: "ACL_OTHERS", 5: "ACL_NN", 6: "ACL_ASCENDC",
@@ -238,7 +234,7 @@ class Around:
         self._binder = Binder(Anchors(lane.astype(np.int32), chosen.start_ns, dur, rows))
 
     def at(self, thread: I64, time_ns: I64) -> I64:
-        """The call around each instant, -1 if there is none.
+        """The call around each instant, -1 outside of calls.
 
         A record is made at the end of its call: a call that ends just then is preferred to one
         that begins.
@@ -309,7 +305,7 @@ def _whole(
 
 
 def _halves(rows: Mapping[str, I64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of starts, and of the end of each, -1 if there is none."""
+    """Rows of starts, and of the end of each, -1 without one."""
     key = combined_key(*(rows[n] for n in ("level", "type", "thread", "request", "item")))
     order, turn = occurrences(key, rows["time"])
     # of one key the halves alternate: even ones start, and the next in order ends them
@@ -335,7 +331,9 @@ def _names_and_arguments(
     build: TraceBuilder, names: Dictionary, rows: Mapping[str, I64], closed: NDArray[np.bool_]
 ) -> dict[str, I32]:
     """Names and arguments, called as in the profiler's own JSON."""
-    items = names.names(_hashed_items(names, rows), "api_event: item_id")
+    table, codes = factored_rows(rows["level"], rows["type"])
+    plain = np.array([_is_plain(names, *row) for row in table], bool)[codes]
+    items = names.names(np.where(plain, 0, rows["item"]), "api_event: item_id")
     table, codes = factored_rows(rows["level"], rows["type"], rows["item"])
     spelled = [_call(names, items, *row) for row in table]
     unknown = np.array([not names.type_name(level, kind) for level, kind, _ in table], bool)
@@ -353,13 +351,6 @@ def _names_and_arguments(
     return {"name": texts[codes], "args": shared(build, arguments)}
 
 
-def _hashed_items(names: Dictionary, rows: Mapping[str, I64]) -> I64:
-    """Items that are hashes; 0 for those that are plain numbers."""
-    table, codes = factored_rows(rows["level"], rows["type"])
-    plain = np.array([_is_plain(names, *row) for row in table], bool)
-    return np.where(plain[codes], 0, rows["item"])
-
-
 def _is_plain(names: Dictionary, level: int, kind: int) -> bool:
     return level == MODEL or (level == NODE and names.type_name(level, kind) == STEP_INFO)
 
@@ -367,7 +358,7 @@ def _is_plain(names: Dictionary, level: int, kind: int) -> bool:
 def _call(
     names: Dictionary, items: Mapping[int, str], level: int, kind: int, item: int
 ) -> dict[str, str]:
-    """What a call is called, and its arguments."""
+    """The name of a call and its arguments."""
     layer = LEVELS.get(level, str(level))
     known = names.type_name(level, kind) or str(kind)
     plain = item == 0 or _is_plain(names, level, kind)

@@ -1,4 +1,4 @@
-"""Raw data of Ascend captures that were never analysed: what a crashed run leaves.
+"""Raw data of Ascend captures that were never analysed, such as those of crashed runs.
 
 Written by: the collector of CANN, started by MindSpore, the Ascend PyTorch profiler or msprof;
 samples of 2020 (``JOB*``).
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Detail(msgspec.Struct, frozen=True):
-    """What is remembered from finding to reading."""
+    """The raw folders of a capture, from finding to reading."""
 
     windows: tuple[Window, ...]
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -126,7 +126,8 @@ def _capture(
         graphs=identity.graphs,
     )
     own = window(identity, raw)
-    detail = _Detail((own,), _notes(identity, raw))
+    ended = any(name.rpartition("/")[2].startswith("end_info") for name in raw.known)
+    detail = _Detail((own,), {**identity.notes, "collection_ended": ended})
     uses = {name: use_of(source, name) for name in raw.known}
     return replace(capture, clock=own.clock.anchor, detail=detail, uses=uses)
 
@@ -154,11 +155,6 @@ def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[C
         known = tuple(dict.fromkeys((*capture.known, *own)))
         found.append(replace(capture, known=known) if own else capture)
     return found
-
-
-def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
-    ended = any(name.rpartition("/")[2].startswith("end_info") for name in raw.known)
-    return {**identity.notes, "collection_ended": ended}
 
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:

@@ -1,8 +1,8 @@
 """Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
 
-Each log marks beginnings and ends. A beginning whose end is missing is the last thing its stream
+Each log has beginnings and ends. A beginning whose end is missing is the last thing its stream
 did before the run died, or its end was lost; either way it is kept. ``ts_track`` (40 bytes a
-record) also has the step marks, and the wraps of task numbers.
+record) also has the step markers, and the wraps of task numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
 from traceconv.core.ordering import combined_key
 from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
-from traceconv.readers.ascend.raw.steps import Marks
+from traceconv.readers.ascend.raw.steps import Markers
 from traceconv.readers.shared.ascend_tasks import RUNTIME_TYPES
 from traceconv.readers.shared.pairing import latest, paired
 
@@ -55,8 +55,10 @@ _TASK_KINDS_6 = (
 _HWTS_SDMA, _UNKNOWN = 9, 64
 _SUBTASK_KINDS = {
     0: "AIC", 1: "AIV", 3: "NOTIFY_WAIT", 4: "NOTIFY_RECORD", 5: "WRITE_VALUE", 6: "MIX_AIC",
-    7: "MIX_AIV", 8: "SDMA", 12: "AI_CPU", 13: "DATA_LOAD", 15: "DSA",
+    7: "MIX_AIV", 8: "SDMA", 9: "Data Context", 10: "Invalidate Data Context",
+    11: "Writeback Data Context", 12: "AI_CPU", 13: "Load Context", 15: "DSA",
 }  # fmt: skip
+"""Kinds of subtasks: ``ascend_task_association.cpp`` of Ascend/msprof, 2026-07."""
 
 _EVENT, _WAIT = 3, 4  # with stream expansion: kinds whose numbers stay as they are
 _TASK, _SUBTASK = 0, 34
@@ -146,7 +148,7 @@ def _book_gaps(sequence: NDArray[Any], build: TraceBuilder) -> None:
 
 
 def _paired(marks: Tasks, begins: NDArray[np.bool_], build: TraceBuilder) -> Tasks:
-    """Marks as tasks: an end belongs to the latest open beginning of the same task."""
+    """Markers as tasks: an end belongs to the latest open beginning of the same task."""
     key = combined_key(marks.stream, marks.task, marks.context)
     start, end, matched = paired(key, begins)
     stray = int((~matched & ~begins).sum())
@@ -194,11 +196,11 @@ def _numbers(marks: Records, kind: I64, expanded: bool) -> tuple[I64, I64]:
         return np.full(len(marks), -1, np.int64), task
     stream = _wide(marks["stream"])
     if expanded:
-        # the highest bit of the stream marks that both numbers changed places
+        # the highest bit of the stream: both numbers are swapped
         swapped = (stream & 0x8000 != 0) & (kind != _EVENT) & (kind != _WAIT)
         swapped_task = (task & 0x8000) | (stream & 0x7FFF)
         return np.where(swapped, task & 0x7FFF, stream), np.where(swapped, swapped_task, task)
-    # bits of the stream mark that it carries the upper bits of the task, or both changed places
+    # bits of the stream: it has the upper bits of the task, or both are swapped
     longer, moved = stream & 0x1000 != 0, stream & 0x3000 == 0x2000
     long_task = (task & 0x1FFF) | (stream & 0xE000)
     moved_task = (stream & 0x0FFF) | (task & 0xF000)
@@ -207,7 +209,7 @@ def _numbers(marks: Records, kind: I64, expanded: bool) -> tuple[I64, I64]:
 
 
 def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
-    """Tasks of which subtasks were logged are left out, as in the profiler's own exports."""
+    """Tasks with logged subtasks are left out, as in the profiler's own exports."""
     key = combined_key(tasks.stream, tasks.task)
     outer, inner = np.flatnonzero(tasks.context == NO_CONTEXT), tasks.context != NO_CONTEXT
     # a task runs many times: a subtask belongs to the run that began last before it
@@ -264,14 +266,14 @@ def plausible(rows: Records) -> NDArray[np.bool_]:
     return found
 
 
-def marks(rows: Records, chip_6: bool) -> Marks:
-    """The step marks, laid out as the chip's generation does."""
+def markers(rows: Records, chip_6: bool) -> Markers:
+    """The step markers, laid out as the chip's generation does."""
     of = chosen(rows, rows["type"] == _STEP).view(_MARK_6 if chip_6 else _MARK)
     tag, time, stream, task, graph, index = (
         of[name].astype(np.int64) for name in ("tag", "time", "stream", "task", "graph", "index")
     )
     real = (graph >= 0) & (graph < NO_GRAPH)
-    return Marks(tag, time, stream & _STREAMS, task, np.where(real, graph, -1), index)
+    return Markers(tag, time, stream & _STREAMS, task, np.where(real, graph, -1), index)
 
 
 def tasks(rows: Records, build: TraceBuilder) -> Tasks:

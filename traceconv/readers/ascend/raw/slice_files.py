@@ -58,8 +58,11 @@ def gathered(source: Source, names: Sequence[str], build: TraceBuilder) -> Blob:
         except SourceError as e:
             build.skip("skipped-bytes", str(e)[:120])
             continue
-        room -= len(parts[-1])
-        _compare(source, name, len(parts[-1]), build)
+        size = len(parts[-1])
+        room -= size
+        stated = _FILESIZE.search(source.head(name + DONE, 64))
+        if stated and int(stated[1]) > size:
+            build.skip("truncated", f"{size} of {int(stated[1])} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -70,13 +73,6 @@ def _content(source: Source, name: str, room: int, alone: bool) -> Blob:
             stream.advance(len(stream.mapped))
             return stream.mapped
     return source.read(name, room)
-
-
-def _compare(source: Source, name: str, size: int, build: TraceBuilder) -> None:
-    """Book a slice that is shorter than its ``.done`` file states."""
-    stated = _FILESIZE.search(source.head(name + DONE, 64))
-    if stated and int(stated[1]) > size:
-        build.skip("truncated", f"{size} of {int(stated[1])} bytes")
 
 
 def records(

@@ -1,8 +1,8 @@
-"""Step trace from the records that a device makes at points of a graph ("marks" here).
+"""Step trace from the records that a device makes at points of a graph (markers).
 
 Old ones (``training_trace``, 20 bytes) count 1 = forward starts, 2 = backward ends, 255 =
 iteration ends, from 3 on pairs of collectives. New ones (``ts_track``, 40 bytes) state their graph
-and also mark its start and end, and the steps of the framework.
+and also record its start and end, and the steps of the framework.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _REDUCE, _NEXT, _STEP, _AFTER = 10_000, 20_000, 60_000, 60_002
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Marks of either kind, in the order they were made; all int64.
+class Markers:
+    """Markers of either kind, in the order they were made; all int64.
 
     Attributes:
         time: ticks of the device.
         graph: -1 for none.
-        index: the step's number, of marks that have one.
+        index: the step's number, of markers that have one.
     """
 
     tag: I64
@@ -48,17 +48,17 @@ class Marks:
     graph: I64
     index: I64
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Marks:
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Markers:
         """Some of them."""
-        return Marks(*(column[rows] for column in vars(self).values()))
+        return Markers(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class Iterations:
-    """Iterations of one graph; int64 ticks, -1 where a mark is missing.
+    """Iterations of one graph; int64 ticks, -1 where a marker is missing.
 
     Attributes:
-        first, last: positions of their marks among the marks of the graph.
+        first, last: positions of their markers among the markers of the graph.
     """
 
     number: I64
@@ -76,26 +76,26 @@ def plausible_old(rows: Records) -> NDArray[np.bool_]:
     return found & (rows["time"] < 1 << 62)
 
 
-def old_marks(rows: Records) -> Marks:
-    """The marks of a ``training_trace``; they name no graph."""
+def old_markers(rows: Records) -> Markers:
+    """The markers of a ``training_trace``; they name no graph."""
     tag, time, stream, task = (rows[f].astype(np.int64) for f in ("tag", "time", "stream", "task"))
     none = np.full(len(rows), -1, np.int64)
-    return Marks(tag, time, stream, task, none, none)
+    return Markers(tag, time, stream, task, none, none)
 
 
 # -- the old rule -------------------------------------------------------------------------
 
 
-def old_iterations(marks: Marks) -> Iterations:
-    """Steps in file order: each ends with a mark 255 and starts where the one before ended; the
+def old_iterations(markers: Markers) -> Iterations:
+    """Steps in file order: each ends with a marker 255 and starts where the one before ended; the
     first one starts with its forward pass.
     """
-    closed = np.flatnonzero(marks.tag == _CLOSED)
-    end = marks.time[closed]
-    step = _of_each(closed, len(marks.tag))
-    forward = _last_in(step, marks, _FORWARD, len(closed))
-    backward = _last_in(step, marks, _BACKWARD, len(closed))
-    # a step starts where the one before ended; the first one at its forward mark, if it has one
+    closed = np.flatnonzero(markers.tag == _CLOSED)
+    end = markers.time[closed]
+    step = _of_each(closed, len(markers.tag))
+    forward = _last_in(step, markers, _FORWARD, len(closed))
+    backward = _last_in(step, markers, _BACKWARD, len(closed))
+    # a step starts where the one before ended; the first one at its forward marker, if it has one
     start = np.concatenate((forward[:1], end[:-1]))
     start[:1] = np.where(start[:1] < 0, end[:1], start[:1])
     first = np.concatenate(([0], closed[:-1] + 1))[: len(closed)]
@@ -103,35 +103,37 @@ def old_iterations(marks: Marks) -> Iterations:
     return Iterations(numbers, start, end, forward, backward, first, closed)
 
 
-def _of_each(last: NDArray[np.intp] | I64, marks: int) -> NDArray[np.intp]:
-    """The step each mark belongs to, given the last mark of each; one more behind the last."""
-    # a one behind each last mark: the sum up to a mark counts the steps that ended before it
-    ended = np.zeros(marks + 1, np.intp)
+def _of_each(last: NDArray[np.intp] | I64, markers: int) -> NDArray[np.intp]:
+    """The step each marker belongs to, given the last marker of each; one more behind the last."""
+    # a one behind each last marker: the sum up to a marker counts the steps that ended before it
+    ended = np.zeros(markers + 1, np.intp)
     ended[last + 1] = 1
-    return np.cumsum(ended)[:marks]
+    return np.cumsum(ended)[:markers]
 
 
-def _last_in(step: NDArray[np.intp], marks: Marks, tag: int, steps: int) -> I64:
-    """The time of the last mark of this tag in each step."""
+def _last_in(step: NDArray[np.intp], markers: Markers, tag: int, steps: int) -> I64:
+    """The time of the last marker of this tag in each step."""
     found = np.full(steps + 1, -1, np.int64)
-    rows = np.flatnonzero(marks.tag == tag)
-    found[step[rows]] = marks.time[rows]  # of several marks in a step the last one stays
+    rows = np.flatnonzero(markers.tag == tag)
+    found[step[rows]] = markers.time[rows]  # of several markers in a step the last one stays
     return found[:steps]
 
 
-def old_reduces(marks: Marks, steps: Iterations) -> TableRows:
-    """Collectives: the k-th starts with mark 3 + 2k and ends with the one after it."""
-    rows = (marks.tag >= _FIRST_REDUCE) & (marks.tag <= _LAST_REDUCE) & (marks.tag != _CLOSED)
-    which = (marks.tag - _FIRST_REDUCE) // 2
-    return _reduces(marks, steps, rows, which, (marks.tag - _FIRST_REDUCE) % 2 == 0)
+def old_reduces(markers: Markers, steps: Iterations) -> TableRows:
+    """Collectives: the k-th starts with marker 3 + 2k and ends with the one after it."""
+    rows = (markers.tag >= _FIRST_REDUCE) & (markers.tag <= _LAST_REDUCE) & (markers.tag != _CLOSED)
+    which = (markers.tag - _FIRST_REDUCE) // 2
+    return _reduces(markers, steps, rows, which, (markers.tag - _FIRST_REDUCE) % 2 == 0)
 
 
-def _reduces(marks: Marks, steps: Iterations, chosen: Mask, which: I64, begins: Mask) -> TableRows:
-    """Pairs of marks of one kind within one iteration: ``start`` and ``end`` in ticks, ``step``,
+def _reduces(
+    markers: Markers, steps: Iterations, chosen: Mask, which: I64, begins: Mask
+) -> TableRows:
+    """Pairs of markers of one kind within one iteration: ``start`` and ``end`` in ticks, ``step``,
     ``within`` (their place in it), ``Stream Id``, ``Operator`` (the tag)."""
     rows = np.flatnonzero(chosen)
-    # the step of each mark; marks between two steps, or behind the last, belong to none
-    at = _of_each(steps.last, len(marks.tag))[rows]
+    # the step of each marker; markers between two steps, or behind the last, belong to none
+    at = _of_each(steps.last, len(markers.tag))[rows]
     inside = at < len(steps.last)
     inside[inside] = steps.first[at[inside]] <= rows[inside]
     rows, at = rows[inside], at[inside]
@@ -143,26 +145,27 @@ def _reduces(marks: Marks, steps: Iterations, chosen: Mask, which: I64, begins: 
     runs = np.flatnonzero(np.diff(step, prepend=-1))
     within = np.arange(len(step)) - np.repeat(runs, np.diff(runs, append=len(step)))
     columns = {
-        "step": steps.number[step], "within": within, "start": marks.time[first],
-        "end": marks.time[last], "Stream Id": marks.stream[first], "Operator": marks.tag[first],
+        "step": steps.number[step], "within": within, "start": markers.time[first],
+        "end": markers.time[last], "Stream Id": markers.stream[first],
+        "Operator": markers.tag[first],
     }  # fmt: skip
-    return TableRows(columns, "step marks", len(step))
+    return TableRows(columns, "step markers", len(step))
 
 
 # -- the new rule -------------------------------------------------------------------------
 
 
-def new_iterations(marks: Marks) -> Iterations:
-    """Iterations of one graph, from its marks in the order of time.
+def new_iterations(markers: Markers) -> Iterations:
+    """Iterations of one graph, from its markers in the order of time.
 
-    A mark of the graph's start opens one, a mark of an iteration's end closes it and opens the
-    next, a mark of the graph's end closes the last; what is still open at the end never ended.
+    A marker of the graph's start opens one, a marker of an iteration's end closes it and opens the
+    next, a marker of the graph's end closes the last; what is still open at the end never ended.
     """
     opened, closed, at = [], [], -1
     chained = False  # the open one began where another ended
-    control = np.isin(marks.tag, (_START, _END, _ITERATION))
+    control = np.isin(markers.tag, (_START, _END, _ITERATION))
     rows = np.flatnonzero(control)
-    for row, tag in zip(rows.tolist(), marks.tag[rows].tolist(), strict=True):  # few per step
+    for row, tag in zip(rows.tolist(), markers.tag[rows].tolist(), strict=True):  # few per step
         if tag == _START:
             if at < 0 or chained:
                 at, chained = row, False
@@ -171,21 +174,21 @@ def new_iterations(marks: Marks) -> Iterations:
             closed.append(row)
             at, chained = (row, True) if tag == _ITERATION else (-1, False)
     first, last = np.array(opened, np.int64), np.array(closed, np.int64)
-    step = _of_each(last, len(marks.tag))
+    step = _of_each(last, len(markers.tag))
     inside = step < len(last)
     inside[inside] = first[step[inside]] <= np.flatnonzero(inside)
     step = np.where(inside, step, len(last))
     return Iterations(
-        np.arange(1, len(first) + 1), marks.time[first], marks.time[last],
-        _last_in(step, marks, _FP, len(first)), _last_in(step, marks, _BP, len(first)),
+        np.arange(1, len(first) + 1), markers.time[first], markers.time[last],
+        _last_in(step, markers, _FP, len(first)), _last_in(step, markers, _BP, len(first)),
         first, last,
     )  # fmt: skip
 
 
-def new_reduces(marks: Marks, steps: Iterations) -> TableRows:
-    """Collectives: an odd mark closes the last even one of its stream."""
-    rows = (marks.tag >= _REDUCE) & (marks.tag < _NEXT)
-    return _reduces(marks, steps, rows, marks.stream, marks.tag % 2 == 0)
+def new_reduces(markers: Markers, steps: Iterations) -> TableRows:
+    """Collectives: an odd marker closes the last even one of its stream."""
+    rows = (markers.tag >= _REDUCE) & (markers.tag < _NEXT)
+    return _reduces(markers, steps, rows, markers.stream, markers.tag % 2 == 0)
 
 
 # -- into the trace -----------------------------------------------------------------------
@@ -197,14 +200,14 @@ STEPS = RowLayout(
 _REDUCES = structs.replace(STEPS, op=OpClass.REDUCE, args=("Stream Id", "Operator"))
 
 
-def put_old(build: TraceBuilder, marks: Marks, clock: Clock, points: Mapping[int, str]) -> None:
+def put_old(build: TraceBuilder, markers: Markers, clock: Clock, points: Mapping[int, str]) -> None:
     """The steps of a ``training_trace``.
 
     Args:
-        points: operators by the tag of the mark next to them.
+        points: operators by the tag of the marker next to them.
     """
-    steps = old_iterations(marks)
-    _book_open(build, marks, steps, (_FORWARD, _BACKWARD))
+    steps = old_iterations(markers)
+    _book_open(build, markers, steps, (_FORWARD, _BACKWARD))
     add = _Adding(build, clock, -1)
     named = {"FP Start": _FORWARD, "BP End": _BACKWARD}
     facts = {key: points[tag] for key, tag in named.items() if tag in points}
@@ -212,29 +215,29 @@ def put_old(build: TraceBuilder, marks: Marks, clock: Clock, points: Mapping[int
     waits = (steps.forward >= 0) & (steps.forward > steps.start)
     interval = OpClass.INTERVAL
     add.slices("Iteration Interval {}", interval, steps.number, steps.start, steps.forward, waits)
-    add.parts(steps, old_reduces(marks, steps), points)
+    add.parts(steps, old_reduces(markers, steps), points)
 
 
-def put_new(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
+def put_new(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     """The steps of a ``ts_track``: iterations of every graph, waits for data, framework steps."""
-    marks = marks.take(np.argsort(marks.time, kind="stable"))
-    own = marks.tag < _NEXT
-    for graph in np.unique(marks.graph[own]).tolist():
-        of = marks.take(own & (marks.graph == graph))
+    markers = markers.take(np.argsort(markers.time, kind="stable"))
+    own = markers.tag < _NEXT
+    for graph in np.unique(markers.graph[own]).tolist():
+        of = markers.take(own & (markers.graph == graph))
         steps = new_iterations(of)
         _book_open(build, of, steps, (_FP, _BP))
         add = _Adding(build, clock, graph)
         add.iterations(steps, {})
         add.parts(steps, new_reduces(of, steps), {})
-    _put_pairs(build, marks, clock)
+    _put_pairs(build, markers, clock)
 
 
-def _put_pairs(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
+def _put_pairs(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     """Waits for data (any graph) and the steps of the framework (no graph): simple pairs."""
-    rows = np.flatnonzero((marks.tag >= _NEXT) & (marks.tag < _AFTER))
-    of = marks.take(rows)
+    rows = np.flatnonzero((markers.tag >= _NEXT) & (markers.tag < _AFTER))
+    of = markers.take(rows)
     start, end, matched = paired(combined_key(of.graph, of.tag // 2), of.tag % 2 == 0)
-    build.skip("unfinished-slice", "marks of waits for data and of steps", int((~matched).sum()))
+    build.skip("unfinished-slice", "markers of waits for data and of steps", int((~matched).sum()))
     first, last = of.take(start), of.take(end)
     steps, number = first.tag >= _STEP, np.where(first.index > 0, first.index, -1)
     for graph in np.unique(first.graph).tolist():
@@ -242,14 +245,16 @@ def _put_pairs(build: TraceBuilder, marks: Marks, clock: Clock) -> None:
         iteration = OpClass.ITERATION
         add.slices("Iteration {}", iteration, number, first.time, last.time, mine & steps)
         add.slices("GetNext", OpClass.OTHER, number, first.time, last.time, mine & ~steps)
-    strange = int((marks.tag >= _AFTER).sum())
-    build.skip("kind-not-read", "marks of an unknown tag", strange)
+    strange = int((markers.tag >= _AFTER).sum())
+    build.skip("kind-not-read", "markers of an unknown tag", strange)
 
 
-def _book_open(build: TraceBuilder, marks: Marks, steps: Iterations, tags: Sequence[int]) -> None:
-    """Report marks of these tags behind the last iteration that ended."""
-    rest = marks.tag[int(steps.last[-1]) + 1 if len(steps.last) else 0 :]
-    place = "marks of an iteration that never ended"
+def _book_open(
+    build: TraceBuilder, markers: Markers, steps: Iterations, tags: Sequence[int]
+) -> None:
+    """Report markers of these tags behind the last iteration that ended."""
+    rest = markers.tag[int(steps.last[-1]) + 1 if len(steps.last) else 0 :]
+    place = "markers of an iteration that never ended"
     build.skip("truncated", place, int(np.isin(rest, tags).sum()))
 
 
@@ -285,7 +290,7 @@ class _Adding:
         facts: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Some slices with the number of their step in their names; times are ticks."""
-        rows = TableRows({"start": start, "end": end, "step": step}, "step marks", len(step))
+        rows = TableRows({"start": start, "end": end, "step": step}, "step markers", len(step))
         rows = rows.take(which)
         rows.coded("name", [name.format(n) for n in rows["step"].tolist()])
         for key, text in (facts or {}).items():

@@ -100,7 +100,7 @@ _PLAIN = (
     "step_trace", "operator_details", "operator_memory", "memory_record", "npu_module_mem",
     "npu_mem", "static_op_mem", "communication_statistic", "l2_cache", "aicpu", "aicpu_mi",
     "data_preprocess", "dp", "dataset", "soc_pmu", "ai_core_utilization", "task_time", "nic",
-    "roce", "pcie", "hccs", "hbm", "ddr", "llc", "fusion_op",
+    "roce", "pcie", "hccs", "hbm", "ddr", "llc", "fusion_op", "page_fault",
     "cluster_step_trace_time",
 )  # fmt: skip
 _NAME = lazy_regex(
@@ -320,16 +320,13 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
     for name in databases:
         for table in _held(source, name, lacking):
             held.setdefault(table, []).append(name)
-    return dict(sorted({**tables, **{t: _one_each(files) for t, files in held.items()}}.items()))
-
-
-def _one_each(names: Sequence[str]) -> tuple[str, ...]:
-    """One database per folder, the framework's before the collector's; the others repeat it."""
-    outside = [name for name in names if not PROF.search(name)]
-    folders: dict[str, str] = {}
-    for name in outside or names:
-        folders.setdefault(name.rpartition("/")[0], name)
-    return tuple(folders.values())
+    for table, files in held.items():
+        # one database per folder, the framework's before the collector's; the others repeat it
+        folders: dict[str, str] = {}
+        for name in [name for name in files if not PROF.search(name)] or files:
+            folders.setdefault(name.rpartition("/")[0], name)
+        tables[table] = tuple(folders.values())
+    return dict(sorted(tables.items()))
 
 
 def _held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
@@ -369,16 +366,13 @@ def _newest(names: Sequence[str]) -> list[str]:
             slices[name] = (numbers[-1] if numbers else "", int(match["part"]))
         elif len(numbers) == 1 and len(numbers[0]) >= 8:
             stamped[name] = numbers[0]
-    single = sorted((n for n in names if n not in stamped and n not in slices), key=_numbered)
+    single = [n for n in names if n not in stamped and n not in slices]
+    single.sort(key=lambda n: [*map(int, re.findall(r"\d{1,18}", PurePosixPath(n).name))])
     run = last_run(slices)
     newest = max(stamped.values(), default="")
     if stamped and newest >= max((slices[n][0] for n in run), default=""):
         return [n for n, stamp in stamped.items() if stamp == newest]
     return run or single
-
-
-def _numbered(name: str) -> tuple[int, ...]:
-    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", PurePosixPath(name).name))
 
 
 # -- tables of old MindSpore ----------------------------------------------------------------------
