@@ -67,6 +67,18 @@ def test_messages_without_a_recorded_peer_are_paired_by_time(job: str, tmp_path:
     assert without.lines()[0] == with_peers.lines()[0]
 
 
+def test_messages_that_nothing_pairs_are_stated(tmp_path: Path) -> None:
+    """Waits in them stay as recorded: what is said to be gained is a lower bound."""
+    for path in (JOBS / "slow_worker").glob("*.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        for event in document["traceEvents"]:
+            if event.get("args", {}).pop("Src Rank", None) is not None:
+                event["args"]["Dst Rank"] = event["args"]["Process Group Name"] = "elsewhere"
+        (tmp_path / path.stem).write_text(json.dumps(document))
+    [note] = [line for line in judged(tmp_path).lines() if "match none of another rank" in line]
+    assert "lower bounds" in note
+
+
 @pytest.mark.parametrize(
     ("folder", "rank", "cause", "gain_ms"),
     [

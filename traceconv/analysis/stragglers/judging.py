@@ -40,6 +40,7 @@ from traceconv.core.columns import F64
 from traceconv.core.robust import median
 
 _FEWEST = 2  # steps: one proves no pattern
+_UNMATCHED = 0.05  # of the communication time
 _MOST_SLOW = 0.5  # of the ranks of a role: if more are slow, these are the usual ones
 _LATE = 0.3  # of its largest excess a rank exceeds in a step in which it is late
 _MAINLY = 0.6  # of an excess that one kernel accounts for is mainly of it
@@ -134,6 +135,14 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
             captured.setdefault(group.key, [group.size]).append(one.rank)
     if any(size > len(members) for size, *members in captured.values()):
         yield "not all members of the groups were captured; those that were not may be slow as well"
+    sizes = np.diff(np.append(graph.meets, len(graph)))
+    alone_ns = graph.length_ns[graph.meets[(sizes == 1) & (graph.kind[graph.meets] >= 0)]].sum()
+    share = alone_ns / max(float(graph.length_ns[graph.kind >= 0].sum()), 1)
+    if share > _UNMATCHED and len(graph.ranks) > 1:
+        yield (
+            f"{100 * share:.0f} % of communication time is in operations that match none of "
+            "another rank: waits in them stay as recorded, and gains are lower bounds"
+        )
 
 
 class _Judging:
