@@ -195,7 +195,7 @@ def test_what_is_no_log_is_left_to_others(log, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"rawlog":1,"unit":"min"}\n', "unit 'min' is none of"),
+        ('{"rawlog":1,"unit":"min"}\n', "unit 'min': must be one of"),
         ('{"rawlog":2}\n', "version 2"),
         ("# clock=sun\nname,ts\n", "clock 'sun'"),
         ("# rank=a\nname,ts\n", "rank 'a'"),

@@ -1,4 +1,4 @@
-"""Readers of what Paddle's profiler writes: timelines, and printed reports."""
+"""Readers of Paddle's profiler: timelines and printed reports."""
 
 READERS = {
     "paddle": "reader",

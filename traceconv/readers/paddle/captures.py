@@ -47,13 +47,13 @@ _FIRST = lazy_regex(rb'"ts"\s*:\s*(\d{1,19})')
 
 
 class File(msgspec.Struct, frozen=True):
-    """What is known of one file without reading its events.
+    """One file, from its name and first bytes.
 
     Attributes:
         kind:   JSON or PB; of old profilers, PROFILE or TIMELINE.
-        worker: as the profiler was configured, or made up of host and process; "" if the name was
-            chosen in another way. One timeline may hold several.
-        pid:    the process, -1 if the first bytes do not say.
+        worker: the configured name, or one made of host and process; "" for other names. A
+            timeline may hold several.
+        pid:    the process, -1 if unknown.
         first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
     """
 
@@ -77,14 +77,14 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> int | None:
-        """The rank a worker was named after. A host's name says nothing of it."""
+        """The rank in the worker's name; a name made of the host has none."""
         if _DEFAULT.fullmatch(self.worker):
             return None
         found = (pattern.findall(self.worker.lower()) for pattern in _RANKS)
         return next((int(numbers[-1]) for numbers in found if numbers), None)
 
     def overlaps(self, other: File) -> bool:
-        """Whether the events in the first bytes of both are in one stretch of time."""
+        """Whether the events in the first bytes of both overlap in time."""
         return (
             min(self.first_ns, other.first_ns) >= 0
             and self.first_ns <= other.last_ns
@@ -157,7 +157,7 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
 
 
 def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
-    """Read one file of a capture; the span of what it holds, ns, None if that is nothing."""
+    """Read one file of a capture; its span in ns, None if it is empty."""
     if file.kind == TIMELINE:
         from traceconv.readers.paddle.old import read_timeline
 
@@ -172,7 +172,7 @@ def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, i
 
 
 def _same_process(file: File) -> Hashable:
-    """Equal for files that may be windows, or formats, of one process."""
+    """Equal for files that may be windows or formats of one process."""
     folder = PurePosixPath(file.name).parent
     if file.kind == TIMELINE:
         return (file.name, file.worker)
@@ -180,7 +180,7 @@ def _same_process(file: File) -> Hashable:
 
 
 def _windows(source: Source, group: list[File], issues: Issues) -> list[Capture]:
-    """A capture for each window of one process; a window that two formats hold is read once."""
+    """A capture for each window of one process; a window in two formats is read once."""
     better = [file for file in group if file.kind == PB]
     twins = [f for f in group if f.kind == JSON and any(map(f.overlaps, better))]
     for file in twins:
@@ -197,7 +197,7 @@ def _begin(capture: Capture) -> tuple[int, str]:
 
 
 def _overlap(windows: Sequence[Capture]) -> bool:
-    """Whether two windows claim the same time, or one does not say when it was."""
+    """Whether two windows overlap, or the time of one is unknown."""
     files: list[File] = [window.detail[0] for window in windows]
     if len(files) > 1 and any(file.first_ns < 0 for file in files):
         return True

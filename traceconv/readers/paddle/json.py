@@ -23,6 +23,7 @@ from traceconv.core.source import Source
 from traceconv.readers.paddle.layout import (
     MEMORY_TYPES,
     PHASES,
+    TYPES,
     Lane,
     Records,
     What,
@@ -32,6 +33,7 @@ from traceconv.readers.paddle.layout import (
     put,
 )
 from traceconv.readers.paddle.repair import US, Starts, recovered, repaired, trimmed
+from traceconv.readers.shared.arguments import objects
 from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
 from traceconv.readers.shared.numbers import times
 from traceconv.readers.shared.trace_events import timeline as _traceevents
@@ -42,11 +44,11 @@ from traceconv.readers.shared.trace_events.timeline import Reading
 
 _SUFFIX = lazy_regex(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
 _UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
-_FLOAT_BITS = 22  # what a 32-bit float keeps of a duration, with one bit to spare
+_FLOAT_BITS = 22  # precision of a 32-bit float, less one bit
 
 
-class Names:
-    """Names without the durations that the writer appends to every one."""
+class EventNames:
+    """Names without the duration that Paddle appends to each."""
 
     def __init__(self, reading: Reading, build: TraceBuilder) -> None:
         self._shapes, self._build = reading.tables.shapes, build
@@ -79,14 +81,14 @@ class Names:
         return found
 
     def phases(self, rows: Rows, name: I32) -> None:
-        """Note what ranges of a forward or backward pass are called."""
+        """Note the names of ranges of a forward or backward pass."""
         for code in np.unique(rows.shape).tolist():
             if self._shapes.category[code] in PHASES:
                 found = np.unique(name[rows.shape == code]).tolist()
                 phase_names(self._build, self._shapes.category[code], found)
 
     def steps(self, rows: Rows) -> I32:
-        """Step numbers of the rows that mark steps."""
+        """Step numbers of ProfileStep rows; -1 for others."""
         marks = [code for code, c in enumerate(self._shapes.category) if c == "ProfileStep"]
         step = np.full(len(rows), -1, np.int32)
         for row in np.flatnonzero(np.isin(rows.shape, marks)).tolist():
@@ -95,20 +97,13 @@ class Names:
 
 
 BATCH_ROWS = 16384
-SPAN_BYTES = 64 << 20
-"""Arguments of a batch within so many bytes are fetched at once."""
+"""Rows whose arguments are decoded at a time."""
 
-TIMED, RICH, MEMORY, RAW = range(4)
-"""What is expected of a category: nothing but times; more; figures of memory; anything."""
+FIELDS, MEMORY, RAW = range(3)
+"""Kinds of arguments: fields to look into, figures of memory, anything."""
 
-CORRELATION = "correlation id"
-_SKIPPED = ("start_time", "end_time")  # they are the times of the event itself
-_NOTHING: tuple[Any, ...] = ({}, "")
-
-
-class _Times(Struct, gc=False, forbid_unknown_fields=True):
-    start_time: str
-    end_time: str
+_SKIPPED = ("start_time", "end_time")
+"""Arguments that repeat the times of the event."""
 
 
 class _Memory(Struct, gc=False):
@@ -117,19 +112,17 @@ class _Memory(Struct, gc=False):
     current_reserved: int | float | None = None
 
 
-_decode_times = msgspec.json.Decoder(list[_Times]).decode
 _decode_memory = msgspec.json.Decoder(list[_Memory]).decode
-_decode_any = msgspec.json.Decoder(list[dict[str, Any]]).decode
-_encode = msgspec.json.encode
+_decode_fields = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 @dataclass
 class ArgumentFacts:
-    """What the arguments of rows say.
+    """The content of the arguments of rows.
 
     Attributes:
         since: time since the first event of the file, ns; where ``timed``.
-        correlation: id that calls share with what they launch; where ``launches``.
+        correlation: id that calls share with the work they launch; where ``launches``.
         args:  ids of the builder for the rest, -1 if there is none.
         memory: (rows, places, bytes allocated, bytes reserved) of each batch of memory events.
     """
@@ -145,135 +138,78 @@ class ArgumentFacts:
 def look_into(
     rows: Rows, expect: Sequence[int], types: Sequence[str], build: TraceBuilder
 ) -> ArgumentFacts:
-    """Look into the arguments of all rows.
+    """Decode the arguments of all rows.
 
     Args:
-        expect: TIMED, RICH, MEMORY or RAW by shape.
-        types:  by shape, what is put among the arguments as "type"; "" for nothing.
+        expect: FIELDS, MEMORY or RAW by shape.
+        types:  by shape, the argument "type" to add; "" for none.
     """
     n = len(rows)
+    plain = np.array([build.args({"type": t}) if t else -1 for t in types] or [-1], np.int32)
     facts = ArgumentFacts(
         np.zeros(n, np.int64), np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, bool),
-        np.full(n, -1, np.int32),
+        plain[rows.shape],
     )  # fmt: skip
-    _ArgumentReader(rows, types, build, facts).run(np.array(expect, np.int8))
+    kinds = np.array(expect, np.int8)
+    for at in range(0, n, BATCH_ROWS):
+        batch = np.arange(at, min(at + BATCH_ROWS, n))
+        batch = batch[rows.length[batch] > 0]
+        of_batch = kinds[rows.shape[batch]]
+        if (chosen := batch[of_batch == FIELDS]).size:
+            _take_fields(rows, chosen, types, build, facts)
+        others = batch[of_batch != FIELDS]
+        first = build.args_at(rows.args[others], rows.length[others])
+        facts.args[others] = np.arange(first, first + len(others))
+        if (chosen := batch[of_batch == MEMORY]).size:
+            try:
+                found = _decode_memory(_array(_raws(rows, chosen, build)))
+            except NOT_JSON:
+                continue  # they stay instants with these arguments
+            figures = ((m.current_allocated, m.current_reserved) for m in found)
+            known = np.array([[np.nan if v is None else v for v in pair] for pair in figures])
+            facts.memory.append((chosen, [m.place for m in found], *known.astype(float).T))
     return facts
 
 
-class _ArgumentReader:
-    def __init__(
-        self, rows: Rows, types: Sequence[str], build: TraceBuilder, facts: ArgumentFacts
-    ) -> None:
-        self._rows, self._types, self._build, self._facts = rows, types, build, facts
-        self._plain = np.full(len(types), -1, np.int32)  # args that hold nothing but the type
-
-    def run(self, expect: NDArray[np.int8]) -> None:
-        rows, takes = self._rows, (self._timed, self._rich, self._memory, self._raw)
-        self._facts.args[:] = self._types_of(rows.shape)
-        for at in range(0, len(rows), BATCH_ROWS):
-            batch = np.arange(at, min(at + BATCH_ROWS, len(rows)))
-            batch = batch[rows.length[batch] > 0]
-            raws = np.array([*self._raws(batch), None], object)[:-1]  # objects, whatever they hold
-            of_batch = expect[rows.shape[batch]]
-            for what, take in enumerate(takes):
-                chosen = of_batch == what
-                if chosen.any():
-                    take(batch[chosen], raws[chosen].tolist())
-
-    def _types_of(self, shape: I32) -> I32:
-        """Ids of arguments that hold nothing but the type."""
-        for code in np.unique(shape).tolist():
-            if self._types[code]:
-                self._plain[code] = self._build.args({"type": self._types[code]})
-        found: I32 = self._plain[shape]
-        return found
-
-    def _raws(self, batch: I64) -> list[bytes]:
-        """The arguments of rows, fetched at once where they are close together."""
-        address, length = self._rows.args[batch], self._rows.length[batch]
-        if not len(batch):
-            return []
-        first, last = int(address.min()), int((address + length).max())
-        if last - first > SPAN_BYTES:
-            pairs = zip(address.tolist(), length.tolist(), strict=True)
-            return [self._build.stored(a, n) for a, n in pairs]
-        text = self._build.stored(first, last - first)
-        start = address - first
-        ends = zip(start.tolist(), (start + length).tolist(), strict=True)
-        return [text[a:b] for a, b in ends]
-
-    def _timed(self, batch: I64, raws: list[bytes]) -> None:
-        try:
-            found = _decode_times(_list(raws))
-        except NOT_JSON:
-            self._rich(batch, raws)
-            return
-        self._take_since(batch, [one.start_time for one in found])
-
-    def _rich(self, batch: I64, raws: list[bytes]) -> None:
-        try:
-            found = _decode_any(_list(raws))
-        except NOT_JSON:
-            found = [_any(raw) for raw in raws]
-        self._take_since(batch, [str(args.get("start_time", "")) for args in found])
-        ids = [args.get(CORRELATION) for args in found]
-        there = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
-        self._facts.launches[batch] = there
-        chosen: Any = list(compress(ids, there.tolist()))
-        self._facts.correlation[batch[there]] = chosen
-        self._keep(batch, [_rest(args) for args in found])
-
-    def _keep(self, batch: I64, rest: list[dict[str, Any]]) -> None:
-        """Register what is left of arguments."""
-        full = np.array([bool(args) for args in rest])
-        if not full.any():
-            return
-        shapes = self._rows.shape[batch].tolist()
-        texts = [
-            _encode({"type": self._types[s], **args} if self._types[s] else args)
-            for s, args in zip(shapes, rest, strict=True)
-            if args
-        ]
-        length = np.array([len(text) for text in texts], np.int32)
-        first = self._build.args_bytes(b"".join(texts), length)
-        self._facts.args[batch[full]] = np.arange(first, first + len(texts))
-
-    def _memory(self, batch: I64, raws: list[bytes]) -> None:
-        self._raw(batch, raws)
-        try:
-            found = _decode_memory(_list(raws))
-        except NOT_JSON:
-            return  # it stays an instant with these arguments
-        figures = ((m.current_allocated, m.current_reserved) for m in found)
-        values = np.array([[np.nan if v is None else v for v in pair] for pair in figures], float)
-        places = [m.place for m in found]
-        self._facts.memory.append((batch, places, values[:, 0], values[:, 1]))
-
-    def _raw(self, batch: I64, raws: list[bytes]) -> None:
-        first = self._build.args_at(self._rows.args[batch], self._rows.length[batch])
-        self._facts.args[batch] = np.arange(first, first + len(raws))
-
-    def _take_since(self, batch: I64, texts: list[str]) -> None:
-        since = times([text.removesuffix(" us") for text in texts], "us")
-        self._facts.timed[batch] = since.present & ~since.bad
-        self._facts.since[batch] = since.ns
+def _take_fields(
+    rows: Rows, batch: I64, types: Sequence[str], build: TraceBuilder, facts: ArgumentFacts
+) -> None:
+    raws = _raws(rows, batch, build)
+    try:
+        found = _decode_fields(_array(raws))
+    except NOT_JSON:
+        found = [_lenient(raw) for raw in raws]
+    since = times([str(a.get("start_time", "")).removesuffix(" us") for a in found], "us")
+    facts.timed[batch] = since.present & ~since.bad
+    facts.since[batch] = since.ns
+    ids = [args.get("correlation id") for args in found]
+    there = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
+    facts.launches[batch] = there
+    facts.correlation[batch[there]] = list(compress(ids, there.tolist()))  # type: ignore[assignment]
+    texts = []
+    for shape, args in zip(rows.shape[batch].tolist(), found, strict=True):
+        kept = {k: v for k, v in args.items() if k not in _SKIPPED and v not in ({}, "")}
+        own = {"type": types[shape]} if types[shape] else {}
+        texts.append(msgspec.json.encode(own | kept) if kept else b"")
+    ids_of_rest = objects(build, texts)
+    facts.args[batch] = np.where(ids_of_rest >= 0, ids_of_rest, facts.args[batch])
 
 
-def _list(raws: list[bytes]) -> bytes:
-    return b"".join((b"[", b",".join(raws), b"]"))
+def _raws(rows: Rows, batch: I64, build: TraceBuilder) -> list[bytes]:
+    pairs = zip(rows.args[batch].tolist(), rows.length[batch].tolist(), strict=True)
+    return [build.stored(address, length) for address, length in pairs]
 
 
-def _any(raw: bytes) -> dict[str, Any]:
+def _array(raws: list[bytes]) -> bytes:
+    return b"[" + b",".join(raws) + b"]"
+
+
+def _lenient(raw: bytes) -> dict[str, Any]:
     try:
         args = msgspec.json.decode(raw)
     except NOT_JSON:
         args = raw.decode("utf-8", "replace")
     return args if isinstance(args, dict) else {"args": args}
-
-
-def _rest(args: dict[str, Any]) -> dict[str, Any]:
-    """What is worth keeping: no times, nothing empty."""
-    return {k: v for k, v in args.items() if k not in _SKIPPED and v not in _NOTHING}
 
 
 _DAMAGE = (
@@ -337,23 +273,32 @@ def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
 def _put(
     reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int
 ) -> tuple[int, int] | None:
-    """Turn rows and the ends of arrows into records and add these."""
+    """Turn rows and the ends of flows into records and add these."""
     shapes = reading.tables.shapes
     instant = shapes.kind[rows.shape] == INSTANT
-    lanes, lane = _lanes(reading)
+    numbers: dict[Lane, int] = {}
+    of_shape = [numbers.setdefault(_lane(reading, code), len(numbers))
+                for code in range(len(shapes.phase))]  # fmt: skip
+    lanes, lane = list(numbers), np.array(of_shape, np.int32)
     expect, types = _expected(reading, lanes, lane)
     facts = look_into(rows, expect, types, build)
     starts = recovered(rows.start, facts.since, facts.timed & ~instant)
-    names = Names(reading, build)
+    names = EventNames(reading, build)
     name, step = names.of(rows, instant), names.steps(rows)
     names.phases(rows, name)
     of_rows = lane[rows.shape]
-    dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
+    # kernels and copies of a stream share a row, and so do all lanes of one thread and side
+    on_screen = [(What.KERNEL if one.of_device else one.what, one.process, one.thread)
+                 for one in lanes]  # fmt: skip
+    row = np.array([on_screen.index(key) for key in on_screen], np.int32)[of_rows]
+    dur = _trimmed(rows, starts, row, ~instant, build)
     arrows = _arrows(facts, lanes, of_rows)
     records = Records(lanes, of_rows, starts.ns, dur, name, facts.args, step, instant, arrows)
-    _book_times(starts, rows, ~instant, build)
+    coarse = starts.kept & ~instant & (rows.start % US == 0)
+    build.skip("time-rounded", "whole microseconds", int(coarse.sum()))
     _book_arrows(reading, flows, len(arrows[0]), build)
-    _memory(facts, rows, build)
+    for batch, places, allocated, reserved in facts.memory:
+        memory(build, rows.start[batch], places, allocated, reserved)
     _note(reading.keys, starts, build)
     return put(records, build, pid)
 
@@ -361,23 +306,17 @@ def _put(
 # -- lanes ---------------------------------------------------------------------------------
 
 
-def _lanes(reading: Reading) -> tuple[list[Lane], I32]:
-    """The different lanes, and which one each shape is of."""
-    numbers: dict[Lane, int] = {}
-    shapes = reading.tables.shapes
-    of_shape = [
-        numbers.setdefault(_lane(reading, code), len(numbers)) for code in range(len(shapes.phase))
-    ]
-    return list(numbers), np.array(of_shape, np.int32)
-
-
 def _lane(reading: Reading, code: int) -> Lane:
+    """The lane of a shape. Only host rows name their side in the thread, so that any other
+    category without a side is a device row of unknown type."""
     shapes = reading.tables.shapes
     category, pid, tid = shapes.category[code], shapes.pid[code], shapes.tid[code]
-    if category in _DEVICE:
-        named = _MAKER.fullmatch(reading.naming.lane(shapes, code).process)
-        return Lane(_DEVICE[category], pid, tid, named[1] if named else "GPU")
     side = _SIDE.fullmatch(tid)
+    known = category in (*TYPES, *MEMORY_TYPES) or category.endswith(_RUNTIME)
+    if category in _DEVICE or (not known and not side and tid.isdecimal()):
+        named = _MAKER.fullmatch(reading.naming.lane(shapes, code).process)
+        what = _DEVICE.get(category, What.UNKNOWN)
+        return Lane(what, pid, tid, named[1] if named else "GPU")
     thread = side[1] if side else tid
     if category.endswith(_RUNTIME):
         maker = category.removesuffix(_RUNTIME).upper()
@@ -386,27 +325,21 @@ def _lane(reading: Reading, code: int) -> Lane:
 
 
 def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int], list[str]]:
-    """By shape: what its arguments hold, and the type that is put among them."""
+    """By shape: the kind of its arguments, and the type to add to them."""
     expect, types, shapes = [], [], reading.tables.shapes
     for code, category in enumerate(shapes.category):
-        what = lanes[lane[code]].what
         slices = shapes.phase[code] == "X"
-        if what is What.RUNTIME or lanes[lane[code]].of_device or category == "Operator":
-            expect.append(RICH if slices else RAW)
-        elif slices:
-            expect.append(TIMED)
-        else:
-            expect.append(MEMORY if category in MEMORY_TYPES else RAW)
-        host = slices and what in (What.PYTHON, What.NATIVE, What.HOST)
+        expect.append(FIELDS if slices else MEMORY if category in MEMORY_TYPES else RAW)
+        host = slices and lanes[lane[code]].what in (What.PYTHON, What.NATIVE, What.HOST)
         types.append(category if host else "")
     return expect, types
 
 
-# -- arrows, memory, accounts --------------------------------------------------------------
+# -- arrows and accounts -------------------------------------------------------------------
 
 
 def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:
-    """Calls and device rows of one correlation id. Ids, unlike stamps, cannot be mistaken."""
+    """Calls and device rows of one correlation id."""
     calls = np.array([one.what is What.RUNTIME for one in lanes], bool)[lane] & facts.launches
     work = np.array([one.of_device for one in lanes], bool)[lane] & facts.launches
     source, target = np.flatnonzero(calls), np.flatnonzero(work)
@@ -419,7 +352,7 @@ def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I6
 
 
 def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder) -> None:
-    """Account for the ends of arrows in the file, of which ``drawn`` arrows were made."""
+    """Count the ends of flows in the file; ``drawn`` flows were made of them."""
     phase = np.array(reading.tables.shapes.phase, "U1")[flows.shape]
     head = phase != "s"
     heads = int(head.sum())
@@ -429,24 +362,6 @@ def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder
     build.skip("flow-without-end", "no launching call", lonely, "flow")
     build.skip("flow-unbound", "no launching call", lost - lonely, "flow")
     build.skip("decoration-skipped", "calls that launch nothing", len(flows) - heads - drawn)
-
-
-def _memory(facts: ArgumentFacts, rows: Rows, build: TraceBuilder) -> None:
-    for batch, places, allocated, reserved in facts.memory:
-        memory(build, rows.start[batch], places, allocated, reserved)
-
-
-def _book_times(starts: Starts, rows: Rows, slices: NDArray[np.bool_], build: TraceBuilder) -> None:
-    """Book slices that may be out of place among others; instants are in none."""
-    coarse = int((starts.kept & slices & (rows.start % US == 0)).sum())
-    build.skip("time-rounded", "whole microseconds", coarse)
-
-
-def _rows_on_screen(lanes: list[Lane]) -> I32:
-    """A number per lane, one for all that share a row: kernels and copies of a stream do."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    keys = [(What.KERNEL if one.of_device else one.what, one.process, one.thread) for one in lanes]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
 
 
 def _trimmed(

@@ -25,8 +25,10 @@ TYPES = (
     "UserDefined", "OperatorInner", "Forward", "Backward", "Optimization", "Communication",
     "PythonOp", "PythonUserDefined", "DygraphKernelLaunch", "StaticKernelLaunch",
 )  # fmt: skip
-"""Kinds of events by number. Of host events: files of 2.3 and 2.4 had no 16, and their 15 was used
-for calls of another maker's runtime, which are no host events.
+"""Types of events by number. In files of 2.3 and 2.4, 15 was the runtime of MLUs, which is not a
+host event.
+
+Source: TracerEventType in paddle/phi/api/profiler/trace_event.h (2026-08).
 """
 
 PYTHON_TYPES = (
@@ -36,7 +38,7 @@ PYTHON_TYPES = (
 """Host events of the Python side of a thread; the others are of its C++ side."""
 
 MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
-"""Kinds of memory events by number."""
+"""Types of memory events by number: TracerMemEventType."""
 
 LAUNCH = "launch"
 _THREAD_SORT_MAX = 2**30
@@ -230,20 +232,26 @@ def _host_track(lane: Lane, pid: int) -> Track:
 
 
 def _number(digits: str) -> int:
-    """An id that the file has as text; -1 if it is no number."""
+    """An id written as text; -1 unless it is a number."""
     return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1
 
 
 def memory(
     build: TraceBuilder, start: I64, place: Sequence[str], allocated: F64, reserved: F64
 ) -> None:
-    """Counters of what is allocated and reserved, by place: two samples per memory event.
+    """Add counters of allocated and reserved memory by place, two samples per memory event.
 
     Args:
         place: as the file has it, "Place(gpu:0)".
         allocated, reserved: bytes; NaN where the file does not say.
     """
-    devices = {text: _device(text) for text in dict.fromkeys(place)}
+    devices = {}
+    for text in dict.fromkeys(place):
+        inner = text[6:-1] if text.startswith("Place(") and text.endswith(")") else text
+        kind, _, digits = inner.upper().partition(":")
+        number = _number(digits)
+        named = kind if number >= 0 else inner.upper().replace(":", " ") or "Device"
+        devices[text] = named, number
     for what, value in (("Allocated", allocated), ("Reserved", reserved)):
         of_place = {
             text: build.track(
@@ -261,14 +269,6 @@ def memory(
         known = ~np.isnan(value)
         build.seen("counter", int(known.sum()))
         build.counters(track=track[known], start_ns=start[known], value=value[known])
-
-
-def _device(place: str) -> tuple[str, int]:
-    """Kind and number of the device of "Place(gpu:0)"; -1 if it has no number."""
-    inner = place[6:-1] if place.startswith("Place(") and place.endswith(")") else place
-    kind, _, digits = inner.upper().partition(":")
-    number = _number(digits)
-    return (kind, number) if number >= 0 else (inner.upper().replace(":", " ") or "Device", -1)
 
 
 PHASES = {"Forward": "forward", "Backward": "backward"}

@@ -1,8 +1,10 @@
-"""What Paddle's profiler wrote before 2.3: ``Profile`` messages, and the timelines made of them.
+"""Paddle's profiler before 2.3: ``Profile`` messages, and the timelines made of them.
 
-A ``Profile`` is a flat list of events. ``tools/timeline.py`` made trace events of it and wrote
-nanoseconds where those have microseconds. Stamps of today do not fit into int64 nanoseconds that
-way, so a copy with the decimal points where they belong is read instead.
+A ``Profile`` is a flat list of events. ``tools/timeline.py`` converts it to trace events with
+nanoseconds in place of microseconds, which do not fit into int64 ns. A copy with the decimal points
+moved is read instead.
+
+Source: paddle/fluid/platform/profiler.proto and tools/timeline.py of Paddle before 2.3.
 """
 
 from __future__ import annotations
@@ -163,7 +165,7 @@ def read_timeline(
 
 
 def _rescaled(stream: Stream) -> Iterator[bytes]:
-    """The file with every time a thousandth of what it was."""
+    """The file with every time divided by 1000."""
     held = b""
     while block := stream.read(BLOCK_BYTES):
         text = held + block
@@ -180,7 +182,7 @@ def _thousandth(match: re.Match[bytes]) -> bytes:
 
 
 def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None:
-    """The place of a lane; None if it is another process's."""
+    """The place of a lane; None for those of other processes."""
     match = _PROCESS.fullmatch(lane.process)
     if match is None or match[2] != key:
         return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))
@@ -197,14 +199,14 @@ def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None
             device_kind="GPU",
             stream=lane.thread_id,
         )
-        return Placed(track, OpClass.COMPUTE, by_name=partial(_work, build.comm_words))
+        words = build.comm_words
+        return Placed(
+            track, OpClass.COMPUTE,
+            by_name=lambda n: Named(OpClass.COPY if is_copy(n) else kernel_class(n, words)),
+        )  # fmt: skip
     if match[3] == "cuda_api":
         layer, group, title = Layer.RUNTIME, "", "CUDA"
     else:
         layer, group, title = Layer.HOST, match[3], "Paddle"
     track = Track(layer, f"Thread {lane.tid}", group, title, thread=lane.thread_id)
     return Placed(track, OpClass.HOST)
-
-
-def _work(more: tuple[str, ...], name: str) -> Named:
-    return Named(OpClass.COPY if is_copy(name) else kernel_class(name, more))

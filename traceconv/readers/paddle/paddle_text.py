@@ -16,6 +16,7 @@ Source:     python/paddle/profiler/profiler_statistic.py and timer.py of PaddleP
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
@@ -25,7 +26,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 
 if TYPE_CHECKING:
-    from traceconv.readers.paddle.printed_report import Row
+    pass
 
 MAX_LINES = 1_000_000
 """Longer logs are refused: the tables of a report are kept in memory."""
@@ -53,7 +54,7 @@ class PaddleTextReader:
     shown = "the tables of Paddle below"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per log; beside timelines nothing says whose it is."""
+        """One capture per log, optional: its rank is unknown where timelines are found, too."""
         return [
             Capture(
                 reader=self.name,
@@ -69,6 +70,7 @@ class PaddleTextReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put the tables into side tables; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.paddle.printed_report import Report
+        from traceconv.readers.shared.csv_tables import table
         from traceconv.readers.shared.lines import Lines
 
         name = capture.files[0]
@@ -86,14 +88,8 @@ class PaddleTextReader:
         if report.odd:
             build.skip("malformed-record", f"line {report.odd[0]}", len(report.odd))
         for side_table, rows in report.side_tables().items():
-            _offer(build, side_table, rows)
-
-
-def _offer(build: TraceBuilder, side_table: str, rows: list[Row]) -> None:
-    from traceconv.readers.shared.csv_tables import table
-
-    columns = table(rows, build.skip, text=TEXTS[side_table])
-    build.side_table(side_table, build.file, lambda: columns)
+            columns = table(rows, build.skip, text=TEXTS[side_table])
+            build.side_table(side_table, build.file, partial(dict, columns))
 
 
 READER = PaddleTextReader()

@@ -30,10 +30,10 @@ _STEP = lazy_regex(
 
 
 class Report:
-    """What was found in a log, line by line.
+    """The tables of a log, line by line.
 
     Attributes:
-        odd: numbers of lines that are in a table and do not fit its columns.
+        odd: numbers of lines in a table that do not fit its columns.
     """
 
     def __init__(self) -> None:

@@ -153,7 +153,7 @@ class _File:
         self.broken = ""
 
     def records(self) -> Records:
-        """All events; what cannot be read is counted."""
+        """All events; damage is counted."""
         start, size = self._checked_trees()
         _, start, size = nested(self._data, start, size, _NODES)
         nodes = self._columns(start, size, (_PARENT, _HOST))
@@ -170,7 +170,7 @@ class _File:
         return Records(lanes, lane, begin, dur, name, args, step, instant, arrows)
 
     def facts(self) -> dict[str, Any]:
-        """What the file states beside events."""
+        """Version, span, devices and other facts."""
         whole = np.array([0]), np.array([len(self._data)])
         head = columns(self._data, *whole, (_VERSION, _SPAN_INDEX))
         extra = columns(self._data, *nested(self._data, *whole, _EXTRA_INFO)[1:], (1, 2))
@@ -256,7 +256,7 @@ class _File:
     def _rows(
         self, found: Columns, what: NDArray[Any], first: int, place: tuple[int, int], args: I32
     ) -> _Rows:
-        """Slices. ``first``: field of the start, the end follows; ``place``: of what a lane is."""
+        """Slices. ``first``: field of the start, before the end; ``place``: fields of the lane."""
         start, dur = spans(found, first)
         lane = self._on_lanes(what, *(found.integer(number) for number in place))
         return _Rows(lane, start, dur, self._names(found), args, np.full(len(lane), -1, np.int32))
@@ -403,7 +403,7 @@ def spans(found: Columns, first: int) -> tuple[I64, I64]:
 
 
 def _float(bits: int) -> bytes:
-    """The JSON of a 32-bit float; -1: there is none."""
+    """The JSON of a 32-bit float; b"" for -1."""
     if bits < 0:
         return b""
     (value,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF_FFFF))

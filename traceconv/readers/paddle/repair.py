@@ -1,14 +1,13 @@
-"""Repairs of Paddle's JSON: text that was printed without escapes, times that were cut short.
+"""Repair Paddle's JSON: text without escapes, and truncated times.
 
-Every record begins on a line of its own with its name, and the name ends at the last
-``", "pid": `` of that line, whatever is in it; other texts of users fill the rest of a line.
-Work is linear in the length of the file: every line is looked at once, and most are passed over
-in blocks that a few searches find clean.
+Every record begins on a new line with its name, which ends at the last ``", "pid": `` of that line.
+Other user texts fill the rest of a line. The work is linear in the length of the file; a few
+searches find most blocks clean.
 
-Starts are cut down to microseconds; beside them is printed how far each event begins after the
-first one of the host, through a 32-bit float. With t0 the start of that first event,
-``floor((t0 + since_i) / 1000) = ts_i`` holds for every event, which leaves t0 a few nanoseconds
-(:func:`recovered`). Slices are fitted to what stays coarse (:func:`trimmed`).
+Starts are truncated to microseconds, but the arguments state how long after the first host event
+each event begins, through a 32-bit float. With t0 the start of that first event,
+``floor((t0 + since_i) / 1000) = ts_i`` holds for every event, which determines t0 to a few ns
+(:func:`recovered`). Slices are trimmed to the starts that stay coarse (:func:`trimmed`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -33,10 +31,10 @@ from traceconv.scratch.temporary import named_temporary_file
 
 BLOCK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
-"""Longer lines are left as they are: Paddle writes none."""
+"""Longer lines are not repaired: Paddle writes none."""
 
 MAX_NAME_LINES = 64
-"""A name may hold line breaks; so many lines at most."""
+"""Maximum number of lines of a name with line breaks."""
 
 _NAME = lazy_regex(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
 _BEGINS = lazy_regex(rb'[ \t]*"name": "')
@@ -49,7 +47,7 @@ _CLEAN_NAME = lazy_regex(rb'"name": "[^"\\\x00-\x1f]*"[,\r\n]')
 _CLEAN_RECORD = lazy_regex(rb'"name": "[^"\\\x00-\x1f]*", "pid": ')
 _CLEAN_STACK = lazy_regex(rb'"callstack": "(?:[^"\\\n]|\\["\\/bfnrt])*+"[,\r\n]')
 _SUSPECT = lazy_regex(rb'": [+-]?(?:nan|inf)|\n[ \t]*"\d+": "', re.IGNORECASE)
-_CONTROL = lazy_regex(rb"[\x00-\x1f]")
+_NAME_ESCAPE = lazy_regex(rb'["\\\x00-\x1f]')
 _ESCAPE = lazy_regex(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 
 
@@ -95,7 +93,7 @@ class Repaired:
             yield rest
 
     def _repaired(self, line: bytes, held: list[bytes]) -> Iterator[bytes]:
-        """What is known after one more line; ``held`` keeps those of a name until it ends."""
+        """The lines that are complete after one more; ``held`` keeps those of an open name."""
         if _BEGINS.match(line):
             yield from held
             held[:], self._touched = [line], False
@@ -105,7 +103,11 @@ class Repaired:
             yield self._other(line)
             return
         if b'", "pid": ' in line:
-            yield self._name(b"".join(held))
+            text = b"".join(held)
+            match = _NAME.match(text)
+            if match and _NAME_ESCAPE.search(match[2]):
+                text = self._done(match[1] + _NAME_ESCAPE.sub(_escaped, match[2]) + match[3])
+            yield text
         elif len(held) == 1 and _TEXT.match(line):
             yield self._other(line)
         elif len(held) <= MAX_NAME_LINES and not (len(held) == 1 and _is_json(line)):
@@ -114,13 +116,6 @@ class Repaired:
             yield from held
         held.clear()
 
-    def _name(self, text: bytes) -> bytes:
-        """A line that begins a record."""
-        match = _NAME.match(text)
-        if match is None or not _needs(match[2]):
-            return text
-        return self._done(match[1] + _escaped(match[2]) + match[3])
-
     def _other(self, line: bytes) -> bytes:
         """A line within a record, or around all of them."""
         if (match := _NOT_A_NUMBER.search(line)) is not None:
@@ -128,7 +123,8 @@ class Repaired:
         match = _TEXT.match(line)
         if match is None or not _ESCAPE.search(match[2]) or _is_json(line):
             return line
-        text = _ESCAPE.sub(_kept_or_escaped, match[2])
+        # escapes stay; lone quotes and backslashes are escaped
+        text = _ESCAPE.sub(lambda m: m[0] if len(m[0]) > 1 else b"\\" + m[0], match[2])
         return self._done(match[1] + text + match[3]) if text != match[2] else line
 
     def _done(self, line: bytes) -> bytes:
@@ -157,51 +153,33 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _needs(name: bytes) -> bool:
-    return b'"' in name or b"\\" in name or _CONTROL.search(name) is not None
-
-
-def _escaped(name: bytes) -> bytes:
-    """A name as it was before it was printed, as JSON."""
-    name = name.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-    return _CONTROL.sub(lambda m: b"\\u%04x" % m[0][0], name)
-
-
-def _kept_or_escaped(match: re.Match[bytes]) -> bytes:
-    """Escapes stay; lone quotes and backslashes become such."""
-    return match[0] if len(match[0]) > 1 else b"\\" + match[0]
+def _escaped(match: re.Match[bytes]) -> bytes:
+    """A character that JSON does not allow as it is."""
+    return b"\\" + match[0] if match[0] in b'"\\' else b"\\u%04x" % match[0][0]
 
 
 @contextmanager
 def repaired(source: Source, name: str) -> Iterator[tuple[Source, str, Repaired]]:
-    """A repaired copy of a file, in a temporary one: its source, its name, and the account.
-
-    The copy may go while it is mapped.
-    """
+    """A repaired temporary copy of a file: its source, its name, and the account."""
     with named_temporary_file() as copy:
         with source.open(name) as stream:
             found = Repaired(stream)
-            _write(copy, found)
+            copy.writelines(found.lines())
+            copy.flush()
         path = Path(copy.name)
         yield FileSource(path, source.title(name)), path.name, found
 
 
-def _write(copy: IO[Any], found: Repaired) -> None:
-    for line in found.lines():
-        copy.write(line)
-    copy.flush()
-
-
 EXACT_NS = 2**14 * 1000
-"""Below this, floats of microseconds are less than 1 ns apart: the digits are exact."""
+"""Below this, 32-bit floats of microseconds are exact to 1 ns."""
 
 USABLE_NS = 2**22 * 1000
-"""Beyond this, they are half a microsecond apart and say little more than the stamps."""
+"""Beyond this, they are half a microsecond apart and no better than the stamps."""
 
 FAR_NS = 2**62
 US = 1000
 TRIM_NS = 1000
-"""No slice is cut by more than this."""
+"""Slices are trimmed by at most this."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +187,10 @@ class Starts:
     """Start times of slices.
 
     Attributes:
-        ns:    int64; as stamped where nothing better is known.
-        slack: int64: by how many ns a start may be wrong against the others of the file.
-        kept:  bool: it is as stamped.
-        spread: all of the file may be this many ns earlier or later; -1 if nothing was recovered.
+        ns:    int64; the stamp where it cannot be recovered.
+        slack: int64: uncertainty in ns relative to the other starts of the file.
+        kept:  bool: the start is the stamp.
+        spread: uncertainty of the whole file in ns; -1 if nothing was recovered.
     """
 
     ns: I64
@@ -254,13 +232,13 @@ def _error(since: I64) -> I64:
 
 
 def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:
-    """Durations with which slices of one lane nest, as far as coarse starts explain it.
+    """Durations with which the slices of one lane nest, as far as coarse starts explain overlaps.
 
-    A slice that outlasts the one around it, or reaches into the next one, by no more than the
-    slack of the two starts is cut to fit; others are left as they are.
+    A slice that outlasts its parent, or overlaps the next slice, by no more than the slack of the
+    two starts is trimmed; others stay as they are.
 
     Returns:
-        The durations, and how many are shorter than before.
+        The durations, and the number of trimmed slices.
     """
     end = start + dur
     for number in np.unique(lane[slack > 0]).tolist():
@@ -272,9 +250,9 @@ def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:
 
 
 def _nests(start: I64, end: I64) -> bool:
-    """Whether slices, sorted by (start, -end), nest: as many are around each begin as each end.
+    """Whether slices sorted by (start, -end) nest: equal depth at each begin and end.
 
-    May say no of slices of no length that do.
+    False negatives are possible for slices of length 0.
     """
     n = len(start)
     inner = np.lexsort((-np.arange(n), end))  # by end, the inner ones first
