@@ -64,7 +64,7 @@ def test_commas_behind_the_last_member():
     [("chrome_twice.json", 257), ("twice.pt.trace.json", 326), ("garbage.pt.trace.json", 13)],
 )
 def test_what_follows_the_document_is_a_loss(name, skipped):
-    """A second document, and what is none, are counted in bytes."""
+    """A second document and garbage are counted in bytes; a document with the way to get it."""
     trace, issues = opened(f"general/two_documents_in_one_file/{name}")
     assert [n for n in names(trace) if n.startswith("k")] == ["k1", "k2"]
     assert issues["skipped-bytes"] == skipped

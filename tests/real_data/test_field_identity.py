@@ -5,6 +5,7 @@ import pytest
 from paths import DATA
 
 import traceconv
+from traceconv.core.errors import RankError
 from traceconv.core.model import Layer, OpClass
 
 FIELD = DATA / "field"
@@ -113,6 +114,12 @@ def test_a_merged_file_has_a_rank_for_every_part():
 def test_the_task_in_front_of_a_line_is_its_rank(name):
     """As ``mpirun --tag-output`` and ``srun --label`` write it."""
     assert _ranks(_found(f"hub/mllog_mpirun/{name}.log")) == [0, 1]
+
+
+def test_mlperf_logs_of_several_runs_are_not_one():
+    """Two logs have tasks 0 and 1 and the same events; logs without tasks are left out."""
+    with pytest.raises(RankError, match=r"claimed twice: by .*mpi\.log.*Name one of them only"):
+        list(_found("hub/mllog_mpirun").traces())
 
 
 def test_an_archive_in_a_folder_is_opened():

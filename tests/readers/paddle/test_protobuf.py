@@ -13,6 +13,7 @@ from paddle_files import (
 from paddle_traces import codes, named, read, rows, write
 
 from traceconv.core.errors import MalformedInputError
+from traceconv.core.model import OpClass
 
 
 def trees(recording):
@@ -65,6 +66,15 @@ def test_unknown_kinds_are_kept(tmp_path):
     trace = read(write(tmp_path, "rank0", proto.SerializeToString()))
     kinds = [trace.args[a].get("type") for a in trace.events.args.tolist()]
     assert (kinds.count("Type 99"), len(kinds)) == (1, 21)
+
+
+def test_device_events_of_unknown_types_are_unclassified(tmp_path):
+    """Numbers of types that came later are neither computing nor copies."""
+    proto = trees(small())
+    launch = proto.thread_trees[0].host_event_nodes[6].runtime_trace_event_nodes[0]
+    launch.device_trace_event_nodes[0].device_trace_event.type = 99
+    trace = read(write(tmp_path, "rank0", proto.SerializeToString()))
+    assert trace.events.op.tolist().count(OpClass.UNCLASSIFIED) == 1
 
 
 def test_undecodable_names_are_kept(tmp_path):

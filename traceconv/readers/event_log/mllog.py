@@ -15,6 +15,7 @@ Source:     https://github.com/mlcommons/logging
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -33,14 +34,15 @@ class MllogReader:
     order = 340
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per task in every log."""
+        """One capture per task in every log; where a log has tasks, one without is optional."""
         found: list[Capture] = []
         for name in names:
             if _TAG in source.head(name):
                 from traceconv.readers.event_log.mllog_lines import captures
 
                 found += captures(source, name, issues)
-        return found
+        tasks = any(c.rank is not None for c in found)
+        return [replace(c, optional=tasks and c.rank is None) for c in found]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Read one task; see :class:`traceconv.readers.Reader`."""

@@ -1,10 +1,8 @@
-"""What GPU work is, by its name, and where it goes: what all GPU readers share.
+"""Classes of GPU work by name, and the tracks of trace-event files without a known producer.
 
-A kernel communicates if its name is of a library in :mod:`.collective_names`, or holds one of the
-words given by the user. MTIA reports its transfers as kernels, and ROCm those copies and fills that
-a kernel carries out; everything else a device does under a kernel's name is compute.
-
-:class:`DefaultPlacement` places lanes of trace-event files that no reader knows more about.
+A kernel communicates if its name is of a library in :mod:`.collective_names` or contains one of the
+user's words. MTIA reports transfers as kernels, and ROCm copies and fills that a kernel carries
+out; all other kernels are compute.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX
@@ -20,6 +17,7 @@ from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import library_of
+from traceconv.readers.shared.intel_commands import command_class, device_of
 from traceconv.readers.shared.trace_events.contract import Lane, Named, Names, Placed
 
 MAX_DEVICES = 256
@@ -29,11 +27,10 @@ STEP_NAME = lazy_regex(
     r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
     re.IGNORECASE,
 )
-"""Names of host ranges that are a training step, and its number."""
-
+"""Names of host ranges that are a training step, with its number."""
 
 _TRANSFER = lazy_regex(r"dma_request\b|__amd_rocclr_(?:copy|fill)")
-"""What MTIA's profiler calls a transfer, among its kernels; and kernels of ROCm's runtime."""
+"""Transfers among the kernels of MTIA and of ROCm's runtime."""
 
 
 def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
@@ -58,7 +55,7 @@ def note_devices(hints: HintsBuilder, devices: Any) -> None:
     """Add the memory and the names of GPUs, by their number, to ``hints``.
 
     Args:
-        devices: what a profiler says of each, as JSON values; what is no size is passed over.
+        devices: JSON values of a profiler; invalid sizes are ignored.
     """
     for one in devices[:MAX_DEVICES] if isinstance(devices, list) else ():
         if not isinstance(one, Mapping):
@@ -75,12 +72,19 @@ _STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel", "gpu_op")
 _WAITS = ("cuda_sync", "cuda_event")
+_OPS = {
+    **dict.fromkeys(_KERNELS, OpClass.COMPUTE),
+    **dict.fromkeys(_COPIES, OpClass.COPY),
+    **dict.fromkeys(_WAITS, OpClass.WAIT),
+    "gpu_user_annotation": OpClass.OTHER,
+}
+"""Classes of the categories of device rows; Kineto's and unitrace's (``gpu_op``)."""
 
 
 class DefaultPlacement:
     """Places the lanes of one file by thread and process; call it with a lane.
 
-    The names of threads and processes are only titles: two of one name get their number appended.
+    Names of threads and processes are titles only: equal ones get their number appended.
 
     Args:
         comm_words: further words (lower case) in the names of kernels that communicate.
@@ -90,55 +94,41 @@ class DefaultPlacement:
         self._names: Names | None = None
         self._processes: Counter[str] = Counter()
         self._threads: Counter[tuple[str, str]] = Counter()
-        self._kernel = partial(_kernel_named, more=tuple(comm_words))
+        self._comm_words = tuple(comm_words)
 
     def __call__(self, lane: Lane) -> Placed:
-        self._learn(lane.names)
-        title = self._process(lane)
+        if self._names is not lane.names:
+            self._names = lane.names
+            self._processes = Counter(lane.names.processes.values())
+            self._threads = Counter((pid, name) for (pid, _), name in lane.names.threads.items())
+        title = lane.process or f"Process {lane.pid}".strip()
+        if self._processes[title] >= (2 if lane.process else 1):
+            title = f"{title} ({lane.pid})"
         if lane.phase == "C":
             return Placed(Track(Layer.COUNTER, "", title, "Counters"))
         if lane.phase == "b":
             track = Track(Layer.HOST, lane.category or "Async", "Async", title)
             return Placed(track, OpClass.HOST)
-        name, category = self._thread(lane), lane.category.lower()
+        name = lane.thread or f"Thread {lane.tid}".strip()
+        if self._threads[lane.pid, name] >= (2 if lane.thread else 1):
+            name = f"{name} ({lane.tid})"
+        category = lane.category.lower()
         if lane.phase == "state":
             return Placed(Track(Layer.OTHER, name, "Thread States", title), OpClass.OTHER)
-        if _STREAM.fullmatch(lane.thread) or category in (*_KERNELS, *_COPIES, *_WAITS):
-            return self._device(Track(Layer.DEVICE, name, "", title, lane.sort), category)
+        if _STREAM.fullmatch(lane.thread) or category in _OPS:
+            device = device_of(lane.process)
+            kind = "GPU" if device >= 0 else ""
+            track = Track(Layer.DEVICE, name, "", title, lane.sort, device=device, device_kind=kind)
+            op = _OPS.get(category, OpClass.UNCLASSIFIED)
+            return Placed(track, op, by_name=self._kernel if category in _KERNELS else None)
         process = lane.process_id
         thread = lane.thread_id if process >= 0 else -1
         track = Track(Layer.HOST, name, "", title, lane.sort, process=process, thread=thread)
         return Placed(track, OpClass.HOST, by_name=_host_named)
 
-    def _device(self, track: Track, category: str) -> Placed:
-        if category in _COPIES:
-            return Placed(track, OpClass.COPY)
-        if category in _WAITS:
-            return Placed(track, OpClass.WAIT)
-        if category in _KERNELS:
-            return Placed(track, OpClass.COMPUTE, by_name=self._kernel)
-        return Placed(track)
-
-    def _process(self, lane: Lane) -> str:
-        name = lane.process or f"Process {lane.pid}".strip()
-        alone = self._processes[name] < (2 if lane.process else 1)
-        return name if alone else f"{name} ({lane.pid})"
-
-    def _thread(self, lane: Lane) -> str:
-        name = lane.thread or f"Thread {lane.tid}".strip()
-        alone = self._threads[lane.pid, name] < (2 if lane.thread else 1)
-        return name if alone else f"{name} ({lane.tid})"
-
-    def _learn(self, names: Names) -> None:
-        """Count the names of a file, once."""
-        if self._names is not names:
-            self._names = names
-            self._processes = Counter(names.processes.values())
-            self._threads = Counter((pid, name) for (pid, _), name in names.threads.items())
-
-
-def _kernel_named(name: str, more: Sequence[str]) -> Named:
-    return Named(kernel_class(name, more))
+    def _kernel(self, name: str) -> Named:
+        op = command_class(name)
+        return Named(kernel_class(name, self._comm_words) if op is None else op)
 
 
 def _host_named(name: str) -> Named | None:

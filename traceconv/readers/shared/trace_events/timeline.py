@@ -250,6 +250,7 @@ class Reading:
         is what follows an object: a second one has a clock and names of its own.
         """
         start, first, last, between = window.offset, -1, 0, not is_object
+        opened = False
         while True:
             text = bytes(window.data[window.pos : window.end])
             if between and (found := text.lstrip(b" \t\r\n,")):
@@ -258,11 +259,16 @@ class Reading:
                     return True
                 between = False
             if text.strip():
-                first = window.offset + len(text) - len(text.lstrip()) if first < 0 else first
+                if first < 0:
+                    first = window.offset + len(text) - len(text.lstrip())
+                    opened = text.lstrip().startswith(b"{")
                 last = window.offset + len(text.rstrip())
             window.pos = window.end
             if not window.more():
-                self.tables.tally.add("skipped-bytes", f"byte {start}", last - max(first, 0))
+                place = f"byte {start}"
+                if is_object and opened:
+                    place = f"byte {first}: another document; `tail -c +{first + 1}` extracts it"
+                self.tables.tally.add("skipped-bytes", place, last - max(first, 0))
                 self._ended(window)
                 return False
 
