@@ -261,7 +261,7 @@ class Reading:
             if text.strip():
                 if first < 0:
                     first = window.offset + len(text) - len(text.lstrip())
-                    opened = text.lstrip().startswith(b"{")
+                    opened = text.lstrip().startswith(b"{") and b'"traceEvents"' in text
                 last = window.offset + len(text.rstrip())
             window.pos = window.end
             if not window.more():
