@@ -125,7 +125,7 @@ def test_document_is_complete():
         ("iteration-gap", 0), ("long-tail", 0), ("long-tail", 1),
     ]  # fmt: skip
     assert told["findings"][0]["slices"][0]["dur_ns"] == 2 * MS
-    assert told["findings"][0]["thresholds"] == {"iteration-gap": 0.5}
+    assert told["findings"][0]["thresholds"] == {"iteration-gap": 2.0}
     assert {one["rule"] for one in told["not_checked"]} == {"device-idle"}
 
 

@@ -70,7 +70,7 @@ def test_a_synchronisation_per_launch_is_a_setting():
 def test_calls_of_the_host_save_no_more_than_the_device_is_idle():
     """8 ms of allocation twice a step beside 2 ms of idle time: at most these."""
     found = _only("allocation", FIRES["allocation"])
-    assert found.case.value == 16
+    assert found.case.value == pytest.approx(100 * 16 / 22)
     assert found.case.figures["calls_per_step"] == 2
     assert found.ms_per_step == 2
     assert found.slices[0].name == "cudaMalloc"
@@ -131,7 +131,7 @@ def test_operators_on_ai_cpus():
     """By their time and types; what fetches input is another matter."""
     found = _only("ai-cpu", tasks(900, 60, 40, core="AI_CPU", kind="IndexPutV2"))
     assert (found.case.value, found.case.figures["types"]) == (10, ["IndexPutV2"])
-    assert found.ms_per_step == pytest.approx(100 / 1e6)
+    assert found.ms_per_step == pytest.approx(50 / 1e6)
     assert not _judged("ai-cpu", tasks(900, 100, core="AI_CPU", kind="GetNext")).findings
 
 
@@ -285,7 +285,7 @@ def test_packages_that_are_not_aligned_are_compared_with_smaller_ones():
     found = _only("unaligned-packets", FIRES["unaligned-packets"])
     assert found.case.figures["smallest_bytes"] == (1 << 21) + 8
     assert found.case.figures["not_aligned_packages"] == 1
-    assert found.case.saves_ns == pytest.approx(400 * US, rel=1e-4)
+    assert found.case.gone == {"exposed": pytest.approx(400 * US, rel=1e-4)}
     alone = packages(((1 << 21) + 8, 500 * US), (1 << 26, 67 * US))
     assert not _judged("unaligned-packets", alone).findings
 
@@ -453,7 +453,7 @@ def test_another_process_in_the_place_of_the_thread():
     assert found.case.figures["most_per_step"] == [
         "indexer (pid 1) 0.300 ms", "indexer (pid 2) 0.200 ms",
     ]  # fmt: skip
-    assert (found.case.figures["processes"], found.case.steps) == (2, (0, 1, 2))
+    assert (found.case.figures["processes"], found.case.steps) == (2, [0, 1, 2])
     assert {(one.name, one.lane) for one in found.slices} <= {
         (f"indexer (pid {cpu})", f"Other Processes / CPU {cpu}") for cpu in (1, 2)
     }

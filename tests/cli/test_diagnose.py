@@ -25,7 +25,7 @@ def test_findings_go_to_stdout(capsys):
     )
     assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
     assert any("rank 1" in line for line in verdict)
-    assert advice.startswith("(at most 2.39 ms per step) ")
+    assert advice.startswith("(saves 1.53 ms per step) ")
     assert "checks skipped (data not recorded); -v: details" in out
     assert "warning" not in err
     assert run(["diagnose", SAMPLE, "-v"]) == 0

@@ -127,10 +127,27 @@ def test_a_slow_link_is_not_blamed_on_its_ranks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "rule", "gain_ms"),
+    [
+        ("alloc_17pct_silent", "allocation", 4.8),
+        ("compile_25pct_silent", "compilation", 8.0),
+        ("pauses_17pct_no_rule", "iteration-gap", 5.0 * 8 / 9),  # 8 pauses between 9 steps
+        ("straggler_called_exposed", "input-wait", 6.0),
+        ("fp32_xmma", "full-precision", 187.06 / 9 / 2),  # all products, at twice their speed
+    ],
+)
+def test_the_first_finding_is_the_cause_and_its_gain(name: str, rule: str, gain_ms: float) -> None:
+    """The true gain is that of the same job without the problem; and nothing is an upper bound."""
+    first = traceconv.diagnose(str(INSIGHT / name)).findings.findings[0]
+    assert (first.rule.id, first.at_most) == (rule, False)
+    assert first.ms_per_step == pytest.approx(gain_ms, rel=0.03)
+
+
+@pytest.mark.parametrize(
     ("folder", "change", "gain_ms"),
     [
         (INSIGHT / "straggler_called_exposed", "rank:2=peers", 5.94),
-        (INSIGHT / "straggler_called_exposed", "input:0", 5.55),
+        (INSIGHT / "straggler_called_exposed", "input:0", 6.24),
         (INSIGHT / "tp_link_blamed_on_ranks", "comm:* x1", 0.0),
         (JOBS / "slow_worker", "rank:0=peers", 22_600),
         (JOBS / "stage_imbalance", "stage:balanced", 285),

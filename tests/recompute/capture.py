@@ -191,7 +191,9 @@ class Capture:
         recomputed = rules.findings(self.ranks, self.hosts, self.every, stated, self.tables["link"])
         document, said = self.diagnosis.as_dict(), {}
         for one in (*document["findings"], *document["minor"], *document["good"]):
-            figures = {"value": one["value"], "ms_per_step": one["ms_per_step"], **one["figures"]}
+            figures = {"value": one["value"], **one["figures"]}
+            if one["at_most"]:  # else it is the gain of a replay
+                figures["ms_per_step"] = one["ms_per_step"]
             figures["slices"] = [piece["dur_ns"] for piece in one["slices"]]
             key = (one["rule"], one["rank"], one["where"])
             said[key] = figures
@@ -203,7 +205,6 @@ class Capture:
             for name, value in figures.items():
                 there = None if other is None else other.get(name)
                 if name == "ms_per_step" and None not in (value, there):
-                    # the replay of the job may show that less would be gained
                     value, there = value <= there + 1e-9, True
                 if not isinstance(value, str) and name != "shapes":
                     tally.one("diagnose", f"{rule} {place} {name}", value, there)

@@ -87,9 +87,8 @@ def rules(rank, host, known):
             continue
         figures = _calls(rows, steps)
         if rule != "host-sync":
-            longest = figures["longest_ns"] / 1e6
-            mean = figures["saves"] / 1e6
-            yield rule, "", figures | {"value": longest if rule[0] == "g" else mean}
+            value = percent(figures["saves"] * len(steps), _known_ns(known, steps))
+            yield rule, "", figures | {"value": value}
         elif not known.fact.partial and len(known.sets) == 1 and figures["calls_per_step"]:
             yield rule, "", figures | _behind(rows, known, steps, len(host.launched))
     if not known.fact.partial and len(known.sets) == 1:

@@ -51,7 +51,7 @@ def findings(ranks, hosts, every, operations, links):
 _LOST = {
     "device-idle": (IDLE,), "launch-starved": (IDLE,), "idle-spread": (IDLE,),
     "exposed-communication": (EXPOSED,), "communication-wait": (EXPOSED,),
-    "small-packets": (EXPOSED,), "slow-link": (EXPOSED,), "long-tail": (EXPOSED, IDLE),
+    "small-packets": (EXPOSED,), "long-tail": (EXPOSED, IDLE),
     "input-wait": (INPUT,), "iteration-gap": (PAUSE,), "compute-spread": (),
     "format-conversion": (COMPUTING,), "unaligned-shapes": (COMPUTING,),
     "small-kernels": (IDLE,), "step-spikes": (), "step-copies": (COPIES,), "ai-cpu": (COMPUTING,),
@@ -407,27 +407,41 @@ def _parts(rank, known):
         if row.cls in ("iteration", "interval", "fp_bp", "tail", "reduce") and row.step >= 0:
             parts[row.cls].append(row)
     steps = parts.get("iteration", [])
-    marked = "interval" in parts or sum(row.graph >= 0 for row in steps) > 1
     for graph in sorted({row.graph for row in steps}):
         where = f"graph {graph}" if graph >= 0 else ""
         mine = {cls: [r for r in rows if r.graph == graph] for cls, rows in parts.items()}
-        if marked:
-            yield from _gaps(where, mine)
+        yield from _gaps(where, graph, mine, known)
         for rule, cls in (("forward-backward", "fp_bp"), ("long-tail", "tail")):
             yield from _share_of_steps(rule, where, mine, cls)
         yield from _first(where, mine.get("iteration", []), known)
 
 
-def _gaps(where, mine):
+def _lasts(steps, known):
+    """Spans of steps: of those that the host marked the window on the device, if recorded."""
+    windows = {(s.number, s.start): s.window for s in known.steps if s.graph < 0 and s.covered}
+    return [windows.get((row.step, row.start), (row.start, row.end)) for row in steps]
+
+
+def _gaps(where, graph, mine, known):
+    """Pauses as marked, else the time between device windows in which nothing runs."""
     rows, steps = mine.get("interval", []), mine["iteration"]
-    known = {row.step for row in steps}
-    lengths = [row.dur for row in rows if row.step in known]
-    if lengths:
+    numbers = {row.step for row in steps}
+    lengths = [row.dur for row in rows if row.step in numbers]
+    shown = rows
+    if not rows and graph < 0:
+        lengths = [s.pause for s in known.steps if s.graph == graph and s.pause is not None]
+        windows = union(s.window for s in known.steps if s.graph == graph)
+        free = [row for lanes in known.lanes.values() for row in lanes["free"]]
+        shown = [r for r in free if not any(low <= r.start < high for low, high in windows)]
+    if any(lengths):
+        pause = fmean(lengths)
+        usual = fmean(end - start for start, end in _lasts(steps, known))
         yield "iteration-gap", where, {
-            "value": fmean(lengths) / 1e6, "saves": fmean(lengths), "pauses": len(lengths),
-            "median_ns": round(median(lengths)), "longest_ns": max(lengths),
+            "value": percent(pause, pause + usual), "saves": pause, "pauses": len(lengths),
+            "mean_ns": round(pause), "median_ns": round(median(lengths)),
+            "longest_ns": max(lengths),
             "step_mean_ns": round(fmean(row.dur for row in steps)),
-            "slices": _longest(rows),
+            "slices": _longest(shown),
         }  # fmt: skip
 
 
@@ -465,11 +479,8 @@ def _share_of_steps(rule, where, mine, cls):
 
 
 def _first(where, steps, known):
-    """Of steps that the host marked their windows on the device, where these were recorded."""
-    windows = {(s.number, s.start): s.window for s in known.steps if s.graph < 0 and s.covered}
     if len(steps) > _FEWEST_STEPS:
-        spans = [windows.get((row.step, row.start), (row.start, row.end)) for row in steps]
-        first, *others = (end - start for start, end in spans)
+        first, *others = (end - start for start, end in _lasts(steps, known))
         usual = median(others)
         yield "first-step", where, {
             "value": first / usual if usual else 0.0, "first_ns": first,

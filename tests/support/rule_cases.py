@@ -618,7 +618,7 @@ FIRES = {
 """Ranks on which each rule speaks."""
 
 QUIET = {
-    "iteration-gap": iterations(MS, MS, MS, pause=100 * US),
+    "iteration-gap": iterations(MS, MS, MS, pause=10 * US),
     "forward-backward": iterations(MS, MS, fp_bp=0.7),
     "long-tail": iterations(MS, MS, tail=0.1),
     "first-step": iterations(MS, MS, MS, MS),
@@ -644,9 +644,9 @@ QUIET = {
     "idle-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=48 * US, rank=1)],
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
     "host-sync": called("cudaStreamWaitEvent", 300 * US),
-    "allocation": called("cudaMalloc", 2 * MS, kernel=10 * MS, gap=MS),
+    "allocation": called("cudaMalloc", 200 * US, kernel=10 * MS, gap=MS),
     "garbage-collection": called("GC", 100 * US, kernel=10 * MS, layer=Layer.HOST),
-    "compilation": called("AscendCL@aclopCompileAndExecute", MS, kernel=10 * MS),
+    "compilation": called("AscendCL@aclopCompileAndExecute", 100 * US, kernel=10 * MS),
     "small-kernels": launched_each(40 * US, 6 * US),
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
     "late-overlap": late(200 * US, independent=False),

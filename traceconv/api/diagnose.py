@@ -117,7 +117,7 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
     path = NOT_FOLLOWED
     if asked.analyse:
         path = of_job(summaries, plan, groups, found.captures, replay=verdict.replay)
-    findings = rules.judge(summaries, limits, asked.rule, plan, verdict.gains())
+    findings = rules.judge(summaries, limits, asked.rule, plan, verdict.replayed())
     judged = run_summary.Judged(findings, verdict, path, groups)
     document = None
     if asked.analyse:

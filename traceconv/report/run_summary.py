@@ -109,7 +109,7 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
     groups = tuple(matched([one.collectives for one in summaries], said))
     verdict = judging.judge(summaries, plan, groups)
     return Judged(
-        rules.judge(summaries, clocks=plan, gains=verdict.gains()),
+        rules.judge(summaries, clocks=plan, replay=verdict.replayed()),
         verdict,
         walk.of_job(summaries, plan, groups, captures, replay=verdict.replay),
         groups,

@@ -165,7 +165,10 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     worked = kind[part] < 0
     name, part = name[worked], part[worked]
     part_ns, part_count = part_ns[worked], part_count[worked]
-    origins = _Origins.of(start, end, step, steps)
+    opened = np.full(len(steps), np.iinfo(np.int64).max)
+    windows = [clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step] for o in ranks]
+    np.minimum.at(opened, step, np.concatenate(windows))
+    origins = _Origins.of(start, end, step, steps, opened)
     before = origins.begun(before, delay, start, step)
     waits: I64 = before
     if (source < n).any():
@@ -224,13 +227,14 @@ class _Origins(msgspec.Struct, frozen=True):
     together: bool
 
     @classmethod
-    def of(cls, start: I64, end: I64, step: I64, named: I64) -> _Origins:
+    def of(cls, start: I64, end: I64, step: I64, named: I64, opened: I64) -> _Origins:
         begins, ends = np.full(len(named), 2**62), np.full(len(named), -(2**62))
         np.minimum.at(begins, step, start)
         np.maximum.at(ends, step, end)
         ends = np.maximum.accumulate(ends)
         together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all())
         follows = (np.diff(named[:, 0]) == 0) & (np.diff(named[:, 1]) == 1)
+        begins = np.minimum(begins, opened)
         origin = begins.copy()
         origin[1:] = np.where(follows, ends[:-1], np.maximum(begins[1:], ends[:-1]))
         pauses = np.zeros(len(named))

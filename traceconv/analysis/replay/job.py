@@ -13,7 +13,7 @@ Definitions follow "Understanding Stragglers in Large Model Training Using What-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.inferred_shape import job_shape
-from traceconv.analysis.losses import COMPUTING, EXPOSED, IDLE
+from traceconv.analysis.losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
 from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay import operations
 from traceconv.analysis.replay.engine import step_times
 from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
-from traceconv.analysis.replay.operations import COLLECTOR, HOST, INPUT
-from traceconv.analysis.replay.own import OwnTime, own_time
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, SORTS
+from traceconv.analysis.replay.own import OwnTime, own_time, work_parts
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import JobShape
@@ -37,6 +38,17 @@ from traceconv.core.job_shape import JobShape
 _LONG_DELAY = 0.05  # of a step
 _SHORTER = 0.02  # of a step: by less a step is as long as before
 _RANKS_TRIED = 64
+
+PEERS, STAGES, WAITS, STEP = "peers", "stages", "waits", "step"
+"""Time of a rank besides the classes of lost time: what it takes longer than its peers, what its
+stage works longer than the others, its waits for other ranks, and what spikes take longer than
+usual steps."""
+
+SPIKE = 1.5
+"""A step is a spike if it takes so many medians."""
+
+_SORTS = {IDLE: [HOST, COLLECTOR], INPUT: [operations.INPUT], COPIES: [COPY], COMPUTING: [COMPUTE]}
+"""Sorts of time in the graph, by class of lost time."""
 
 _CELLS = 1 << 22  # operations times scenarios whose lengths are in memory at a time
 
@@ -125,7 +137,7 @@ class Replay:
         count = np.bincount(kind, graph.part_count[order])
         found = np.empty(len(name))
         found[order] = graph.part_count[order] * (ns / np.maximum(count, 1))[kind]
-        found[np.isin(graph.sorts[graph.name], (HOST, INPUT, COLLECTOR))] = 0
+        found[np.isin(graph.sorts[graph.name], (HOST, operations.INPUT, COLLECTOR))] = 0
         return found
 
     @cached_property
@@ -196,7 +208,7 @@ class Replay:
         graph = self.graph
         zero = np.zeros(len(graph))
         total = np.bincount(graph.name, graph.part_ns, len(graph.names))
-        total[np.isin(graph.sorts, (HOST, INPUT, COLLECTOR))] = 0
+        total[np.isin(graph.sorts, (HOST, operations.INPUT, COLLECTOR))] = 0
         order = np.argsort(graph.name, kind="stable")
         first = np.searchsorted(graph.name[order], np.arange(len(graph.names) + 1))
         found, ideal = {}, max(float(self.ideal.mean()), 1)
@@ -233,43 +245,96 @@ class Replay:
         which = np.zeros((len(self.graph.ranks), len(chosen)), bool)
         for column, ranks in enumerate(chosen):
             which[list(ranks), column] = True
-        return self._scaled(which[self.graph.rank])
+        return self._like_peers(which[self.graph.rank], self.lengths, self.delays)
 
     def mended_steps(self, ranks: NDArray[np.intp]) -> F64:
         """(steps,): in each step one rank, or none (-1), takes as long as its peers."""
-        found: F64 = self._scaled((ranks[self.graph.step] == self.graph.rank)[:, None])[0]
+        which = (ranks[self.graph.step] == self.graph.rank)[:, None]
+        found: F64 = self._like_peers(which, self.lengths, self.delays)[0]
         return found
 
-    def _scaled(self, which: NDArray[np.bool_]) -> F64:
+    def _like_peers(self, which: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
+        """(scenarios, steps): lengths and delays of (operations, scenarios) are those of peers."""
         own, graph = self.own, self.graph
         factor = np.where(which, own.factor[:, None], 1.0)
         sooner = np.where(which, own.sooner[graph.step, graph.rank][:, None], 1.0)
-        lengths = self.lengths[:, None] * np.where((graph.kind < 0)[:, None], factor, 1.0)
         hidden = own.hidden[:, None]
-        delays = self.delays[:, None] * (hidden * sooner + (1 - hidden) * factor)
-        return self.steps(lengths, delays)
+        return self.steps(
+            lengths[:, None] * np.where((graph.kind < 0)[:, None], factor, 1.0),
+            delays[:, None] * (hidden * sooner + (1 - hidden) * factor),
+        )
 
-    def stage_scaled(self, factor: Mapping[int, F64], stage: Callable[[int], int]) -> F64:
-        """(steps,): the work of each stage is multiplied with a factor per step."""
-        of = np.array([stage(rank) for rank in self.graph.ranks])[self.graph.rank]
-        scale = np.ones(len(self.graph))
-        for number, factors in factor.items():
-            rows = (of == number) & (self.graph.kind < 0)
-            scale[rows] = factors[self.graph.step[rows]]
-        return self.steps(self.lengths * scale)
-
-    def without(self) -> dict[str, float]:
-        """What the mean step gains if a class of lost time (:mod:`traceconv.analysis.losses`) is
-        gone on all ranks; the largest of all that mending it can bring."""
+    @cached_property
+    def balanced(self) -> F64 | None:
+        """(operations,): what work has to be multiplied with so that all pipeline stages have
+        equally much in a step; None where stages are unknown."""
         graph = self.graph
-        idle = np.isin(graph.sorts[graph.name], (HOST, INPUT, COLLECTOR))
-        inside = np.bincount(graph.part[idle], graph.part_ns[idle], len(graph))
-        scenarios = {
-            EXPOSED: self.steps(np.where(graph.kind >= 0, 0.0, self.lengths)),
-            IDLE: self.steps(self.lengths - inside, np.zeros(len(graph))),
-            COMPUTING: self.mended(range(len(graph.ranks)))[0],
-        }
-        return {name: max(float((self.base - s).mean()), 0.0) for name, s in scenarios.items()}
+        of = np.array([self.shape.stage(rank) for rank in graph.ranks])
+        stages = np.unique(of)
+        if len(stages) < 2 or stages[0] < 0:
+            return None
+        work = self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
+        table = np.stack([np.median(work[:, of == stage], axis=1) for stage in stages], axis=1)
+        factor = table.mean(axis=1, keepdims=True) / np.maximum(table, 1.0)
+        column = np.searchsorted(stages, of)[graph.rank]
+        return np.where(graph.kind < 0, factor[graph.step, column], 1.0)
+
+    def saved(self, gone: Mapping[int, Mapping[str, float]]) -> F64 | None:
+        """(steps,): how much shorter each step is without some time of ranks; None of one step,
+        which does not show how long the device is idle at its end.
+
+        Args:
+            gone: per rank, ns per step by class (:mod:`traceconv.analysis.losses`, or
+                :data:`PEERS`, :data:`STAGES`, :data:`WAITS`, :data:`STEP`). That much of all the
+                rank has of the class goes, in equal shares of every operation.
+        """
+        graph = self.graph
+        if len(graph.steps) < 2:
+            return None
+        n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
+        cut = np.zeros((ranks, len(SORTS)))  # shares
+        comm, pause, like_peers = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, bool)
+        scale = np.ones(n)
+        spikes = waits = False
+        work = work_parts(graph)
+        idle = graph.delay_ns * (1 - self.own.hidden)[:, None]
+        total = np.stack([np.bincount(graph.rank, ns, ranks) for ns in (work + idle).T], axis=1)
+        transfer = np.bincount(graph.rank, np.where(graph.kind < 0, 0, self.lengths), ranks)
+        for rank, classes in gone.items():
+            at = graph.ranks.index(rank)
+            for name, ns in classes.items():
+                if name in _SORTS:
+                    most = max(float(total[at, _SORTS[name]].sum()), 1.0)
+                    cut[at, _SORTS[name]] = min(ns * steps / most, 1.0)
+                elif name == EXPOSED:
+                    comm[at] = min(ns * steps / max(float(transfer[at]), 1.0), 1.0)
+                elif name == STAGES:
+                    scale = self.balanced if self.balanced is not None else scale
+                elif name == PAUSE:
+                    pause[at] += ns
+                like_peers[at] |= name == PEERS
+                spikes |= name == STEP
+                waits |= name == WAITS
+        shares, chosen = cut[graph.rank], like_peers[graph.rank]
+        delays = graph.delay_ns - idle * shares
+        known = graph.before < n
+        earlier = graph.step[np.minimum(graph.before, n - 1)] < graph.step[:, None]
+        after_pause = (~known | earlier).all(axis=1) & (graph.step > 0)
+        delays[after_pause, HOST] -= np.minimum(delays, pause[graph.rank, None])[after_pause, HOST]
+        # a transfer takes as long on all that are in it
+        sizes = np.diff(np.append(graph.meets, n))
+        moved = np.repeat(np.maximum.reduceat(comm[graph.rank], graph.meets), sizes)
+        lengths = np.where(
+            graph.kind < 0, self.lengths - (work * shares).sum(axis=1), self.lengths * (1 - moved)
+        )
+        after = self._like_peers(chosen[:, None], lengths * scale, delays.sum(axis=1))[0]
+        found: F64 = self.base - after
+        if waits:  # the schedule lets no rank wait: the one with most own time decides
+            found = np.maximum(found, self.base - np.nanmax(self.own.table, axis=1))
+        if spikes:
+            usual = float(np.median(self.base))
+            found += np.where(self.base > SPIKE * usual, self.base - usual, 0)
+        return found
 
     # -- for people -------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             :class:`~traceconv.alignment.collective_records.CollectiveRecords`; -1 of work.
         lead:   the name of its first kernel or copy, which begins when it does; -1 of others.
         before: (operations, :data:`EDGES`): rows of the operations that it waits for; -1 = none.
-        delay_ns: (operations, len(SORTS)): what passed between the end of the last of these and
-            its start, by cause; of an operation that waits for none, all zero.
+        delay_ns: (operations, len(SORTS)): time from the end of the last of these to its start, by
+            cause; of an operation that waits for none, from the start of its step.
         names:  of kernels, copies and causes of idle time.
         sorts:  per name, one of :data:`SORTS`.
         at, name, ns, count: what work consists of: the operation, the name, the time that belongs
@@ -261,7 +261,8 @@ def _joined(
     before = _edges(start, end, call, known)
     ends = np.where(before >= 0, end[before], np.iinfo(np.int64).min).max(axis=1, initial=-(2**62))
     follows = (before >= 0).any(axis=1)
-    gaps = np.stack((np.where(follows, np.minimum(ends, start), start), start), axis=1)
+    since = np.where(follows, ends, steps[step, 2])
+    gaps = np.stack((np.minimum(since, start), start), axis=1)
     names, number, parts = _parts(trace, work, idle, place)
     heads = np.flatnonzero(np.diff(work.operation, prepend=-1))
     whole = trace.events.start_ns[work.rows[heads]] == work.spans[:, 0]

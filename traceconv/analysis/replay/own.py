@@ -22,6 +22,7 @@ from traceconv.analysis.replay.graph import SLACK_NS, Graph
 from traceconv.analysis.replay.operations import COMPUTE, SORTS
 from traceconv.analysis.statistics import over_others
 from traceconv.core.columns import F64, I64
+from traceconv.core.intervals import length_within
 
 _APART = 4  # times as far as in the other steps
 _BEYOND = 2  # times as far as they usually are in the first step
@@ -43,7 +44,7 @@ class OwnTime(msgspec.Struct, frozen=True, eq=False):
         later:  (steps, ranks): the same of ``late``.
         factor: per operation, what its own time has to be multiplied with to become that of its
             peers; 1 where these are unknown.
-        hidden: per operation, the part of its delay that is in ``late``, a share.
+        hidden: per operation, the share of its delay in which the rank works or communicates.
         sooner: (steps, ranks): what ``late`` has to be multiplied with to become that of the peers.
     """
 
@@ -71,13 +72,13 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
     by_rank = {one.rank: one for one in every}
     roles = _roles([by_rank[rank] for rank in graph.ranks])
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own, covered = np.zeros((n, len(SORTS))), np.zeros(n, bool)
+    own, covered, idle = np.zeros((n, len(SORTS))), np.zeros(n, bool), np.zeros(n)
     order = np.lexsort((graph.row, graph.rank))
     borders = np.searchsorted(graph.rank[order], np.arange(ranks + 1))
     work = work_parts(graph)
     for number in range(ranks):
         rows = order[borders[number] : borders[number + 1]]
-        own[rows], covered[rows] = _of_rank(graph, rows, work[rows])
+        own[rows], covered[rows], idle[rows] = _of_rank(graph, rows, work[rows])
     place = graph.step.astype(np.int64) * ranks + graph.rank
 
     def of_steps(values: F64) -> F64:
@@ -86,8 +87,8 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
 
     delay = graph.delay_ns.sum(axis=1)
     comm = graph.kind >= 0
-    late = np.where(comm, delay - own.sum(axis=1), 0.0)
-    hidden = np.divide(late, delay, out=np.zeros(n), where=delay > 0)
+    hidden = np.divide(delay - idle, delay, out=np.zeros(n), where=delay > 0)
+    late = np.where(comm, delay * hidden, 0.0)
     parts = np.stack([of_steps(own[:, sort]) for sort in range(len(SORTS))], axis=2)
     seen = np.bincount(place, minlength=steps * ranks).reshape(steps, ranks) > 0
     table = np.where(seen, parts.sum(axis=2), np.nan)
@@ -132,9 +133,9 @@ def work_parts(graph: Graph) -> F64:
     return found.reshape(len(graph), len(SORTS))
 
 
-def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_]]:
-    """Own time of the operations of a rank, in order of start, and which of them is communication
-    that work goes on beside at its end."""
+def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_], F64]:
+    """Own time of the operations of a rank, in order of start; which of them is communication
+    that work goes on beside at its end; and how long the rank is idle in the delay of each."""
     start, step = graph.start_ns[rows], graph.step[rows]
     comm = graph.kind[rows] >= 0
     end = graph.end_ns[rows]
@@ -153,7 +154,14 @@ def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_]
     hidden = np.zeros(len(rows), bool)
     if len(busy):
         hidden = (covers >= 0) & (end[busy[np.maximum(covers, 0)]] > end + SLACK_NS)
-    return found, hidden & comm
+    gaps = np.stack((before, start), axis=1)[start > before]
+    length = np.rint(total).astype(np.int64)
+    late = np.flatnonzero(length > 0)
+    spans = np.stack((start[late] - length[late], start[late]), axis=1)
+    idle = np.zeros(len(rows))
+    idle[late] = length_within(gaps, spans)
+    idle[first] = total[first]
+    return found, hidden & comm, np.minimum(idle, total)
 
 
 def _cells(graph: Graph, order: I64, hidden: NDArray[np.bool_], roles: I64) -> I64:

@@ -177,18 +177,11 @@ class _Changed:
         self.delays *= factor[:, None]
 
     def _stages(self, change: str, how: str) -> None:
-        replay, graph = self.replay, self.graph
-        of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
         if how != "balanced":
             raise OptionError(f"{change!r}: write 'stage:balanced'", "change")
-        if of.min() < 0 or len(np.unique(of)) < 2:
+        if self.replay.balanced is None:
             raise OptionError(f"{change!r}: pipeline stages of this job are unknown", "change")
-        work = replay.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
-        stages = np.unique(of)
-        table = np.stack([np.median(work[:, of == stage], axis=1) for stage in stages], axis=1)
-        factor = table.mean(axis=1, keepdims=True) / np.maximum(table, 1.0)
-        column = np.searchsorted(stages, of)[graph.rank]
-        self.lengths *= np.where(graph.kind < 0, factor[graph.step, column], 1.0)
+        self.lengths *= self.replay.balanced
 
     def _communication(self, change: str, how: str) -> None:
         if how.endswith(" overlap"):

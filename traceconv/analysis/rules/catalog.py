@@ -1,4 +1,4 @@
-"""Every rule, and how thresholds are set."""
+"""All rules, and their thresholds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
 from traceconv.analysis.rules import stages as _rules_stages
 from traceconv.analysis.rules import steps as _rules_steps
-from traceconv.analysis.rules.definition import Case, Known, Limits, Rule
+from traceconv.analysis.rules.definition import Limits, Rule
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.core.plugins import Plugins, collect
@@ -42,13 +42,8 @@ def _guarded(rule: Rule) -> Rule:
     """A rule whose errors name the package that brings it, if it is not ours."""
     if rule.id not in PLUGINS.foreign:
         return rule
-    blamed, judge = PLUGINS.blamed(rule.id), rule.judge
-
-    def every_case(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
-        found = judge(known, limits)  # maybe a generator, which must run under the guard
-        return None if found is None else list(found)
-
-    return replace(rule, facts=blamed(rule.facts), judge=blamed(every_case))
+    blamed = PLUGINS.blamed(rule.id)
+    return replace(rule, facts=blamed(rule.facts), judge=blamed(rule.cases))
 
 
 RULES: Mapping[str, Rule] = {name: _guarded(rule) for name, rule in PLUGINS.found.items()}
@@ -83,38 +78,40 @@ def thresholds(values: Mapping[str, float]) -> Mapping[str, Limits]:
     for key, value in values.items():
         rule, _, name = key.partition(".")
         if name not in found.get(rule, {}):
-            raise OptionError(unknown("threshold", key, _keys()), "threshold")
+            every = [f"{r}.{n}" if n else r for r, names in found.items() for n in names]
+            raise OptionError(unknown("threshold", key, every), "threshold")
         if not math.isfinite(value):
             raise OptionError(f"{key}: {value} is no number to compare with", "threshold")
         found[rule][name] = float(value)
     return found
 
 
-def _keys() -> list[str]:
-    return [
-        f"{rule.id}.{limit.name}" if limit.name else rule.id
-        for rule in RULES.values()
-        for limit in rule.limits
-    ]
-
-
 def rows() -> list[dict[str, str]]:
-    """The table of rules: id, what is compared, thresholds with their sources, theme."""
+    """The table of rules: id, measure, thresholds with their sources, theme."""
+
+    def number(value: float) -> str:
+        return "?" if math.isnan(value) else f"{value:g}"
+
     return [
         {
             "rule": rule.id,
             "theme": rule.theme,
             "measure": rule.measure,
             "threshold": ", ".join(
-                f"{limit.name} {_spelled(limit.value, limit.spelled, limit.below)}".strip()
+                " ".join(
+                    filter(
+                        None,
+                        (
+                            limit.name,
+                            "<" if limit.below else ">",
+                            number(limit.value),
+                            limit.spelled,
+                        ),
+                    )
+                )
                 for limit in rule.limits
             ),
             "source": "; ".join(dict.fromkeys(limit.source for limit in rule.limits)),
         }
         for rule in RULES.values()
     ]
-
-
-def _spelled(value: float, unit: str, below: bool) -> str:
-    number = "?" if math.isnan(value) else f"{value:g}"
-    return f"{'<' if below else '>'} {number} {unit}".strip()

@@ -1,5 +1,5 @@
-"""Rules of communication: waiting for other ranks, small or unaligned packages, transfers that are
-repeated, slow links."""
+"""Rules of communication: waiting for other ranks, small or unaligned packages, repeated transfers,
+slow links."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ from traceconv.analysis.rules.definition import (
     slices,
     told_slice,
 )
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
+)
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables.definition import RANK
@@ -50,8 +53,14 @@ _MB = 10**6
 # -- waiting ------------------------------------------------------------------------------
 
 
+_LATE = (
+    "Most of the waiting comes before the first transfer: other ranks come late; "
+    "`traceconv stragglers` names them."
+)
+
+
 def _waits(trace: Trace) -> Known | None:
-    """Sums of waiting, of it before the first transfer, and of transfers; the longest waits."""
+    """Waiting and transfers of operations, and the longest waits."""
     rows = [
         (r["Operation"], r["Start Time(ns)"], r["Elapse Time(ns)"], r["Wait Time(ns)"],
          r["Synchronization Time(ns)"], r["Transit Time(ns)"])
@@ -61,44 +70,19 @@ def _waits(trace: Trace) -> Known | None:
     elapsed, wait, early, transit = (sum(row[i] for row in waiting) for i in (2, 3, 4, 5))
     if not wait + transit:
         return None
+    steps = len(measured(trace.steps))
+    if not steps and (stated := stated_overlap(trace)) and RANK not in stated:
+        steps = len(stated["step"])
     most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
-    return {
-        "steps": len(measured(trace.steps)) or _stated_steps(trace),
-        "operations": len(waiting),
-        "elapsed_ns": elapsed,
-        "wait_ns": wait,
-        "before_first_transfer_ns": early,
-        "transit_ns": transit,
-        "longest": [
-            told_slice(trace, *row[:3], "communication") for row in most if row[1] != ABSENT
-        ],
-    }
-
-
-def _stated_steps(trace: Trace) -> int:
-    """How many steps of the rank the profiler's own table knows."""
-    stated = stated_overlap(trace)
-    return len(stated["step"]) if stated and RANK not in stated else 0
-
-
-_LATE = (
-    "Most of the waiting comes before the first transfer: other ranks come late; "
-    "`traceconv stragglers` says which."
-)
-
-
-def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = 100 * known["wait_ns"] / (known["wait_ns"] + known["transit_ns"])
-    share = 100 * known["wait_ns"] / known["elapsed_ns"] if known["elapsed_ns"] else 0.0
-    if value > limits[""] and share > limits["elapsed"]:
-        early = known["before_first_transfer_ns"] > known["wait_ns"] / 2
-        hidden = ("longest",) if known["steps"] else ("longest", "steps")
-        figures = {key: number for key, number in known.items() if key not in hidden}
-        shown = slices(known["longest"])
-        yield Case(
-            rank, value, figures, "", (), shown, _LATE if early else "",
-            saves_ns=known["wait_ns"] / max(known["steps"], 1), part_of=(EXPOSED,),
-        )  # fmt: skip
+    figures = {"steps": steps} if steps else {}
+    figures |= {"operations": len(waiting), "elapsed_ns": elapsed, "wait_ns": wait,
+                "before_first_transfer_ns": early, "transit_ns": transit}  # fmt: skip
+    return facts_of(
+        100 * wait / (wait + transit), {EXPOSED: wait / max(steps, 1)},
+        [told_slice(trace, *row[:3], "communication") for row in most if row[1] != ABSENT],
+        figures, {"elapsed": 100 * wait / elapsed if elapsed else 0.0},
+        advice=_LATE if early > wait / 2 else "",
+    )  # fmt: skip
 
 
 # -- packages -----------------------------------------------------------------------------
@@ -174,7 +158,7 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         value = 100 * sum(size.time_ns for size in small) / time
         if small and value > limits[""]:
             figures = _package_figures(sizes, small)
-            yield Case(rank, value, figures, transport, saves_ns=ALL, part_of=(EXPOSED,))
+            yield Case(rank, value, figures, transport, gone={EXPOSED: ALL})
 
 
 def _by_transport(known: Known) -> dict[str, list[_Size]]:
@@ -230,17 +214,13 @@ def _misaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
                 "not_aligned_gbs": n_bytes / sum(s.time_ns for s in slow),
                 "aligned_gbs": best,
             }
-            yield Case(rank, value, figures, transport, saves_ns=lost, part_of=(EXPOSED,))
+            yield Case(rank, value, figures, transport, gone={EXPOSED: lost})
 
 
 _ALIGNED = 512
 
 
 # -- transfers that are repeated ----------------------------------------------------------
-
-
-def _is_rdma(link: str) -> bool:
-    return "RDMA" in link.upper() or "ROCE" in link.upper()
 
 
 def _repeats(trace: Trace) -> Known | None:
@@ -251,7 +231,9 @@ def _repeats(trace: Trace) -> Known | None:
     (again,) = fields(trace, rows, "retry")
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     transport, link = fields(trace, tasks, "transport type", "link type")
-    rdma = transport.fitting(lambda said: "RDMA" in said.upper()) | link.fitting(_is_rdma)
+    rdma = transport.fitting(lambda said: "RDMA" in said.upper()) | link.fitting(
+        lambda said: "RDMA" in said.upper() or "ROCE" in said.upper()
+    )
     told, operations = _told_rdma(trace), int(again.known.sum())
     if not operations and not rdma.any() and not len(told):
         return None
@@ -290,20 +272,14 @@ def _retransmitting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if known["again"] > limits["again"]:
         yield Case(
             rank, known["again"], figures, "", (), slices(known["longest_again"]), limit="again",
-            saves_ns=known["again_ns"] / known["steps"], part_of=(EXPOSED,),
+            gone={EXPOSED: known["again_ns"] / known["steps"]},
         )  # fmt: skip
     elif known["transfers"] and value > limits[""]:
-        yield Case(
-            rank, value, figures, "", (), slices(known["longest_rdma"]), saves_ns=ALL,
-            part_of=(EXPOSED,),
-        )  # fmt: skip
+        shown = slices(known["longest_rdma"])
+        yield Case(rank, value, figures, "", (), shown, gone={EXPOSED: ALL})
 
 
 # -- links --------------------------------------------------------------------------------
-
-
-def _traffic(trace: Trace) -> Known | None:
-    return plain(links.of_rank(trace)) or None
 
 
 def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
@@ -320,7 +296,7 @@ def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
         }
         where = f"{link.source} to {link.destination} of {link.group or 'all'}, {link.transport}"
         value = 100 * link.bandwidth / link.usual
-        yield Case(link.rank, value, figures, where, saves_ns=ALL, part_of=(EXPOSED,))
+        yield Case(link.rank, value, figures, where, gone={EXPOSED: ALL})
 
 
 RULES: tuple[Rule, ...] = (
@@ -335,7 +311,6 @@ RULES: tuple[Rule, ...] = (
         "Most of the waiting comes between transfers: look at the links, and at packages that "
         "are too small.",
         _waits,
-        each_rank(_waiting),
     ),
     Rule(
         "small-packets",
@@ -394,7 +369,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(70.0, "%", OWN, below=True),),
         "Ascend planes, or communication_matrix.json, with four links of one transport",
         "Check this connection: cabling, switch configuration, and other traffic on it.",
-        _traffic,
+        lambda trace: plain(links.of_rank(trace)) or None,
         _slow_links,
     ),
 )

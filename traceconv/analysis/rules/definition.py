@@ -1,9 +1,9 @@
-"""What a rule is: what it measures, from which value on it reports, and what it then reports."""
+"""A rule: what it measures, from which value on it reports, and which time a remedy would save."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -13,36 +13,37 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.excerpts import lane
 from traceconv.analysis.tables.definition import Table
-from traceconv.core.model import Kind, Trace
+from traceconv.analysis.utilisation import share
+from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import Columns
 
 Known = Mapping[str, Any]
-"""What a rule has to know of one rank: JSON values, so that it can travel and be set aside."""
+"""Facts about one rank as JSON values, so that they travel between processes."""
 
 Limits = Mapping[str, float]
-"""The thresholds of one rule by name; its main one is ""."""
+"""The thresholds of one rule by name; the main one is ""."""
 
 SLICES_KEPT = 3
-"""Most slices that are kept as evidence of a finding."""
+"""Most slices kept as evidence of a finding."""
 
 STEPS_KEPT = 50
-"""So many steps are listed beside a finding."""
+"""Most steps listed beside a finding."""
 
 OWN = "chosen here"
-"""The source of a threshold that nobody else names."""
+"""The source of a threshold that no other tool names."""
 
 ALL = math.inf
-"""Of what a step would save: all of the classes of lost time that a case is part of."""
+"""All the time of a class."""
 
 UNSAID = math.nan
-"""A threshold without a default: what a capture records of a rank under its name is used, unless
-somebody says it; a rank of which nobody does is not checked."""
+"""A threshold without a default. The value that the capture of a rank records under its name is
+used; without one, the rank is not checked."""
 
 
 class FindingSeverity(StrEnum):
-    """How much a finding asks for."""
+    """How urgent a finding is."""
 
-    GOOD = "good"  # nothing to do: said, but no finding
+    GOOD = "good"  # nothing to do; not a finding
     NOTE = "note"  # where the time goes; not necessarily a fault
     WARNING = "warning"  # time is lost
 
@@ -53,10 +54,10 @@ class Limit(msgspec.Struct, frozen=True):
     Attributes:
         value:  default, in ``unit``; :data:`UNSAID` if there is none.
         unit:   "%", "ms", "us", "MB" ...; "" of a plain ratio.
-        source: who says so.
-        name:   "" of the main one, with which the measured value is compared.
+        source: who names it.
+        name:   "" of the main one, which the measured value is compared with.
         below:  the rule reports values below it, not above.
-        measure: what is compared with it, where that is not the measure of the rule.
+        measure: what is compared with it, if not the measure of the rule.
     """
 
     value: float
@@ -68,15 +69,19 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def spelled(self) -> str:
-        """The unit, as people write it."""
+        """The unit for text."""
         return "µs" if self.unit == "us" else self.unit
+
+    def beyond(self, value: float, limit: float) -> bool:
+        """Whether a value is on the side of ``limit`` that the rule reports."""
+        return value < limit if self.below else value > limit
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A piece of the timeline that shows what is meant; ns on the clock of its rank.
+    """A slice of the timeline as evidence; ns on the clock of its rank.
 
-    ``lane`` is the way to it below its rank, as a viewer shows it; "" where it is not drawn: then
-    ``table`` is the profiler's table that tells of it.
+    ``lane`` is the path to its track below the rank, as a viewer shows it; "" if no track shows it:
+    then ``table`` is the profiler's table that it is from.
     """
 
     name: str
@@ -93,15 +98,16 @@ class Case(msgspec.Struct, frozen=True):
         rank:    where; of a comparison, the outlying rank.
         value:   in the unit of the rule's main threshold.
         figures: what else was measured, by name; a name that ends in ``_ns``, ``_us``, ``_percent``
-            or ``_bytes`` says the unit.
-        where:   the operator, queue, link or device meant, "" if it is the rank.
-        steps:   numbers of the steps concerned, () if it is the run.
-        slices:  what to look at.
-        advice:  in place of the rule's own.
+            or ``_bytes`` gives the unit.
+        where:   the operator, queue, link or device, "" if it is the rank.
+        steps:   numbers of the steps concerned, () for the run.
+        slices:  evidence.
+        advice:  replaces the rule's own.
         limit:   name of the threshold that ``value`` is compared with.
-        saves_ns: what a step would save at most, were this gone; None if that is unknown.
-        part_of: classes of lost time (:mod:`traceconv.analysis.losses`) that this is part of, so
-            that it saves no more than these; () where ``saves_ns`` is bounded already.
+        gone:    time that a step of the rank would not take with the problem mended, ns by class
+            (as of :meth:`traceconv.analysis.replay.job.Replay.saved`), or :data:`ALL` of a class;
+            {} if that is unknown. The gain is that of the job replayed without this time on all
+            ranks that the rule reports.
     """
 
     rank: int
@@ -112,29 +118,29 @@ class Case(msgspec.Struct, frozen=True):
     slices: Sequence[Slice] = ()
     advice: str = ""
     limit: str = ""
-    saves_ns: float | None = None
-    part_of: Sequence[str] = ()
+    gone: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case] | None]
-"""The cases among ranks that have data; None if these cannot be looked at together."""
+"""The cases among ranks that have data; None if they cannot be judged together."""
 
 
 class Rule(msgspec.Struct, frozen=True):
     """One rule.
 
     Attributes:
-        id:      as it is called in options and documents.
+        id:      its name in options and documents.
         title:   what is wrong, in one line.
         theme:   what it is about.
         measure: what the value is, in words.
         limits:  its thresholds, the main one first.
         needs:   what a capture must hold.
         advice:  one sentence.
-        facts:   what it has to know of a rank; None if the rank has no data for it.
-        judge:   the cases among the ranks that have data, or None.
+        facts:   what it needs of a rank; None if the rank has no data for it.
+        judge:   the cases among the ranks that have data, or None. Without a judge, facts are those
+            of :func:`measured`, and every rank is reported whose values are beyond the thresholds.
         severity: of every case.
-        fewest:  ranks with data it takes.
+        fewest:  ranks with data it needs.
     """
 
     id: str
@@ -145,13 +151,61 @@ class Rule(msgspec.Struct, frozen=True):
     needs: str
     advice: str
     facts: Callable[[Trace], Known | None]
-    judge: Judge
+    judge: Judge | None = None
     severity: FindingSeverity = FindingSeverity.WARNING
     fewest: int = 1
 
+    def cases(self, known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+        """The cases among ranks that have data; None if they cannot be judged."""
+        if self.judge is not None:
+            found = self.judge(known, limits)
+            return None if found is None else list(found)
+        return [
+            as_case(rank, one)
+            for rank, one in known.items()
+            if all(
+                limit.beyond(one["also"].get(limit.name, one["value"]), limits[limit.name])
+                for limit in self.limits
+                if not limit.name or limit.name in one["also"]
+            )
+        ]
+
+
+def measured(
+    value: float, gone: Mapping[str, float], shown: Sequence[Mapping[str, Any]] = (),
+    figures: Mapping[str, Any] | None = None, also: Limits | None = None, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Facts of a rank for a rule without a judge.
+
+    Args:
+        value: what the main threshold is compared with.
+        gone:  as of :class:`Case`.
+        shown: slices, of :func:`longest`.
+        also:  what further thresholds are compared with, by their names.
+        more:  ``where``, ``steps`` and ``advice`` of the case.
+    """
+    return {"value": float(value), "gone": dict(gone), "shown": list(shown),
+            "figures": dict(figures or {}), "also": dict(also or {}), **more}  # fmt: skip
+
+
+def lost(
+    count: int, ns: float, known_ns: int, name: str, shown: Sequence[Mapping[str, Any]],
+    figures: Mapping[str, Any] | None = None, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The same of time of a class in ``count`` steps: the value is its share of them."""
+    told = {**(figures or {}), "per_step_ns": round(ns / count), "steps": count}
+    return measured(float(share(ns, known_ns)), {name: ns / count}, shown, told, **more)
+
+
+def as_case(rank: int, known: Known, **changes: Any) -> Case:
+    """The case of a rank with the facts of :func:`measured`."""
+    named = {name: known[name] for name in ("value", "figures", "where", "steps", "advice", "gone")
+             if name in known}  # fmt: skip
+    return Case(rank, **{**named, "slices": slices(known["shown"]), **changes})
+
 
 def completed(limits: Limits, known: Known) -> Limits:
-    """Thresholds, with what the capture records of a rank where none was given."""
+    """Thresholds; those without a value are taken from the capture of the rank."""
     return {
         name: known.get(name, value) if math.isnan(value) else value
         for name, value in limits.items()
@@ -159,9 +213,9 @@ def completed(limits: Limits, known: Known) -> Limits:
 
 
 def each_rank(test: Callable[[int, Known, Limits], Iterable[Case]]) -> Judge:
-    """A judge that looks at every rank by itself."""
+    """A judge that looks at every rank separately."""
 
-    def judge(known: Mapping[int, Known], limits: Limits) -> Iterable[Case]:
+    def judge(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
         for rank, one in known.items():
             yield from test(rank, one, completed(limits, one))
 
@@ -174,7 +228,7 @@ def plain(columns: Columns) -> dict[str, Any]:
 
 
 def of_table(tables: Iterable[Table], name: str) -> Callable[[Trace], Known | None]:
-    """What the table ``name`` of ``traceconv stats`` knows of a rank; None if nothing."""
+    """The columns of a rank in the table ``name`` of ``traceconv stats``; None if it has none."""
     table = next(one for one in tables if one.name == name)
     return lambda trace: plain(table.facts(trace)) or None
 
@@ -185,7 +239,7 @@ def rows_of(known: Known) -> list[dict[str, Any]]:
 
 
 def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
-    """The longest of some event rows, as :func:`slices` takes them back."""
+    """The longest of some event rows, in the form that :func:`slices` reads."""
     events = trace.events
     if len(rows) > 8 * SLICES_KEPT:  # else sorting all takes no longer
         length = events.dur_ns[rows]
@@ -202,10 +256,14 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
     ]
 
 
+def slices_of(trace: Trace, op: OpClass) -> NDArray[np.intp]:
+    """The event rows of the slices of a class."""
+    return np.flatnonzero((trace.events.op == op) & (trace.events.kind == Kind.SLICE))
+
+
 def told_slice(trace: Trace, name: str, start_ns: int, dur_ns: int, table: str) -> dict[str, Any]:
-    """What a table of the profiler tells of, as :func:`slices` takes it back: as the slice of the
-    trace that shows it, which has this name and most of that time; else as the table says.
-    """
+    """A row of the profiler's table, in the form that :func:`slices` reads: the slice of the trace
+    that has this name and most of that time; else as in the table."""
     events, end_ns = trace.events, start_ns + dur_ns
     rows = np.flatnonzero(
         (events.name == trace.strings.find(name)) & (events.start_ns < end_ns)

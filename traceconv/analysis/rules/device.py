@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.losses import COMPUTING, EXPOSED, IDLE, waiting_for_input
+from traceconv.analysis.replay.job import PEERS
 from traceconv.analysis.rules.definition import (
     ALL,
     OWN,
@@ -26,6 +27,10 @@ from traceconv.analysis.rules.definition import (
     each_rank,
     longest,
     slices,
+    slices_of,
+)
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
 )
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels
@@ -47,47 +52,43 @@ PADDLE = "PaddlePaddle's tuning guide"
 _KEYS = ("computing", "not_overlapped", "free")
 _COLUMNS = ("graph", "step", "dur_ns", *StepTable.LENGTHS)
 _PERCENTILES = (5, 25, 50, 75, 95)
-_FEWEST = 20  # launches; a distribution of fewer says nothing
+_FEWEST = 20  # launches; fewer have no distribution
+
+Pieces = Mapping[str, Sequence[int]]
+"""Columns of steps as JSON values: :data:`_COLUMNS`."""
 
 
 def _overlap(trace: Trace) -> Known | None:
-    """What each step's time went to, ns, and the longest slices that show it.
+    """The time of each step by class, ns, and the longest slices that show it.
 
-    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`; where it has no
+    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`; without a
     timeline, those of the profiler's own table. A rank without steps is one piece, step -1.
     """
     steps = measured(trace.steps)
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
-        pieces = _stated(trace) or _whole(trace)
+        pieces = _unmeasured(trace)
     if not any(pieces["known_ns"]) or not any(pieces["computing_ns"]):
-        return None  # of a device of which only copies are known, nobody can say that it was idle
+        return None  # where only copies of a device are known, idle time is unknown
     marked = not (steps.source == StepSource.WHOLE_RANGE).any() and -1 not in pieces["step"]
     return {
         "pieces": pieces,
         "marked": marked,
         "stage": stated_stage(trace.rank, trace.capture.placement),
         "coverage": trace.coverage.text,
-        "idle": _lane(trace, OpClass.FREE),
-        "exposed": _lane(trace, OpClass.NOT_OVERLAPPED),
+        "idle": longest(trace, slices_of(trace, OpClass.FREE)),
+        "exposed": longest(trace, slices_of(trace, OpClass.NOT_OVERLAPPED)),
     }
 
 
-Pieces = Mapping[str, Sequence[int]]
-"""Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
-
-
-def _stated(trace: Trace) -> dict[str, list[int]]:
-    """The steps of a rank of which only the profiler's own table knows; {} without one."""
+def _unmeasured(trace: Trace) -> dict[str, list[int]]:
+    """The steps of the profiler's own table; without one the sums of the rank."""
     stated = stated_overlap(trace)
-    if not stated or RANK in stated:
-        return {}
-    found = {"dur_ns": stated["known_ns"], **stated}
-    unknown = {name: np.where(found[name] == ABSENT, -1, found[name]) for name in _COLUMNS}
-    return {name: column.tolist() for name, column in unknown.items()}
-
-
-def _whole(trace: Trace) -> dict[str, list[int]]:
+    if stated and RANK not in stated:
+        found = {"dur_ns": stated["known_ns"], **stated}
+        return {
+            name: np.where(found[name] == ABSENT, -1, found[name]).tolist() for name in _COLUMNS
+        }
     sums = OverlapTimes(0, 0, 0, 0)
     if (overlap := whole_rank(trace)) is not None:
         sums = overlap.sums_ns._replace(free=overlap.idle_ns)
@@ -95,18 +96,9 @@ def _whole(trace: Trace) -> dict[str, list[int]]:
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 
 
-def _lane(trace: Trace, op: OpClass) -> list[dict[str, Any]]:
-    return longest(trace, np.flatnonzero(trace.events.op == op))
-
-
 def _total(pieces: Pieces, name: str) -> int:
-    """Sum over the pieces of which it is known."""
+    """Sum over the steps in which it is known."""
     return sum(max(ns, 0) for ns in pieces[name])
-
-
-def _mean(pieces: Pieces, name: str) -> float:
-    """Mean of one column over all pieces, ns."""
-    return _total(pieces, name) / len(pieces["step"])
 
 
 def _percent(pieces: Pieces, name: str) -> float:
@@ -114,16 +106,12 @@ def _percent(pieces: Pieces, name: str) -> float:
     return float(share(_total(pieces, name), _total(pieces, "known_ns")))
 
 
-def _utilisation(pieces: Pieces) -> float:
-    return float(utilisation(_total(pieces, "free_ns"), _total(pieces, "known_ns")))
-
-
 def _figures(known: Known) -> dict[str, Any]:
-    """The shares, and of how much time they are."""
+    """The shares, and the time that they are shares of."""
     pieces = known["pieces"]
     shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
     told = [ns >= 0 for ns in pieces["input_wait_ns"]]
-    if any(told):  # of the steps of which it is known
+    if any(told):
         those = {name: list(compress(column, told)) for name, column in pieces.items()}
         shares["input_wait_percent"] = _percent(those, "input_wait_ns")
     if any(ns > 0 for ns in pieces["copying_ns"]):
@@ -133,32 +121,23 @@ def _figures(known: Known) -> dict[str, Any]:
     return {**shares, **window, **covered}
 
 
-def _steps(known: Known, speaks: Callable[[F64], NDArray[np.bool_]], measure: Measure) -> list[int]:
-    """The steps for which a test of a measure of theirs holds."""
+def _steps(known: Known, reported: Callable[[Mapping[str, I64]], NDArray[np.bool_]]) -> list[int]:
+    """The numbers of the steps for which a test of their columns holds."""
     pieces = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
-    found: list[int] = pieces["step"][(pieces["step"] >= 0) & speaks(measure(pieces))].tolist()
+    found: list[int] = pieces["step"][(pieces["step"] >= 0) & reported(pieces)].tolist()
     return found[:STEPS_KEPT]
 
 
-Measure = Callable[[Mapping[str, NDArray[np.int64]]], F64]
-
-
 def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _utilisation(known["pieces"])
+    names = ("free_ns", "copy_not_overlapped_ns", "input_wait_ns", "known_ns")
+    free, copies, waits, whole = (_total(known["pieces"], name) for name in names)
+    value = float(utilisation(free, whole))
     if value < limits[""]:
-        steps = _steps(
-            known,
-            lambda percent: percent < limits[""],
-            lambda pieces: utilisation(pieces["free_ns"], pieces["known_ns"]),
-        )
-        names = ("free_ns", "copy_not_overlapped_ns", "input_wait_ns", "known_ns")
-        free, copies, waits, whole = (_total(known["pieces"], name) for name in names)
+        steps = _steps(known, lambda of: utilisation(of["free_ns"], of["known_ns"]) < limits[""])
         inside = whole == sum(_total(known["pieces"], f"{name}_ns") for name in _KEYS)
         advice = _STARVED if 2 * waits > free else _COPYING if inside and 2 * copies > free else ""
-        yield Case(
-            rank, value, _figures(known), "", steps, slices(known["idle"]),
-            advice, saves_ns=ALL, part_of=(IDLE,),
-        )  # fmt: skip
+        yield Case(rank, value, _figures(known), "", steps, slices(known["idle"]), advice,
+                   gone={IDLE: ALL})  # fmt: skip
 
 
 _COPYING = (
@@ -169,31 +148,15 @@ _STARVED = "Most of the idle time is waiting for input: speed up data preparatio
 
 
 def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """Of the steps that do not wait for input: of the others nobody can say that.
-
-    A device that waits for others in its collectives is busy, too, but nothing to be content with.
-    """
+    """Of the steps that do not wait for input. A device that waits for others in its collectives
+    is busy as well, but not well used."""
     columns = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
     waits = waiting_for_input(columns["input_wait_ns"], columns["known_ns"])
     pieces = {name: column[~waits].tolist() for name, column in columns.items()}
-    value = _utilisation(pieces)
+    value = float(utilisation(_total(pieces, "free_ns"), _total(pieces, "known_ns")))
     if value > limits[""] and _percent(pieces, "not_overlapped_ns") <= limits["communication"]:
         steps = pieces["step"][:STEPS_KEPT] if waits.any() else ()
         yield Case(rank, value, _figures({**known, "pieces": pieces}), "", steps)
-
-
-def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _percent(known["pieces"], "not_overlapped_ns")
-    if value > limits[""]:
-        steps = _steps(
-            known,
-            lambda percent: percent > limits[""],
-            lambda pieces: share(pieces["not_overlapped_ns"], pieces["known_ns"]),
-        )
-        yield Case(
-            rank, value, _figures(known), "", steps, slices(known["exposed"]),
-            saves_ns=ALL, part_of=(EXPOSED,),
-        )  # fmt: skip
 
 
 def _communicating(trace: Trace) -> Known | None:
@@ -202,164 +165,167 @@ def _communicating(trace: Trace) -> Known | None:
     return found if found and any(found["pieces"]["communication_ns"]) else None
 
 
+def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = _percent(known["pieces"], "not_overlapped_ns")
+    if value > limits[""]:
+        steps = _steps(
+            known, lambda of: share(of["not_overlapped_ns"], of["known_ns"]) > limits[""]
+        )
+        yield Case(rank, value, _figures(known), "", steps, slices(known["exposed"]),
+                   gone={EXPOSED: ALL})  # fmt: skip
+
+
 # -- launches -----------------------------------------------------------------------------
 
 
 def _launches(trace: Trace) -> Known | None:
-    """How long after the start of the call that launches it a kernel starts, in percentiles.
-
-    By arrows of runtime calls; of the framework's operators where there are none.
-    """
+    """How long after the start of its launching call a kernel starts, in percentiles: by flows of
+    runtime calls, else of the framework's operators."""
     events, flows = trace.events, trace.flows
-    kernels = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE)
+    computes = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE)
     for layer in (Layer.RUNTIME, Layer.HOST):
-        arrows = flows.take(trace.rows_of(layer)[flows.src] & kernels[flows.dst])
-        if len(arrows) >= _FEWEST:
+        launched = flows.take(trace.rows_of(layer)[flows.src] & computes[flows.dst])
+        if len(launched) >= _FEWEST:
             break
     else:
         return None
-    late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
-    values = quantiles(late, [p / 100 for p in _PERCENTILES])
-    percentiles = {f"p{p}_ns": round(ns) for p, ns in zip(_PERCENTILES, values, strict=True)}
     whole = _overlap(trace)
     if whole is None:
         return None
+    late = events.start_ns[launched.dst] - events.start_ns[launched.src]
+    values = quantiles(late, [p / 100 for p in _PERCENTILES])
+    percentiles = {f"p{p}_ns": round(ns) for p, ns in zip(_PERCENTILES, values, strict=True)}
     idle = _percent(whole["pieces"], "free_ns")
-    free = _lane(trace, OpClass.FREE)
-    return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
-
-
-def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    # kernels that begin before their launch say by how much the two clocks are off at least
-    value = (known["p50_ns"] - min(known["p5_ns"], 0)) / 1e3
-    if value < limits[""] and known["idle_percent"] > limits["idle"]:
-        figures = {key: value for key, value in known.items() if key != "idle"}
-        shown = slices(known["idle"])
-        yield Case(rank, value, figures, "", (), shown, saves_ns=ALL, part_of=(IDLE,))
+    figures = {**percentiles, "launches": len(launched), "idle_percent": idle}
+    # kernels that begin before their launch show by how much the two clocks are off at least
+    value = (percentiles["p50_ns"] - min(percentiles["p5_ns"], 0)) / 1e3
+    return facts_of(value, {IDLE: ALL}, whole["idle"], figures, {"idle": idle})
 
 
 # -- ranks --------------------------------------------------------------------------------
 
 
 def _common(known: Mapping[int, Known]) -> dict[int, Pieces]:
-    """The pieces of every rank that all ranks have, by step; {} if there are none: recordings of
-    different lengths, or of different steps, are not compared."""
+    """The steps that all ranks have; {} if there are none, or steps are not marked."""
     pieces: dict[int, Pieces] = {rank: one["pieces"] for rank, one in known.items()}
     shared = set.intersection(*(set(one["step"]) for one in pieces.values()))
     if not shared or not all(one["marked"] for one in known.values()):
         return {}
-    kept = {rank: [step in shared for step in one["step"]] for rank, one in pieces.items()}
     return {
-        rank: {name: list(compress(column, kept[rank])) for name, column in one.items()}
+        rank: {
+            name: list(compress(column, [step in shared for step in one["step"]]))
+            for name, column in one.items()
+        }
         for rank, one in pieces.items()
     }
 
 
-def _alike(known: Mapping[int, Known]) -> list[Mapping[int, Known]]:
-    """The ranks of each pipeline stage that has several with steps in common; all ranks where some
-    stage is unknown."""
-    by_stage: dict[int, dict[int, Known]] = {}
-    for rank, one in known.items():
-        by_stage.setdefault(one["stage"], {})[rank] = one
-    groups = [known] if UNKNOWN in by_stage else list(by_stage.values())
-    return [one for one in groups if len(one) > 1 and _common(one)]
+def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | None]) -> Judge:
+    """A judge that compares the ranks of each pipeline stage, or all ranks where some stage is
+    unknown; None where no two have steps in common.
 
-
-def _of_alike(test: Judge) -> Judge:
-    """A judge of ranks that can be compared; it cannot look where there are none."""
+    Args:
+        test: the case of the rank with the largest measure, of that rank, the one with the
+            smallest, and all measures.
+    """
 
     def judge(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
-        groups = _alike(known)
-        return [case for ranks in groups for case in test(ranks, limits) or ()] if groups else None
+        by_stage: dict[int, dict[int, Known]] = {}
+        for rank, one in known.items():
+            by_stage.setdefault(one["stage"], {})[rank] = one
+        groups = [dict(known)] if UNKNOWN in by_stage else list(by_stage.values())
+        alike = [(one, pieces) for one in groups if len(one) > 1 and (pieces := _common(one))]
+        cases = []
+        for group, pieces in alike:
+            of = {rank: measure(one) for rank, one in pieces.items()}
+            most, least = max(of, key=lambda r: of[r]), min(of, key=lambda r: of[r])
+            case = test(group, of, most, least)
+            cases += [case] if case is not None and case.value > limits[""] else []
+        return cases if alike else None
 
     return judge
 
 
-def _compute_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    means = {rank: fmean(pieces["computing_ns"]) for rank, pieces in _common(known).items()}
-    slow, fast = max(means, key=lambda r: means[r]), min(means, key=lambda r: means[r])
-    mean = fmean(means.values())
-    value = 100 * (means[slow] - means[fast]) / mean if mean else 0.0
-    if value > limits[""]:
-        figures = {
-            "computing_ns": round(means[slow]),
-            "least_computing_ns": round(means[fast]),
-            "rank_of_least": fast,
-            "ranks": len(means),
-        }
-        waits = sum(_mean(known[fast]["pieces"], name) for name in ("not_overlapped_ns", "free_ns"))
-        yield Case(slow, value, figures, saves_ns=min(means[slow] - means[fast], waits))
+def _compute_spread(
+    known: Mapping[int, Known], means: Mapping[int, float], slow: int, fast: int
+) -> Case:
+    figures = {
+        "computing_ns": round(means[slow]),
+        "least_computing_ns": round(means[fast]),
+        "rank_of_least": fast,
+        "ranks": len(means),
+    }
+    more, mean = means[slow] - means[fast], fmean(means.values())
+    pieces = known[fast]["pieces"]
+    waits = sum(_total(pieces, f"{name}_ns") for name in ("not_overlapped", "free"))
+    gone = {PEERS: min(more, waits / len(pieces["step"]))}
+    return Case(slow, 100 * more / mean if mean else 0.0, figures, gone=gone)
 
 
-def _idle_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    idle = {rank: _percent(pieces, "free_ns") for rank, pieces in _common(known).items()}
-    most, least = max(idle, key=lambda r: idle[r]), min(idle, key=lambda r: idle[r])
+def _idle_spread(
+    known: Mapping[int, Known], idle: Mapping[int, float], most: int, least: int
+) -> Case:
     value = idle[most] - idle[least]
-    if value > limits[""]:
-        figures = {
-            "idle_percent": idle[most],
-            "least_idle_percent": idle[least],
-            "rank_of_least": least,
-            "ranks": len(idle),
-        }
-        more = value / 100 * _mean(known[most]["pieces"], "known_ns")
-        shown = slices(known[most]["idle"])
-        yield Case(most, value, figures, "", (), shown, saves_ns=more, part_of=(IDLE,))
+    figures = {
+        "idle_percent": idle[most],
+        "least_idle_percent": idle[least],
+        "rank_of_least": least,
+        "ranks": len(idle),
+    }
+    pieces = known[most]["pieces"]
+    more = value / 100 * _total(pieces, "known_ns") / len(pieces["step"])
+    return Case(most, value, figures, "", (), slices(known[most]["idle"]), gone={IDLE: more})
 
-
-_OVERLAP = "compute slices of the device"
-_UTILISATION = (
-    "share of the steps' recorded device windows in which kernels, collectives or, on GPUs, copies "
-    "run (device utilisation)"
-)
 
 # -- frequency ----------------------------------------------------------------------------
 
 _CLOCK = lazy_regex(
     r"AI Core Freq.*|(?:GPC|SM|GFX|Graphics|Shader|SCLK)[ _](?:Clock|Freq).*|SCLK", re.I
 )
-"""Counters of how fast the cores of a device run, not its memory."""
-_SOME = 0.01  # of computing: what ran faster for less is no usual speed
+"""Counters of the clock of a device's cores, not of its memory."""
+_SOME = 0.01  # of computing: a clock that was reached for less is not a usual one
 
 
 def _clocks(trace: Trace) -> Known | None:
-    """How long the rank computed at each frequency, by step; time before the first sample of a
-    counter is not known."""
+    """How long the rank computed at each frequency, by step; the time before the first sample of a
+    counter is unknown."""
     steps = measured(trace.steps)
     tracks = [i for i, t in enumerate(trace.tracks) if t.is_counter and _CLOCK.fullmatch(t.name)]
     devices = device_times(trace) if tracks and len(steps) else []
-    if len(devices) != 1 or trace.hints.partial_device:  # whose clock it is, of several, is unsaid
+    if len(devices) != 1 or trace.hints.partial_device:  # of several, the device is not stated
         return None
     steps = steps.take(np.argsort(steps.device_start_ns, kind="stable"))
     spans = steps.device_spans
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
+    rows = kernels(trace, OpClass.COMPUTE)
     found = {}
     for track in tracks:
         value = trace.counters.value
         usable = (trace.counters.track == track) & (value > 0) & np.isfinite(value)
         mine = np.flatnonzero(usable)
-        order = np.argsort(trace.counters.start_ns[mine], kind="stable")
-        time, value = trace.counters.start_ns[mine][order], trace.counters.value[mine][order]
+        mine = mine[np.argsort(trace.counters.start_ns[mine], kind="stable")]
+        time, value = trace.counters.start_ns[mine], value[mine]
         length, speed, at = _pieces(busy, spans, time, value)
         if not len(length):
             continue
         speeds, which = np.unique(speed, return_inverse=True)
-        ns = np.bincount(which, length, len(speeds)).astype(np.int64)
         of_step = np.bincount(at, length, len(steps))
         weighted = np.bincount(at, length * speed, len(steps))
+        sampled = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
+        lowest = rows[(sampled >= 0) & (value[sampled] == speeds[0])]
         known = of_step > 0
         found[trace.tracks[track].name] = {
             "speed": speeds.tolist(),
-            "ns": ns.tolist(),
+            "ns": np.bincount(which, length, len(speeds)).astype(np.int64).tolist(),
             "step": steps.step[known].tolist(),
             "mean": (weighted[known] / of_step[known]).tolist(),
-            "longest": _slowest(trace, time, value, float(speeds[0])),
+            "longest": longest(trace, lowest),
         }
     return {"steps": len(steps), "clocks": found} if found else None
 
 
 def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64]:
-    """Pieces of computing with one frequency: length, frequency, and the step they are in."""
+    """Intervals of computing at one frequency: length, frequency, and the step they are in."""
     edges = np.unique(np.concatenate((busy.ravel(), spans.ravel(), time)))
     begin, length = edges[:-1], np.diff(edges)
     sample = np.searchsorted(time, begin, "right") - 1
@@ -370,14 +336,6 @@ def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64
     sample, inside, step = sample[kept], inside[kept], step[kept]
     kept = (begin < busy[inside, 1]) & (begin < spans[step, 1])
     return length[kept], value[sample[kept]], step[kept]
-
-
-def _slowest(trace: Trace, time: I64, value: F64, least: float) -> list[dict[str, Any]]:
-    """The longest kernels that began at the lowest frequency."""
-    rows = kernels(trace, OpClass.COMPUTE)
-    at = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
-    rows, at = rows[at >= 0], at[at >= 0]
-    return longest(trace, rows[value[at] == least])
 
 
 def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
@@ -391,11 +349,11 @@ def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
     for rank, one in known.items():
         for name, clock in one["clocks"].items():
             most, ns = best[name], np.array(clock["ns"], np.int64)
-            speed = np.minimum(np.array(clock["speed"]), most)
             if not most:
                 continue
-            lost = float((ns * (1 - speed / most)).sum())
-            value = 100 * lost / float(ns.sum())
+            speed = np.minimum(np.array(clock["speed"]), most)
+            ns_lost = float((ns * (1 - speed / most)).sum())
+            value = 100 * ns_lost / float(ns.sum())
             if value <= limits[""]:
                 continue
             figures = {
@@ -409,9 +367,15 @@ def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
             numbers = np.array(clock["step"], np.int64)[slow].tolist()
             yield Case(
                 rank, value, figures, name, [n for n in numbers if n >= 0][:STEPS_KEPT],
-                slices(clock["longest"]), saves_ns=lost / one["steps"], part_of=(COMPUTING,),
+                slices(clock["longest"]), gone={COMPUTING: ns_lost / one["steps"]},
             )  # fmt: skip
 
+
+_OVERLAP = "compute slices of the device"
+_UTILISATION = (
+    "share of the steps' recorded device windows in which kernels, collectives or, on GPUs, copies "
+    "run (device utilisation)"
+)
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -422,7 +386,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(80.0, "%", PADDLE, below=True),),
         _OVERLAP,
         "Give the device more to do per launch (larger batches, fused or compiled graphs), and "
-        "look at what the host does in the idle stretches.",
+        "look at what the host does in the idle intervals.",
         _overlap,
         each_rank(_host_bound),
     ),
@@ -445,11 +409,10 @@ RULES: tuple[Rule, ...] = (
         "median time from the start of a launching call to the start of its kernel (beyond that "
         "of the earliest 5 %, where kernels begin before their launch), while the device is idle",
         (Limit(20.0, "us", OWN, below=True), Limit(20.0, "%", PADDLE, "idle")),
-        "launch arrows from host calls to at least 20 kernels, and known idle time of the device",
+        "launch flows from host calls to at least 20 kernels, and known idle time of the device",
         "The device waits for every launch: reduce the work of the host between launches, or "
         "launch whole graphs.",
         _launches,
-        each_rank(_starved),
     ),
     Rule(
         "exposed-communication",
@@ -472,9 +435,9 @@ RULES: tuple[Rule, ...] = (
         f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The work is not shared out evenly, or a device is slow: compare the operators of this "
         "rank with those of the fastest (stages of a pipeline may differ by design: where captures "
-        "state them, each is looked at by itself).",
+        "state them, each is judged separately).",
         _overlap,
-        _of_alike(_compute_spread),
+        _of_alike(lambda pieces: fmean(pieces["computing_ns"]), _compute_spread),
         fewest=2,
     ),
     Rule(
@@ -486,9 +449,9 @@ RULES: tuple[Rule, ...] = (
         (Limit(10.0, "%", OWN),),
         f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The host of this rank schedules late: look for other load on its machine, for CPU "
-        "binding, and for what this rank does beside training.",
+        "binding, and for other work of this rank beside training.",
         _overlap,
-        _of_alike(_idle_spread),
+        _of_alike(lambda pieces: _percent(pieces, "free_ns"), _idle_spread),
         fewest=2,
     ),
     Rule(

@@ -1,11 +1,11 @@
-"""Rules of what operators reach of what the device could do."""
+"""Rules of the performance that operators reach, of what the device could do."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from traceconv.analysis.rules.definition import (
     each_rank,
     longest,
     slices,
+)
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
 )
 from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups
@@ -85,7 +88,7 @@ _PRODUCTS = NameTest(lambda name: name in _FACTORS)
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
-_ATTENTION = "aten::_flash_attention_forward"
+_ATTENTION = NameTest("aten::_flash_attention_forward".__eq__)
 _CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
 """Its arguments (ATen/native/native_functions.yaml of PyTorch): whether a query looks back only,
 where packed sequences begin, and how far it looks."""
@@ -136,28 +139,17 @@ def flat_product(left: int, right: int, result: int) -> Product | None:
     return _plausible(Product(2 * result * inner, 2 * (left + right + result)))
 
 
-def _products(trace: Trace) -> Known | None:
-    """Time of products of matrices in half precision by what they have to do."""
-    look = _ascend_products if is_ascend(trace) else _gpu_products
-    return _done(trace, look, _read)
-
-
-def _attention(trace: Trace) -> Known | None:
-    """The same of attention in half precision, as PyTorch's own operator states it."""
-    return None if is_ascend(trace) else _done(trace, _gpu_attention, _read_attention)
-
-
-def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> Known | None:
-    """Time of what operators do, by what these have to do.
-
-    Args:
-        look: kernels, the row of the operator each is of, and what that says.
-        read: what an operator has to do, by what it says.
-    """
+def _done(trace: Trace, attention: bool) -> Known | None:
+    """Time of products of matrices in half precision and FP8, or of attention as PyTorch's own
+    operator records it, by their work."""
     rows = kernels(trace, OpClass.COMPUTE)
+    ascend = is_ascend(trace)
     steps = max(len(measured(trace.steps)), 1)
-    if not len(rows) or trace.hints.partial_device:
+    if not len(rows) or trace.hints.partial_device or (ascend and attention):
         return None
+    look, read = _ascend_products if ascend else _launched, _read
+    if attention:
+        look, read = _attending, _read_attention
     rows, call, texts = look(trace, rows)
     groups = Groups.of(call)
     time = groups.total(trace.events.dur_ns[rows])
@@ -166,8 +158,15 @@ def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> 
     found: dict[tuple[str, Product], list[int]] = {}
     shown = []
     for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        if ns < _LEAST_NS or (of := read(texts[first])) is None or not _judged(of, device):
+        if ns < _LEAST_NS or (of := read(texts[first])) is None:
             continue
+        if of.eight_bits and "faster" not in device:
+            continue
+        if (
+            "slowest" in device
+            and of.n_bytes / device["slowest"] > of.operations / device["peak"] / 1e3
+        ):
+            continue  # bound by a memory whose bandwidth is not known
         sums = found.setdefault((texts[first][0], of), [0, 0])
         sums[0] += ns
         sums[1] += 1
@@ -182,13 +181,6 @@ def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> 
         "products": [(text, *of, *sums) for (text, of), sums in most],
         "longest": longest(trace, np.array(shown, np.intp)),
     }
-
-
-def _judged(of: Product, device: Known) -> bool:
-    """Whether what is known of the device says what a product needs at least."""
-    if "slowest" in device:
-        return bool(of.n_bytes / device["slowest"] <= of.operations / device["peak"] / 1e3)
-    return not of.eight_bits or "faster" in device
 
 
 def _peaks(name: str) -> dict[str, Any]:
@@ -211,28 +203,23 @@ def _peaks(name: str) -> dict[str, Any]:
 Said = tuple[str, str, str]
 """Shapes in text, types, and how to read them: the operator, "ND", or its other arguments."""
 
-_Look = Callable[[Trace, NDArray[np.intp]], tuple[NDArray[np.intp], I64, list[Said]]]
 
-
-def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels that operators of :data:`_FACTORS` launched, and the row of the operator."""
-    call = launching(trace, rows)
-    kept = (call >= 0) & rows_named(trace, _PRODUCTS)[np.maximum(call, 0)]
-    rows, call = rows[kept], call[kept]
-    dims, types = fields(trace, call, "Input Dims", "Input type")
-    names = [trace.strings[i] for i in trace.events.name[call].tolist()]
-    return rows, call, list(zip(dims.tolist(), types.tolist(), names, strict=True))
-
-
-def _gpu_attention(
-    trace: Trace, rows: NDArray[np.intp]
+def _launched(
+    trace: Trace, rows: NDArray[np.intp], names: NameTest | None = None, *more: str
 ) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels that :data:`_ATTENTION` launched, and its row."""
+    """Kernels launched by operators with such names (:data:`_FACTORS`), the row of the operator,
+    and its shapes, types and ``more``, or its name."""
     call = launching(trace, rows)
-    kept = (call >= 0) & (trace.events.name[np.maximum(call, 0)] == trace.strings.find(_ATTENTION))
+    kept = (call >= 0) & rows_named(trace, names or _PRODUCTS)[np.maximum(call, 0)]
     rows, call = rows[kept], call[kept]
-    said = fields(trace, call, "Input Dims", "Input type", "Concrete Inputs")
-    return rows, call, list(zip(*(column.tolist() for column in said), strict=True))
+    columns = [one.tolist() for one in fields(trace, call, "Input Dims", "Input type", *more)]
+    if not more:
+        columns.append([trace.strings[i] for i in trace.events.name[call].tolist()])
+    return rows, call, list(zip(*columns, strict=True))
+
+
+def _attending(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
+    return _launched(trace, rows, _ATTENTION, "Concrete Inputs")
 
 
 def _ascend_products(
@@ -284,7 +271,11 @@ def _read_attention(said: Said) -> Product | None:
     half precision; None of other types, windows, lengths that are packed, or if it is not said
     whether half of it is masked. Keys and values may have fewer heads.
     """
-    dims, types, given = map(_listed, said)
+    try:
+        dims, types, given = ([*one] if isinstance(one := orjson.loads(text), list) else []
+                              for text in said)  # fmt: skip
+    except ValueError:
+        return None
     if len(dims) < 3 or len(types) < 3 or len(given) <= _CAUSAL or not {*types[:3]} <= _HALF:
         return None
     query, key, value = (tuple(one) if isinstance(one, list) else () for one in dims[:3])
@@ -298,14 +289,6 @@ def _read_attention(said: Said) -> Product | None:
         return None
     operations = 4 * batch * heads * length * key[1] * size // (2 if causal else 1)
     return _plausible(Product(operations, 4 * (math.prod(query) + math.prod(key))))
-
-
-def _listed(text: str) -> list[Any]:
-    try:
-        found = orjson.loads(text)
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []
 
 
 def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -334,7 +317,7 @@ def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         said |= {"device": known["device"]} if "device" in known else {}
         yield Case(
             rank, value, {**figures, **said}, "", (), slices(known["longest"]),
-            saves_ns=max(spent - best, 0.0) / known["steps"], part_of=(COMPUTING,),
+            gone={COMPUTING: max(spent - best, 0.0) / known["steps"]},
         )  # fmt: skip
 
 
@@ -380,21 +363,22 @@ def _odd_shapes(trace: Trace) -> Known | None:
             fastest = min(larger, key=lambda other: other.median, default=one)
             if one.median > _MUCH * fastest.median:
                 found.append((one.calls * (one.median - fastest.median), kind, one, fastest))
-    known = {"steps": max(len(measured(trace.steps)), 1), "compute_ns": int(length.sum())}
+    whole, steps = int(length.sum()), max(len(measured(trace.steps)), 1)
     if not found:
-        return {**known, "lost_ns": 0.0}
+        return facts_of(0.0, {})
+    ns = sum(one for one, *_ in found)
     _, kind, one, fastest = max(found, key=lambda item: item[0])
-    return {
-        **known,
-        "lost_ns": sum(lost for lost, *_ in found),
-        "operator": kind,
+    figures = {
         "shape": one.text[:200],
         "median_ns": round(one.median),
         "calls": one.calls,
         "larger_shape": fastest.text[:200],
         "larger_median_ns": round(fastest.median),
-        "longest": longest(trace, rows[one.rows]),
+        "compute_ns": whole,
     }
+    value = 100 * ns / whole if whole else 0.0
+    return facts_of(value, {COMPUTING: ns / steps}, longest(trace, rows[one.rows]), figures,
+                    where=kind)  # fmt: skip
 
 
 _DIMENSIONS = lazy_regex(r"\d{1,12}")
@@ -412,17 +396,6 @@ class _Shape(NamedTuple):
     def holds(self, other: _Shape) -> bool:
         """Whether it is at least as large in every dimension."""
         return all(mine >= its for mine, its in zip(self.dims, other.dims, strict=True))
-
-
-def _varying(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = 100 * known["lost_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
-    if known["lost_ns"] and value > limits[""]:
-        names = ("shape", "median_ns", "calls", "larger_shape", "larger_median_ns", "compute_ns")
-        yield Case(
-            rank, value, {name: known[name] for name in names}, known["operator"], (),
-            slices(known["longest"]), saves_ns=known["lost_ns"] / known["steps"],
-            part_of=(COMPUTING,),
-        )  # fmt: skip
 
 
 RULES: tuple[Rule, ...] = (
@@ -445,7 +418,7 @@ RULES: tuple[Rule, ...] = (
         '`threshold={"matmul-efficiency.peak": TFLOP/s, "matmul-efficiency.bandwidth": GB/s}`)',
         "Look at the shapes named: sizes that are no multiples of the tiles, few rows, layouts "
         "that are converted on the way, a library without a kernel for them, or a lower clock.",
-        _products,
+        partial(_done, attention=False),
         each_rank(_inefficient),
     ),
     Rule(
@@ -472,7 +445,7 @@ RULES: tuple[Rule, ...] = (
         "GB/s}`)",
         "Look at the shapes named: short sequences, few heads and sizes of heads that kernels are "
         "not made for fill the device badly; a newer kernel may be faster.",
-        _attention,
+        partial(_done, attention=True),
         each_rank(_inefficient),
     ),
     Rule(
@@ -487,6 +460,5 @@ RULES: tuple[Rule, ...] = (
         "Pad to the larger shape, or choose sizes that the operator is tuned for; if only values "
         "or attributes decide on the work, leave it.",
         _odd_shapes,
-        each_rank(_varying),
     ),
 )

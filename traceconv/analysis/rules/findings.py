@@ -1,4 +1,4 @@
-"""Findings: which rules apply to a run, on what evidence, and what to do."""
+"""Findings: the rules that apply to a run, their evidence, and what a remedy gains."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import orjson
 
 from traceconv.analysis.inferred_shape import stated_shape
-from traceconv.analysis.losses import PAUSE, Losses, of_all
+from traceconv.analysis.losses import COPIES, EXPOSED, IDLE, PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.replay.graph import Clocks
+from traceconv.analysis.replay.job import PEERS, STAGES, STEP, WAITS, Replay
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
     Case,
@@ -25,7 +26,9 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
+from traceconv.analysis.statistics import interval
 from traceconv.core.clock import stamp_text, time_text
+from traceconv.core.columns import F64
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
@@ -62,13 +65,16 @@ def _measured(value: Any, unit: str) -> str:
 SCHEMA_VERSION = 1
 
 MINOR = "would save less than 1 % of a step"
-"""What is said of what is minor."""
+"""Title of the findings that are minor."""
 
 MATERIAL = 0.01
-"""Part of a step that what a rule says of a rank could save at most, below which it is minor."""
+"""Share of a step; a finding whose remedy gains less is minor."""
 
 PLACES_SHOWN = 10
-"""Most places that are named in text where a rule reports several."""
+"""Most places that text names where a rule reports several."""
+
+
+_OF_ALL = 0.9
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -77,25 +83,34 @@ class Finding(msgspec.Struct, frozen=True):
     Attributes:
         rule:   which.
         case:   rank, value, figures, steps and slices.
-        limits: the thresholds it was judged by.
-        since_ns: of each of its slices, the start since the start of the trace; None if no lane of
-            it shows the slice.
-        ms_per_step: what a step of its rank would save at most, were it gone; never more than the
-            step loses. None if that is unknown.
-        per_step: whether steps are marked; else all that was recorded counts as one, and is what
-            figures "per step" are of.
-        whole_ns: that is how long, 0 where steps are marked or it is unknown.
-        coordinates: of its rank, as texts name it; "" where they are unknown.
+        limits: its thresholds.
+        since_ns: of each of its slices, the start since the start of the trace; None if no track
+            shows the slice.
+        gain_ns: how much shorter a step of the job is, replayed without the time that the rule
+            reports, on all ranks on which it does; None if that is unknown.
+        interval_ns: 95 % interval of that.
+        at_most: nothing could be replayed: ``gain_ns`` is the time that the rank loses, which
+            bounds the gain.
+        per_step: whether steps are marked; else the recording counts as one step.
+        whole_ns: how long that is, 0 where steps are marked or it is unknown.
+        coordinates: of its rank for text; "" where they are unknown.
     """
 
     rule: Rule
     case: Case
     limits: Limits
     since_ns: tuple[int | None, ...] = ()
-    ms_per_step: float | None = None
+    gain_ns: float | None = None
+    interval_ns: tuple[float, float] | None = None
+    at_most: bool = False
     per_step: bool = True
     whole_ns: int = 0
     coordinates: str = ""
+
+    @property
+    def ms_per_step(self) -> float | None:
+        """:attr:`gain_ns` in milliseconds."""
+        return None if self.gain_ns is None else self.gain_ns / 1e6
 
     @property
     def rank(self) -> int:
@@ -151,10 +166,10 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.measure}; {side} {value}"
 
     def saving(self) -> str:
-        """What a step would save; "" if that is unknown."""
+        """The gain in words; "" if that is unknown."""
         if self.ms_per_step is None:
             return ""
-        most = f"at most {time_text(self.ms_per_step * 1e6)}"
+        most = f"saves {'at most ' * self.at_most}{time_text(self.ms_per_step * 1e6)}"
         if self.per_step:
             return f"{most} per step"
         return f"{most} of the {time_text(self.whole_ns)} recorded"
@@ -164,7 +179,11 @@ class Finding(msgspec.Struct, frozen=True):
         known = self.case.figures.items()
         if self.per_step:
             return [figure(name, value) for name, value in known]
-        return [figure(_of_all(name), value) for name, value in known if name != "steps"]
+        return [
+            figure("in_all_ns" if name == "per_step_ns" else name.removesuffix("_per_step"), value)
+            for name, value in known
+            if name != "steps"
+        ]
 
     def text(self) -> str:
         """One line: what, where, and by how much."""
@@ -172,7 +191,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times are ns on the clock of the rank, or since the start of the trace."""
-        case = self.case
+        case, known = self.case, self.interval_ns
         return {
             "rule": self.rule.id,
             "theme": self.rule.theme,
@@ -185,6 +204,8 @@ class Finding(msgspec.Struct, frozen=True):
             "value": case.value,
             "unit": self.limit.unit,
             "ms_per_step": self.ms_per_step,
+            "ms_interval": None if known is None else [ns / 1e6 for ns in known],
+            "at_most": self.at_most,
             "per_step": self.per_step,
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
@@ -207,25 +228,20 @@ _WORDS = (
 
 
 def of_all_recorded(text: str) -> str:
-    """The words of a rule, of a capture of which no steps are marked."""
+    """The words of a rule for a capture without marked steps."""
     for said, instead in _WORDS:
         text = text.replace(said, instead)
     return text
 
 
-def _of_all(name: str) -> str:
-    """The name of a figure, where all that was recorded counts as one step."""
-    return "in_all_ns" if name == "per_step_ns" else name.removesuffix("_per_step")
-
-
 class Unchecked(msgspec.Struct, frozen=True):
-    """A rule that could not look.
+    """A rule without data.
 
     Attributes:
         rule:  which.
-        needs: what it would take.
-        ranks: those without data, if others have some; () if the rule looked nowhere.
-        broken: what is there and could not be read, "" if nothing.
+        needs: what it would need.
+        ranks: those without data, if others have some; () if none has.
+        broken: a source that could not be read, "" if none.
     """
 
     rule: Rule
@@ -247,16 +263,16 @@ class Unchecked(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What the rules say of a run.
+    """The findings of a run.
 
     Attributes:
-        ranks:     that were looked at, ascending.
-        findings:  by what a step would save, most first; where that is unknown, warnings first.
-        good:      what rules say of a run that needs nothing done about it.
-        minor:     what would save less than :data:`MATERIAL` of a step; no finding. Of one rule on
-            one rank, all places together.
-        quiet:     rules that looked at every rank they need, and found nothing.
-        unchecked: rules that could not look, and on which ranks; never to be read as "fine".
+        ranks:     that were checked, ascending.
+        findings:  by gain, largest first; where that is unknown, warnings first.
+        good:      results that need no action.
+        minor:     findings that gain less than :data:`MATERIAL` of a step.
+        quiet:     rules that had data of every rank and found nothing.
+        unchecked: rules without data, and on which ranks; never to be read as "fine".
+        bounds:    why gains are upper bounds; "" if they are replayed.
     """
 
     ranks: tuple[int, ...]
@@ -265,6 +281,7 @@ class Findings(msgspec.Struct, frozen=True):
     unchecked: tuple[Unchecked, ...]
     good: tuple[Finding, ...] = ()
     minor: tuple[Finding, ...] = ()
+    bounds: str = ""
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
@@ -282,6 +299,7 @@ class Findings(msgspec.Struct, frozen=True):
             "minor": [one.as_dict() for one in self.minor],
             "quiet": [rule.id for rule in self.quiet],
             "not_checked": [one.as_dict() for one in self.unchecked],
+            "bounds": self.bounds or None,
         }
 
     def json_text(self) -> str:
@@ -289,10 +307,10 @@ class Findings(msgspec.Struct, frozen=True):
         return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
     def lines(self, every: bool = False) -> list[str]:
-        """What people read: of each rule the most severe place in full, the others in a line.
+        """The findings as text: of each rule the most severe place in full, the others in a line.
 
         Args:
-            every: a line for each rule that could not look, with what it needs.
+            every: a line for each rule without data, with what it needs.
         """
         lines = []
         for first, others in self.by_rule():
@@ -302,6 +320,7 @@ class Findings(msgspec.Struct, frozen=True):
             lines += [f"    -> {advice}" for advice in _advices(first, others)]
         if not self.findings:
             lines.append("no rule reports anything")
+        lines += [self.bounds_text()] * bool(self.bounds)
         lines += [f"good: {one.text()}" for one in self.good]
         lines += [f"{MINOR}: {', '.join(self.minor_texts())}"] * bool(self.minor)
         if self.quiet:
@@ -311,8 +330,12 @@ class Findings(msgspec.Struct, frozen=True):
         folded = [f"not checked: {self._unchecked()}"]
         return [*lines, *folded * bool(self.unchecked)]
 
+    def bounds_text(self) -> str:
+        """Why gains are upper bounds."""
+        return f"gains are upper bounds, because the job cannot be replayed: {self.bounds}"
+
     def _needs(self) -> list[str]:
-        """What the rules that could not look would need, a line for those that need the same."""
+        """What rules without data need, a line for those that need the same."""
         alike: dict[tuple[str, str], list[str]] = {}
         for one in self.unchecked:
             alike.setdefault((one.needs, one.broken), []).append(f"{one.rule.id}{_on(one.ranks)}")
@@ -323,7 +346,7 @@ class Findings(msgspec.Struct, frozen=True):
         ]
 
     def _unchecked(self) -> str:
-        """The rules that could not look, and what could not be read, in a line."""
+        """The rules without data, and what could not be read, in a line."""
         rules = ", ".join(f"{one.rule.id}{_on(one.ranks)}" for one in self.unchecked)
         broken = dict.fromkeys(one.broken for one in self.unchecked if one.broken)
         return rules + (f"; unreadable: {'; '.join(broken)}" if broken else "")
@@ -337,6 +360,7 @@ class Findings(msgspec.Struct, frozen=True):
             lines += [f"  - {_escaped(row)}" for row in rows]
             lines += [f"  - {advice}" for advice in _advices(first, others)]
         lines += [] if self.findings else ["No rule reports anything."]
+        lines += ["", f"{self.bounds_text()}."] * bool(self.bounds)
         lines += [f"- good: {_escaped(one.text())}" for one in self.good]
         if self.minor:
             lines += ["", f"{MINOR}: {_escaped(', '.join(self.minor_texts()))}."]
@@ -355,28 +379,24 @@ class Findings(msgspec.Struct, frozen=True):
         found: dict[str, list[Finding]] = {}
         for one in self.findings:
             found.setdefault(one.rule.id, []).append(one)
-        groups = [
-            sorted(group, key=lambda one: (_by_saving(one), _by_value(one)))
-            for group in found.values()
-        ]
+        groups = [sorted(group, key=_by_gain) for group in found.values()]
         return [(group[0], group[1:]) for group in groups]
 
     def minor_texts(self) -> list[str]:
-        """What is minor, by rule: the place that would save most."""
+        """Minor findings by rule: the place with the largest gain."""
         most: dict[str, Finding] = {}
         for one in self.minor:
             most.setdefault(one.rule.id, one)
         return [f"{rule} ({one.place()}: {one.saving()})" for rule, one in most.items()]
 
 
-def _by_saving(one: Finding) -> tuple[bool, float, int]:
-    """Sorts by what a step would save, most first; then by severity."""
-    known = one.ms_per_step is not None
-    return not known, -(one.ms_per_step or 0.0), -list(FindingSeverity).index(one.severity)
-
-
-def _by_value(one: Finding) -> float:
-    return one.case.value if one.limit.below else -one.case.value
+def _by_gain(one: Finding) -> tuple[bool, float, int, float]:
+    """Sorts by gain, largest first, then by severity and value. A rule that reports all the time
+    of a class comes after one that knows the cause of most of it."""
+    severity = list(FindingSeverity).index(one.severity)
+    value = one.case.value if one.limit.below else -one.case.value
+    weight = _OF_ALL if math.inf in one.case.gone.values() else 1.0
+    return one.gain_ns is None, -weight * (one.gain_ns or 0.0), -severity, value
 
 
 def _also(others: Sequence[Finding]) -> str:
@@ -415,7 +435,7 @@ def _evidence(one: Finding) -> list[str]:
 
 
 def rule_records(trace: Trace, rules: Iterable[str] | None = None) -> RuleRecords:
-    """What the rules need of one rank: small, JSON values.
+    """The facts about one rank that rules need: small, JSON values.
 
     Args:
         trace: after the passes of the detail view: steps, overlap and lanes made.
@@ -438,14 +458,6 @@ def rule_records(trace: Trace, rules: Iterable[str] | None = None) -> RuleRecord
         {rule.id: dict(known) for rule in selected if (known := found.get(rule.facts)) is not None},
         {rule.id: broken[rule.facts] for rule in selected if rule.facts in broken},
     )
-
-
-def _known(summary: RankSummary, rule: Rule, limits: Limits) -> Known | None:
-    """What the rule has to know of a rank, if there is all of it."""
-    known = summary.rules.known.get(rule.id)
-    if known is None or any(map(math.isnan, completed(limits, known).values())):
-        return None
-    return known
 
 
 class _Since:
@@ -476,95 +488,117 @@ def judge(
     values: Mapping[str, float] | None = None,
     rules: Iterable[str] | None = None,
     clocks: Clocks | None = None,
-    gains: Mapping[str, float] | None = None,
+    replay: Replay | str = "",
 ) -> Findings:
-    """What the rules say of all ranks.
+    """The findings of all ranks.
 
     Args:
         summaries: of every rank.
         values: thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
         rules: ids; None for all.
-        clocks: how the ranks were aligned, for times since the start of the trace; None if they
+        clocks: the alignment of the ranks, for times since the start of the trace; None if they
             are on one clock already.
-        gains: what the job gains per step, ns, if a class of lost time is gone everywhere, by
-            replay; a finding of that class cannot save more. {} where nothing can be replayed.
+        replay: of the job, from which gains are; or why there is none.
 
     Raises:
         OptionError: there is no such rule or threshold.
     """
     limits, since = thresholds(values or {}), _Since(summaries, clocks)
     summaries = sorted(summaries, key=lambda one: one.rank)
-    lost = of_all(one.losses for one in summaries)
-    whole = {one: round(known.step_ns) for one, known in lost.items() if not known.per_step}
+    losses = of_all(one.losses for one in summaries)
+    whole = {one: round(known.step_ns) for one, known in losses.items() if not known.per_step}
     shape = stated_shape(summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
     for rule in chosen(rules):
-        every = {one.rank: _known(one, rule, limits[rule.id]) for one in summaries}
-        known = {rank: records for rank, records in every.items() if records is not None}
-        blind = tuple(rank for rank in every if rank not in known)
-        unread = [one.rules.broken[rule.id] for one in summaries if rule.id in one.rules.broken]
-        broken = next(iter(unread), "")
-        judged = rule.judge(known, limits[rule.id]) if len(known) >= rule.fewest else None
-        if judged is None:
+        own = limits[rule.id]
+        known = {
+            one.rank: records
+            for one in summaries
+            if (records := one.rules.known.get(rule.id)) is not None
+            and not any(map(math.isnan, completed(own, records).values()))
+        }
+        blind = tuple(one.rank for one in summaries if one.rank not in known)
+        broken = next((o.rules.broken[rule.id] for o in summaries if rule.id in o.rules.broken), "")
+        cases = rule.cases(known, own) if len(known) >= rule.fewest else None
+        if cases is None:
             unchecked.append(Unchecked(rule, rule.needs, (), broken))
             continue
-        cases = list(judged)
-        findings += [
-            Finding(
-                rule,
-                case,
-                completed(limits[rule.id], known.get(case.rank, {})),
-                since.of(case),
-                _saving(case, lost.get(case.rank, Losses()), gains or {}),
-                case.rank not in whole,
-                whole.get(case.rank, 0),
-                shape.label(case.rank),
-            )
-            for case in cases
-        ]
+        saved = _replayed(cases, replay)
+        for case in cases:
+            gain = _at_most(case, losses.get(case.rank, Losses()))
+            interval_ns = None
+            if saved is not None and case.gone:
+                gain, interval_ns = max(float(saved.mean()), 0.0), interval(saved)
+            findings.append(
+                Finding(
+                    rule, case, completed(own, known.get(case.rank, {})), since.of(case), gain,
+                    interval_ns, gain is not None and interval_ns is None,
+                    case.rank not in whole, whole.get(case.rank, 0), shape.label(case.rank),
+                )
+            )  # fmt: skip
         if blind:
             unchecked.append(Unchecked(rule, rule.needs, blind, broken))
         elif not cases:
             quiet.append(rule)
-    findings.sort(key=_by_saving)
+    findings.sort(key=lambda one: _by_gain(one)[:3])
     good = [one for one in findings if one.severity is FindingSeverity.GOOD]
-    spoken = [one for one in findings if one.severity is not FindingSeverity.GOOD]
-    small = _minor(spoken, lost)
+    reported = [one for one in findings if one.severity is not FindingSeverity.GOOD]
+    small = _minor(reported, losses)
+    why = replay if isinstance(replay, str) else "not all ranks are part of it"
     return Findings(
         tuple(one.rank for one in summaries),
-        tuple(one for one in spoken if (one.rule.id, one.rank) not in small),
+        tuple(one for one in reported if (one.rule.id, one.rank) not in small),
         tuple(quiet),
         tuple(unchecked),
         tuple(good),
-        tuple(one for one in spoken if (one.rule.id, one.rank) in small),
+        tuple(one for one in reported if (one.rule.id, one.rank) in small),
+        (why or "its operations were not read") if any(one.at_most for one in reported) else "",
     )
 
 
-def _minor(findings: Sequence[Finding], lost: Mapping[int, Losses]) -> set[tuple[str, int]]:
-    """Rules and ranks of which all places together would save less than what is worth it; not where
-    that, or the length of a step, is unknown."""
-    saved: dict[tuple[str, int], float] = {}
+def _minor(findings: Sequence[Finding], losses: Mapping[int, Losses]) -> set[tuple[str, int]]:
+    """Rules and ranks that gain less than a share of a step that matters: by a replay, which has
+    all places, or the bounds of all places together; not where a gain or the length of a step is
+    unknown."""
+    gains: dict[tuple[str, int], float] = {}
     for one in findings:
-        ms = math.inf if one.ms_per_step is None else one.ms_per_step
-        saved[one.rule.id, one.rank] = saved.get((one.rule.id, one.rank), 0.0) + ms
-    steps = {rank: one.step_ns + one.per(PAUSE) for rank, one in lost.items()}
-    return {of for of, ms in saved.items() if 1e6 * ms < MATERIAL * steps.get(of[1], 0.0)}
+        before = gains.get((one.rule.id, one.rank), 0.0)
+        gain = math.inf if one.gain_ns is None else one.gain_ns
+        gains[one.rule.id, one.rank] = before + gain if one.at_most else max(before, gain)
+    steps = {rank: one.step_ns + one.per(PAUSE) for rank, one in losses.items()}
+    return {of for of, ns in gains.items() if ns < MATERIAL * steps.get(of[1], 0.0)}
 
 
-def _saving(case: Case, known: Losses, gains: Mapping[str, float]) -> float | None:
-    """What a step of the rank would save at most, ms; None if that is unknown."""
-    if case.saves_ns is None:
+def _replayed(cases: Sequence[Case], replay: Replay | str) -> F64 | None:
+    """The gain of each step without the time of some cases; None if that cannot be replayed."""
+    gone: dict[int, dict[str, float]] = {}
+    for case in cases:
+        for name, ns in case.gone.items():
+            of_rank = gone.setdefault(case.rank, {})
+            of_rank[name] = of_rank.get(name, 0.0) + ns
+    if isinstance(replay, str) or not gone or set(gone) - set(replay.graph.ranks):
         return None
+    return replay.saved(gone)
+
+
+def _at_most(case: Case, known: Losses) -> float | None:
+    """The time per step that bounds the gain, ns: no more than its classes lose; None if that is
+    unknown."""
+    if not case.gone:
+        return None
+    ns = sum(case.gone.values())
     # a pause that the source marks is one, whatever is known of the device
-    classes = [name for name in case.part_of if name != PAUSE or known.knows(PAUSE)]
+    classes = [
+        EXPOSED if name == WAITS else name for name in case.gone
+        if name not in (PEERS, STAGES, STEP) and (name != PAUSE or known.knows(PAUSE))
+    ]  # fmt: skip
     if not all(known.knows(name) for name in classes):
         return None
-    most = case.saves_ns
-    if classes:  # one of several devices may have lost all of it, and none more than its step
-        most = known.devices * sum(known.per(name) for name in classes)
-        most = min(most, known.step_ns + known.per(PAUSE)) if known.devices > 1 else most
-    if classes and all(name in gains for name in classes):
-        most = min(most, sum(gains[name] for name in classes))
-    return max(min(case.saves_ns, most), 0.0) / 1e6
+    if classes:
+        # an NPU that copies is idle; one of several devices may have lost all of it
+        per = [known.per(name) or (known.per(IDLE) if name == COPIES else 0.0) for name in classes]
+        most = known.devices * sum(per)
+        ns = min(ns, most, known.step_ns + known.per(PAUSE) if known.devices > 1 else most)
+    return max(ns, 0.0) if math.isfinite(ns) else None

@@ -1,14 +1,12 @@
-"""Rules of gaps between kernels: what was launched too late to run beside communication, pauses of
-the host, threads that are off the CPU and what runs there instead, and sequences of short kernels
-that repeat."""
+"""Rules of gaps between kernels: kernels launched too late to overlap communication, pauses of the
+host, threads off the CPU and what runs there instead, and repeated sequences of short kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.analysis.losses import EXPOSED, IDLE
@@ -22,9 +20,10 @@ from traceconv.analysis.rules.definition import (
     Limit,
     Limits,
     Rule,
-    each_rank,
+    as_case,
     longest,
-    slices,
+    lost,
+    slices_of,
 )
 from traceconv.analysis.rules.host import (
     BOUND_NS,
@@ -54,67 +53,52 @@ from traceconv.core.ordering import among
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
-_PAUSE_NS = 1_000_000  # collections that msprof-analyze reports are at least that long
+_PAUSE_NS = 1_000_000  # the shortest collection that msprof-analyze reports
 _RECORDED = 0.9  # of the kernels: launched within recorded operators
-_LAUNCHES_PER_PAUSE = 50  # at least; a host that is not seen more often was recorded in part
+_LAUNCHES_PER_PAUSE = 50  # fewer: the host was recorded in part
 _LONGEST = 8  # kernels of a sequence
-_CANDIDATES = 100  # sequences of one length whose occurrences are told apart
-_REPEATS = 10  # a sequence that is seen less often is none
-
-
-def _lost(rank: int, known: Known, value: float, lost: str, figures: dict[str, Any]) -> Case:
-    figures = {**figures, "per_step_ns": round(known["lost_ns"] / known["steps"]),
-               "steps": known["steps"]}  # fmt: skip
-    return Case(
-        rank, value, figures, known.get("where", ""), (), slices(known["longest"]),
-        saves_ns=known["lost_ns"] / known["steps"], part_of=(lost,),
-    )  # fmt: skip
+_CANDIDATES = 100  # sequences of one length that are tried
+_REPEATS = 10  # occurrences of a sequence, at least
 
 
 # -- launched late beside communication -----------------------------------------------------
 
 
 def _late(trace: Trace) -> Known | None:
-    """Exposed communication before kernels that do not need it, and are launched in that time."""
+    """Exposed communication before kernels that do not need it and are launched in that time."""
     steps, events = measured(trace.steps), trace.events
     calls = launches(trace)
     if not len(steps) or not len(calls.device) or trace.hints.partial_device:
         return None
     spans = steps.device_spans
-    within, some = union(spans[:, 0], spans[:, 1]), False
-    lengths, ends = [], []
-    for one in device_times(trace):
-        some |= len(one.calls) > 0
+    within = union(spans[:, 0], spans[:, 1])
+    devices = device_times(trace)
+    if not any(len(one.calls) for one in devices):
+        return None
+    found = [np.zeros((0, 2), np.int64)]
+    for one in devices:
         waits = _waits(trace, one, intersection(one.exposed, within))
         called = among(calls.device, one.kernels)
         start, time = events.start_ns[calls.device[called]], calls.time_ns[called]
         order = np.lexsort((time, start))  # of kernels that start together the first launched
         start, time = start[order], time[order]
-        if not len(waits) or not len(start):
-            continue
-        at = np.minimum(np.searchsorted(start, waits[:, 1]), len(start) - 1)
-        late = (start[at] == waits[:, 1]) & (time[at] > waits[:, 0]) & (time[at] < waits[:, 1])
-        lengths.append(waits[late, 1] - waits[late, 0])
-        ends.append(waits[late, 1])
-    if not some:
-        return None
-    ns = np.concatenate([np.zeros(0, np.int64), *lengths])
-    shown = np.flatnonzero(events.op == OpClass.NOT_OVERLAPPED)
-    ended = np.sort(np.concatenate([np.zeros(0, np.int64), *ends]))
-    shown = shown[among(events.ends(shown), ended)]
-    return {
-        "steps": len(steps),
-        "waits": len(ns),
-        "lost_ns": int(ns.sum()),
-        "longest_ns": int(ns.max(initial=0)),
-        "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, shown),
-    }
+        if len(waits) and len(start):
+            at = np.minimum(np.searchsorted(start, waits[:, 1]), len(start) - 1)
+            late = (time[at] > waits[:, 0]) & (time[at] < waits[:, 1])
+            found.append(waits[late & (start[at] == waits[:, 1])])
+    waits = np.concatenate(found)
+    ns = waits[:, 1] - waits[:, 0]
+    shown = slices_of(trace, OpClass.NOT_OVERLAPPED)
+    shown = shown[among(events.ends(shown), np.sort(waits[:, 1]))]
+    return lost(
+        len(steps), int(ns.sum()), int(steps.known_ns.sum()), EXPOSED, longest(trace, shown),
+        {"waits": len(ns), "longest_ns": int(ns.max(initial=0))},
+    )  # fmt: skip
 
 
 def _waits(trace: Trace, one: DeviceTime, exposed: I64) -> I64:
-    """The stretches of exposed communication that end while a collective runs on: what starts then
-    does not need its result. Each begins when the last thing that it may have waited for ended:
+    """Exposed communication that ends while a collective runs on: the kernel that starts then does
+    not need the result. Each begins when the last work that the kernel may have waited for ended:
     computing, another collective, a copy.
     """
     start, end = trace.events.start_ns[one.calls], trace.events.ends(one.calls)
@@ -132,40 +116,33 @@ def _waits(trace: Trace, one: DeviceTime, exposed: I64) -> I64:
     return found
 
 
-def _overlapping(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = float(share(known["lost_ns"], known["known_ns"]))
-    if value > limits[""]:
-        figures = {"waits": known["waits"], "longest_ns": known["longest_ns"]}
-        yield _lost(rank, known, value, EXPOSED, figures)
-
-
 # -- pauses of the host ---------------------------------------------------------------------
 
 
 def _paused(trace: Trace) -> Known | None:
-    """Idle time of the device in stretches of a millisecond and more in which none of the recorded
-    calls of the host runs, on no thread; ranges around other calls are none.
+    """Idle time of the device while no recorded call of the host runs on any thread for a
+    millisecond or more; ranges around other calls do not count as calls.
 
-    Of ranks whose kernels are launched within recorded operators, and that pause for once: of
-    others the host was recorded in part, or its events were thinned out, and what is not seen of
-    it may be work. So may the start of a program, which a capture without steps is part of.
+    Only of ranks whose kernels are launched within recorded operators and that pause rarely: of
+    others the host was recorded in part, and an unrecorded time may be work. A capture without
+    steps may hold the start of the program.
     """
     steps, events = measured(trace.steps), trace.events
     hull = trace.coverage.layers.get(Layer.HOST, ())
-    if not len(steps) or not hull or trace.hints.partial_device:
-        return None
-    if any(track.kind is TrackKind.RANGES for track in trace.tracks):
-        return None
-    if (steps.source == StepSource.WHOLE_RANGE).any():
-        return None
     work = kernels(trace, OpClass.COMPUTE)
-    if not len(work) or np.mean(launching(trace, work) >= 0) < _RECORDED:
+    if (
+        not len(steps)
+        or not hull
+        or trace.hints.partial_device
+        or any(track.kind is TrackKind.RANGES for track in trace.tracks)
+        or (steps.source == StepSource.WHOLE_RANGE).any()
+        or not len(work)
+        or np.mean(launching(trace, work) >= 0) < _RECORDED
+    ):
         return None
     marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
-    rows = np.flatnonzero(
-        trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE) & ~marks
-    )
-    nest = Nest.of(trace, rows)
+    rows = trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE) & ~marks
+    nest = Nest.of(trace, np.flatnonzero(rows))
     if not len(nest.rows):
         return None
     innermost = np.ones(len(nest.rows), bool)
@@ -180,60 +157,53 @@ def _paused(trace: Trace) -> Known | None:
         return None
     idle = [intersection(gaps, pauses) for _, gaps in idle_gaps(trace, steps)]
     parts = np.concatenate([pauses[:0], *idle])
-    free = np.flatnonzero((events.op == OpClass.FREE) & (events.kind == Kind.SLICE))
+    free = slices_of(trace, OpClass.FREE)
     spans = np.stack((events.start_ns[free], events.ends(free)), axis=1)
     shared = length_within(union(parts[:, 0], parts[:, 1]), spans)
     shown = free[np.argsort(-shared, kind="stable")[:SLICES_KEPT]]
     shown = shown[np.sort(-shared)[: len(shown)] < 0]
-    return {
-        "steps": len(steps),
+    figures = {
         "pauses": len(np.unique(np.searchsorted(pauses[:, 1], parts[:, 0], "right"))),
-        "lost_ns": total(parts),
         "longest_ns": int((pauses[:, 1] - pauses[:, 0]).max(initial=0)),
-        "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, shown),
     }
-
-
-def _pausing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = float(share(known["lost_ns"], known["known_ns"]))
-    if value > limits[""]:
-        figures = {"pauses": known["pauses"], "longest_ns": known["longest_ns"]}
-        yield _lost(rank, known, value, IDLE, figures)
+    known_ns = int(steps.known_ns.sum())
+    return lost(len(steps), total(parts), known_ns, IDLE, longest(trace, shown), figures)
 
 
 # -- off the CPU --------------------------------------------------------------------------
 
 _BLOCKING = (TrackKind.SYSTEM_CALLS, TrackKind.MESSAGES)
-"""Kinds of lanes with calls that may give the CPU away, besides those of the runtime."""
+"""Kinds of tracks with calls that may block, besides those of the runtime."""
 _ON = "other processes on from CPU (ns)"
-"""What a slice off the CPU says where every process of the machine was recorded."""
+"""An argument of slices off the CPU where every process of the machine was recorded."""
 _NAMED = 5  # processes that a finding names at most
+_SAID = {False: "not recorded", True: "not all recorded"}
 
 
 class _Away(NamedTuple):
-    """When threads that launch work are off the CPU, and in none of the recorded calls that may
-    block.
+    """When threads that launch work are off the CPU and in no recorded call that may block.
 
     Attributes:
         rows:  their slices off the CPU.
-        spans: the time, union of all threads.
-        idle:  of each device, the part of it in which the device is idle within steps.
-        others: the part of it in which another process ran on the CPU that a thread had lost or
-            came back to; by each run of one on them, ns. None if no other process was recorded.
+        idle:  of each device, the part in which the device is idle within steps.
+        others: the part in which another process ran on the CPU that a thread had lost or came
+            back to; and ns of each run of one. None if no other process was recorded.
         whole: whether every process of the machine was recorded.
     """
 
     rows: NDArray[np.intp]
-    spans: I64
     idle: list[I64]
     others: tuple[I64, dict[int, int]] | None
     whole: bool
 
+    def idle_within(self, spans: I64) -> int:
+        """Idle time of the devices within some spans, ns."""
+        return sum(total(intersection(idle, spans)) for idle in self.idle)
+
 
 @once_each
 def _away(trace: Trace, steps: StepTable) -> _Away | None:
-    """None for ranks of which slices off the CPU, or calls of the system, were not recorded."""
+    """None if slices off the CPU, or calls of the system, were not recorded."""
     events, lead = trace.events, leading(trace)
     kinds = [t.kind if mine else None for t, mine in zip(trace.tracks, lead, strict=True)]
     off = np.flatnonzero(np.array([k is TrackKind.OFF_CPU for k in kinds], bool)[events.track])
@@ -250,18 +220,16 @@ def _away(trace: Trace, steps: StepTable) -> _Away | None:
     (told,) = fields(trace, off, _ON)
     others = _in_their_place(trace, off, merged(*idle))
     whole = bool(told.known.all())
-    if others is None and whole:
-        others = away[:0], {}
-    return _Away(off, away, idle, others, whole)
+    return _Away(off, idle, (away[:0], {}) if others is None and whole else others, whole)
 
 
 def _in_their_place(
     trace: Trace, off: NDArray[np.intp], within: I64
 ) -> tuple[I64, dict[int, int]] | None:
     """The part of ``within`` in which another process ran on a CPU that one of the threads had
-    lost, or came back to: when, and each run's; None if there are no lanes of other processes."""
+    lost or came back to: when, and ns of each run; None without tracks of other processes."""
     events, edges = trace.events, fields(trace, off, "from CPU", "to CPU")
-    lanes: dict[str, list[int]] = {}  # more than one for a CPU where runs overlap
+    lanes: dict[str, list[int]] = {}  # several for a CPU where runs overlap
     for number, track in enumerate(trace.tracks):
         if track.kind is TrackKind.CPU:
             lanes.setdefault(str(track.device), []).append(number)
@@ -270,8 +238,8 @@ def _in_their_place(
     found: dict[int, int] = {}
     parts = []
     for cpu, own in lanes.items():
-        lost = off[edges[0].among(cpu) | edges[1].among(cpu)]
-        free = intersection(within, union(events.start_ns[lost], events.ends(lost)))
+        left = off[edges[0].among(cpu) | edges[1].among(cpu)]
+        free = intersection(within, union(events.start_ns[left], events.ends(left)))
         runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
         spans = np.stack((events.start_ns[runs], events.ends(runs)), axis=1)
         parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
@@ -281,97 +249,60 @@ def _in_their_place(
 
 
 def _descheduled(trace: Trace) -> Known | None:
-    """Idle time of the device while a thread that launches work is off the CPU, and in none of the
-    recorded calls that may block. Of ranks of which these calls were recorded."""
+    """Idle time of the device while a thread that launches work is off the CPU and in no recorded
+    call that may block."""
     steps, events = measured(trace.steps), trace.events
     known = _away(trace, steps)
     if known is None:
         return None
-    off = known.rows
+    off, count = known.rows, len(steps)
     spans = np.stack((events.start_ns[off], events.ends(off)), axis=1)
     shared = length_within(merged(*known.idle), spans)
     moves = Texts.concat(fields(trace, off, "from CPU", "to CPU")).numbers().reshape(2, -1)
     within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
-    others = {} if known.others is None else {"others_ns": _idle_within(known, known.others[0])}
-    return {
-        "steps": len(steps),
-        "switches": int(within.sum()),
-        "moved": int((within & (moves[0] != moves[1])).sum()),
-        "lost_ns": sum(map(total, known.idle)),
-        **others,
-        "whole": known.whole,
-        "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, off[shared > 0]),
-    }
-
-
-def _idle_within(known: _Away, spans: I64) -> int:
-    """Idle time of the devices within some spans, ns."""
-    return sum(total(intersection(idle, spans)) for idle in known.idle)
-
-
-def _off_cpu(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = float(share(known["lost_ns"], known["known_ns"]))
-    if value > limits[""]:
-        steps = known["steps"]
-        figures = {"switches_per_step": known["switches"] / steps,
-                   "moved_to_another_cpu_per_step": known["moved"] / steps}  # fmt: skip
-        if known.get("others_ns") or known["whole"]:
-            part = float(share(known["others_ns"], known["lost_ns"]))
-            figures["while_another_process_ran_there_percent"] = part
-        if not known["whole"]:
-            figures["other_processes"] = _SAID["others_ns" in known]
-        yield _lost(rank, known, value, IDLE, figures)
-
-
-_SAID = {False: "not recorded", True: "not all recorded"}
+    ns = sum(map(total, known.idle))
+    others = 0 if known.others is None else known.idle_within(known.others[0])
+    moved = int((within & (moves[0] != moves[1])).sum())
+    figures: dict[str, Any] = {"switches_per_step": int(within.sum()) / count,
+                               "moved_to_another_cpu_per_step": moved / count}  # fmt: skip
+    if others or known.whole:
+        figures["while_another_process_ran_there_percent"] = float(share(others, ns))
+    if not known.whole:
+        figures["other_processes"] = _SAID[known.others is not None]
+    known_ns, shown = int(steps.known_ns.sum()), longest(trace, off[shared > 0])
+    return lost(count, ns, known_ns, IDLE, shown, figures)
 
 
 def _displaced(trace: Trace) -> Known | None:
-    """The part of that in which another process ran in the thread's place; what it was called. Of
-    ranks of which all processes of the machine were recorded, or one that did so."""
+    """The part of that in which another process ran in the thread's place, and its name. Only of
+    ranks with all processes of the machine recorded, or one that did so."""
     steps, events = measured(trace.steps), trace.events
     known = _away(trace, steps)
     if known is None or known.others is None:
         return None
     spans, ran = known.others
-    lost_ns = _idle_within(known, spans)
-    if not lost_ns and not known.whole:
+    ns, count = known.idle_within(spans), len(steps)
+    if not ns and not known.whole:
         return None
     rows = np.array(list(ran), np.intp)
     taken: dict[str, int] = {}
-    for row, ns in ran.items():
+    for row, length in ran.items():
         name = trace.strings[int(events.name[row])]
-        taken[name] = taken.get(name, 0) + ns
+        taken[name] = taken.get(name, 0) + length
     most = sorted(taken.items(), key=lambda one: (-one[1], one[0]))
+    names = [f"{name} {length / count / 1e6:.3f} ms" for name, length in most[:_NAMED]]
     there = length_within(spans, steps.device_spans) > 0
-    return {
-        "steps": len(steps),
-        "step": steps.step[there].tolist()[:STEPS_KEPT],
-        "runs": len(rows),
-        "processes": len(most),
-        "most": most[:_NAMED],
-        "lost_ns": lost_ns,
-        "whole": known.whole,
-        "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, rows),
-    }
+    figures = {"processes": len(most), "most_per_step": names, "runs_per_step": len(rows) / count}
+    figures |= {} if known.whole else {"other_processes": _SAID[True]}
+    return lost(
+        count, ns, int(steps.known_ns.sum()), IDLE, longest(trace, rows), figures,
+        steps=steps.step[there].tolist()[:STEPS_KEPT], whole=known.whole,
+    )  # fmt: skip
 
 
 def _foreign(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
-    """None if no rank is worth speaking of, and of one some processes only were recorded."""
-    cases = []
-    for rank, one in known.items():
-        value = float(share(one["lost_ns"], one["known_ns"]))
-        if value <= limits[""]:
-            continue
-        names = [f"{name} {ns / one['steps'] / 1e6:.3f} ms" for name, ns in one["most"]]
-        figures = {"processes": one["processes"], "most_per_step": names,
-                   "runs_per_step": one["runs"] / one["steps"]}  # fmt: skip
-        if not one["whole"]:
-            figures["other_processes"] = _SAID[True]
-        case = _lost(rank, one, value, IDLE, figures)
-        cases.append(replace(case, steps=tuple(one["step"])))
+    """None if no rank is reported, and only some processes of one were recorded."""
+    cases = [as_case(rank, one) for rank, one in known.items() if one["value"] > limits[""]]
     return cases if cases or all(one["whole"] for one in known.values()) else None
 
 
@@ -379,8 +310,8 @@ def _foreign(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
 
 
 class _Sequence(NamedTuple):
-    """Kernels that follow each other again and again: positions where, how many, and what is idle
-    between the kernels of all of them, ns."""
+    """A repeated sequence of kernels: positions where it begins, its length, and the idle time
+    between the kernels of all occurrences, ns."""
 
     at: NDArray[np.intp]
     length: int
@@ -404,18 +335,14 @@ def _sequences(trace: Trace) -> Known | None:
             best, rows = found, mine
     if not some:
         return None
-    known = {"steps": len(steps), "lost_ns": best.lost_ns, "known_ns": int(steps.known_ns.sum())}
-    if not best.length:
-        return {**known, "count": 0, "kernels": [], "longest": []}
-    first = rows[best.at[0] : best.at[0] + best.length]
+    first = rows[best.at[0] : best.at[0] + best.length] if best.length else rows[:0]
     names = [trace.strings[i][:60] for i in events.name[first].tolist()]
-    return {
-        **known,
-        "count": len(best.at),
-        "kernels": names,
-        "where": trace.tracks[int(events.track[first[0]])].name,
-        "longest": longest(trace, first),
-    }
+    figures: dict[str, Any] = {"kernels": names, "count": len(best.at)}
+    if best.length:
+        figures["between_ns"] = round(best.lost_ns / len(best.at))
+    where = trace.tracks[int(events.track[first[0]])].name if best.length else ""
+    return lost(len(steps), best.lost_ns, int(steps.known_ns.sum()), IDLE, longest(trace, first),
+                figures, where=where)  # fmt: skip
 
 
 def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
@@ -452,14 +379,14 @@ def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
                 break
             mine = groups.order[groups.start[number] :][: groups.size[number]]
             apart = _apart(valid[mine], length)
-            lost = int((sums[apart + length - 1] - sums[apart]).sum())
-            if len(apart) >= _REPEATS and lost > best.lost_ns:
-                best = _Sequence(apart, length, lost)
+            ns = int((sums[apart + length - 1] - sums[apart]).sum())
+            if len(apart) >= _REPEATS and ns > best.lost_ns:
+                best = _Sequence(apart, length, ns)
     return best
 
 
 def _apart(at: NDArray[np.intp], length: int) -> NDArray[np.intp]:
-    """Those of some positions that are at least so far from the one kept before."""
+    """The positions that are at least ``length`` from the one kept before."""
     at = np.sort(at)
     if not len(at) or (np.diff(at) >= length).all():
         return at
@@ -471,28 +398,18 @@ def _apart(at: NDArray[np.intp], length: int) -> NDArray[np.intp]:
     return np.array(kept, np.intp)
 
 
-def _repeating(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = float(share(known["lost_ns"], known["known_ns"]))
-    if value > limits[""]:
-        figures: dict[str, Any] = {"kernels": known["kernels"], "count": known["count"]}
-        if known["count"]:
-            figures["between_ns"] = round(known["lost_ns"] / known["count"])
-        yield _lost(rank, known, value, IDLE, figures)
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "late-overlap",
-        "Computing that could run beside communication is launched late",
+        "Computing that could overlap communication is launched late",
         "communication",
         "share of the steps in which communication is exposed before a kernel that does not need "
         "it (it starts while the collective goes on) and that the host launches only then",
         (Limit(2.0, "%", OWN),),
-        "collectives, and launch arrows to kernels, within steps",
-        "The host comes too late with work that does not depend on the collective: let it run "
+        "collectives, and launch flows to kernels, within steps",
+        "The host launches work that does not depend on the collective too late: let it run "
         "ahead (fewer synchronisations, less work between launches, whole graphs).",
         _late,
-        each_rank(_overlapping),
     ),
     Rule(
         "host-pause",
@@ -502,12 +419,11 @@ RULES: tuple[Rule, ...] = (
         (Limit(2.0, "%", f"{OWN}; 1 ms is {MSPROF_ANALYZE}'s of collections"),),
         "operators of the host that launch nine of ten kernels, marked steps with device work, and "
         "at most one pause per 50 kernels: of others the host was not recorded as a whole",
-        "What was not recorded takes this time: Python code between operators, garbage collection, "
+        "Unrecorded work takes this time: Python code between operators, garbage collection, "
         "logging, files, or other load of the machine; record Python's stack, or collections "
         "(torch_npu: gc_detect_threshold), to tell these apart.",
         _paused,
-        each_rank(_pausing),
-        FindingSeverity.NOTE,
+        severity=FindingSeverity.NOTE,
     ),
     Rule(
         "off-cpu",
@@ -520,7 +436,6 @@ RULES: tuple[Rule, ...] = (
         "Look for other processes and for more threads than processors on this machine, and bind "
         "the process to processors of its own, near its device.",
         _descheduled,
-        each_rank(_off_cpu),
     ),
     Rule(
         "foreign-process",
@@ -532,8 +447,8 @@ RULES: tuple[Rule, ...] = (
         (Limit(2.0, "%", OWN),),
         "records of the scheduler of every process of the machine, and calls of the operating "
         "system (nsys --cpuctxsw=system-wide, osrt)",
-        "Bind the process to processors that nobody else may use (cpusets, numactl, the job "
-        "manager's binding), and give its workers, other ranks, daemons and other jobs the rest.",
+        "Bind the process to processors of its own (cpusets, numactl, the job manager's binding), "
+        "and give its workers, other ranks, daemons and other jobs the rest.",
         _displaced,
         _foreign,
     ),
@@ -548,6 +463,5 @@ RULES: tuple[Rule, ...] = (
         "Fuse these kernels where what they compute permits (a compiler, a fused operator, "
         "foreach), or launch them as a graph.",
         _sequences,
-        each_rank(_repeating),
     ),
 )

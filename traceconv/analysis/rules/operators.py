@@ -1,11 +1,11 @@
 """Rules of operators and memory: conversions of format, shapes of matrices, processors and types
-that operators run on, uneven ones, how full memory is."""
+that operators run on, uneven ones, and full memory."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,19 +28,17 @@ from traceconv.analysis.rules.definition import (
     rows_of,
     slices,
 )
-from traceconv.analysis.tables import memory as _memory_tables
-from traceconv.analysis.tables.fields import (
-    fields,
-    is_ascend,
-    names_of,
-    operator_columns,
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
 )
+from traceconv.analysis.tables import memory as _memory_tables
+from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
-from traceconv.core.model import I64, Mask, OpClass, Trace
+from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import among
 from traceconv.core.patterns import lazy_regex
@@ -58,72 +56,70 @@ _AI_CPU = lazy_regex(r"(?:KERNEL_)?AI_?CPU")
 _VERSION = lazy_regex("V[23]$")
 _DOUBLE = lazy_regex(r"(?<![A-Z0-9])(?:DT_)?(?:DOUBLE|FLOAT64)(?![A-Z0-9])", re.I)
 _REPLACED = ("argmin", "cast", "equal", "index", "indexput", "mul", "nonzero", "tensorequal")
-"""Types of operators that msprof-analyze says how to replace where they run on AI CPUs."""
+"""Types of operators that msprof-analyze gives a replacement for where they run on AI CPUs."""
 _FULL = lazy_regex(
-    r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*", re.DOTALL | re.I
+    r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*"
+    r"|(?!.*(?:tensor_?op|tf32|s\d{4,5}gemm)).*_(?:xmma_)?(?:gemm|fprop|dgrad|wgrad)\w*_"
+    r"f32f32_f32f32_f32_.*|(?:.*\s)?gemm\w*_kernel<float,.*",
+    re.DOTALL | re.I,
 )
-"""Names of kernels of cuBLAS, CUTLASS, cuDNN and Tensile that multiply without tensor cores."""
+"""Names of kernels that multiply single precision without tensor cores: sgemm of cuBLAS, CUTLASS
+and cuDNN, ``SB`` of Tensile, xmma kernels of cuBLAS and cuDNN with FP32 in and out, which name the
+types of A, B, C and of the accumulator (TF32 is written tf32f32), and small products of cuBLAS."""
 _OF_FULL_PRECISION = NameTest(lambda name: _FULL.match(name[:500]))
 _FLOATS = lazy_regex(r"(?:FLOAT|DT_FLOAT|FP32)(?:;(?:FLOAT|DT_FLOAT|FP32|NULL|N/A|))*")
-_FEWEST = 20  # calls; a tail of fewer is none
-_TAIL = 1.5  # so many medians are long
+_TWICE = 2.0  # as fast: a gain that other units, types and shapes usually exceed
+_FEWEST = 20  # calls; fewer have no tail
+_TAIL = 1.5  # medians: longer calls are the tail
 _MEASURES = lazy_regex(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
 
 _MEMORY = of_table(_memory_tables.TABLES, "memory")
 
 
-# -- conversions --------------------------------------------------------------------------
+def _computing(
+    trace: Trace, whole_ns: int, ns: int, rows: NDArray[np.intp], figures: Mapping[str, Any],
+    faster: float = np.inf, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Facts about a part of the time of compute tasks: the value is its share.
+
+    Args:
+        faster: how many times as fast it could be.
+    """
+    steps = max(len(measured(trace.steps)), 1)
+    value = 100 * ns / whole_ns if whole_ns else 0.0
+    gone = {COMPUTING: ns * (1 - 1 / faster) / steps}
+    return facts_of(value, gone, longest(trace, rows), figures, **more)
+
+
+def _bare(text: str) -> str:
+    """Without the quotes that tables put around shapes."""
+    return text.strip('"')
+
+
+# -- conversions and shapes ---------------------------------------------------------------
 
 
 def _conversions(trace: Trace) -> Known | None:
-    """Time of all compute tasks, and of those that only convert types or layouts."""
-    if not is_ascend(trace) or trace.hints.partial_device:
-        return None
+    """Time of compute tasks that only convert types or layouts."""
     rows = kernels(trace, OpClass.COMPUTE)
-    if not len(rows):
+    if not is_ascend(trace) or trace.hints.partial_device or not len(rows):
         return None
     types = operator_columns(trace, rows)["OP Type"].filled(names_of(trace, rows))
-    kinds = types.mapped(_conversion)
+    kinds = types.mapped(lambda kind: m[1] if (m := _CONVERSION.fullmatch(kind)) else "")
     found = kinds.known
     length = trace.events.dur_ns[rows]
     by_kind: Counter[str] = Counter()
     for kind, ns in zip(kinds[found].tolist(), length[found].tolist(), strict=True):
-        by_kind[kind] += ns
-    return {
-        "steps": max(len(measured(trace.steps)), 1),
-        "compute_ns": int(length.sum()),
-        "count": int(found.sum()),
-        "kinds": dict(sorted(by_kind.items())),
-        "longest": longest(trace, rows[found]),
-    }
-
-
-def _conversion(kind: str) -> str:
-    """What an operator of this type, or name, converts; "" if it does more."""
-    match = _CONVERSION.fullmatch(kind)
-    return match[1] if match else ""
-
-
-def _converting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    spent = sum(known["kinds"].values())
-    value = 100 * spent / known["compute_ns"] if known["compute_ns"] else 0.0
-    if value > limits[""]:
-        kinds = {f"{kind.lower()}_ns": ns for kind, ns in known["kinds"].items()}
-        figures = {"count": known["count"], **kinds, "compute_ns": known["compute_ns"]}
-        shown = slices(known["longest"])
-        saves = spent / known["steps"]
-        yield Case(rank, value, figures, "", (), shown, saves_ns=saves, part_of=(COMPUTING,))
-
-
-# -- shapes -------------------------------------------------------------------------------
+        by_kind[f"{kind.lower()}_ns"] += ns
+    whole = int(length.sum())
+    figures = {"count": int(found.sum()), **dict(sorted(by_kind.items())), "compute_ns": whole}
+    return _computing(trace, whole, by_kind.total(), rows[found], figures)
 
 
 def _shapes(trace: Trace) -> Known | None:
     """Time of matrix operators by whether their shapes fill blocks of 16, and the worst shapes."""
-    if not is_ascend(trace) or trace.hints.partial_device:
-        return None
     rows = kernels(trace, OpClass.COMPUTE)
-    if not len(rows):
+    if not is_ascend(trace) or trace.hints.partial_device or not len(rows):
         return None
     columns = operator_columns(trace, rows)
     kinds, shapes = columns["OP Type"], columns["Input Shapes"]
@@ -136,18 +132,9 @@ def _shapes(trace: Trace) -> Known | None:
     odd = ~shapes[groups.first].fitting(_aligned)
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
     worst = [f"{kinds.at(i)} {shapes.at(i)}" for i in groups.first[order[:SLICES_KEPT]].tolist()]
-    return {
-        "steps": max(len(measured(trace.steps)), 1),
-        "cube_ns": int(time.sum()),
-        "unaligned_ns": int(time[odd].sum()),
-        "shapes": worst,
-        "longest": longest(trace, rows[groups.spread(odd)]),
-    }
-
-
-def _bare(text: str) -> str:
-    """Without the quotes that tables put around shapes."""
-    return text.strip('"')
+    whole, ns = int(time.sum()), int(time[odd].sum())
+    figures = {"cube_ns": whole, "unaligned_ns": ns, "shapes": worst}
+    return _computing(trace, whole, ns, rows[groups.spread(odd)], figures, _TWICE)
 
 
 def _aligned(shapes: str) -> bool:
@@ -163,36 +150,13 @@ def _aligned(shapes: str) -> bool:
     return True
 
 
-def _unaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = 100 * known["unaligned_ns"] / known["cube_ns"] if known["cube_ns"] else 0.0
-    if value > limits[""]:
-        figures: dict[str, Any] = {key: known[key] for key in ("cube_ns", "unaligned_ns", "shapes")}
-        shown = slices(known["longest"])
-        saves = known["unaligned_ns"] / known["steps"]
-        yield Case(rank, value, figures, "", (), shown, saves_ns=saves, part_of=(COMPUTING,))
-
-
 # -- where and in which type operators run --------------------------------------------------
 
 
-def _time(trace: Trace, rows: NDArray[np.intp], found: Mask) -> dict[str, Any]:
-    """Time of compute tasks, and of some of them, by name or type."""
-    length = trace.events.dur_ns[rows]
-    return {
-        "steps": max(len(measured(trace.steps)), 1),
-        "compute_ns": int(length.sum()),
-        "found_ns": int(length[found].sum()),
-        "count": int(found.sum()),
-        "longest": longest(trace, rows[found]),
-    }
-
-
 def _ai_cpu(trace: Trace) -> Known | None:
-    """Time of all compute tasks, and of those on AI CPUs that have an AI Core form, without those
-    that fetch input.
-
-    They have one where the same type of operator runs on other cores in this capture, where their
-    input is of double precision, and where msprof-analyze says how to replace them.
+    """Time of compute tasks on AI CPUs that have an AI Core form, without those that fetch input:
+    the same type of operator runs on other cores in this capture, the input is of double precision,
+    or msprof-analyze names a replacement.
     """
     if not is_ascend(trace) or trace.hints.partial_device:
         return None
@@ -207,96 +171,85 @@ def _ai_cpu(trace: Trace) -> Known | None:
     elsewhere = {*_REPLACED, *kinds[~slow & cores.known].tolist()} - {""}
     (inputs,) = fields(trace, rows, "Input Data Types")
     if slow.any() and not (slow & (kinds.known | inputs.known)).any():
-        return None  # of operators of unknown type nobody knows another form
+        return None  # operators of unknown type: another form is unknown
     found = slow & (inputs.fitting(_DOUBLE.search) | kinds.fitting(elsewhere.__contains__))
-    types = columns["OP Type"][found].tolist()
+    length = trace.events.dur_ns[rows]
     by_type: Counter[str] = Counter()
-    for kind, ns in zip(types, trace.events.dur_ns[rows[found]].tolist(), strict=True):
-        by_type[kind or UNKNOWN_TYPE] += ns
-    most = [kind for kind, _ in by_type.most_common(SLICES_KEPT)]
-    others = int(trace.events.dur_ns[rows[slow & ~found]].sum())
-    return {**_time(trace, rows, found), "types": most, "without_other_form_ns": others}
-
-
-UNKNOWN_TYPE = "of unknown type"
+    for kind, ns in zip(columns["OP Type"][found].tolist(), length[found].tolist(), strict=True):
+        by_type[kind or "of unknown type"] += ns
+    whole = int(length.sum())
+    figures: dict[str, Any] = {"count": int(found.sum()), "compute_ns": whole}
+    if by_type:
+        figures["types"] = [kind for kind, _ in by_type.most_common(SLICES_KEPT)]
+    if others := int(length[slow & ~found].sum()):
+        figures["without_other_form_ns"] = others
+    return _computing(trace, whole, by_type.total(), rows[found], figures, _TWICE)
 
 
 def _full_precision(trace: Trace) -> Known | None:
-    """Time of all compute tasks, and of those that multiply matrices of single precision."""
+    """Time of compute tasks that multiply matrices of single precision."""
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows) or trace.hints.partial_device:
         return None
-    if not is_ascend(trace):
-        return _time(trace, rows, rows_named(trace, _OF_FULL_PRECISION)[rows])
-    cube = operator_columns(trace, rows)["OP Type"].fitting(_CUBE.fullmatch)
-    (types,) = fields(trace, rows[cube], "Input Data Types")
-    if not types.fitting(_bare).any():
-        return None
-    found = np.zeros(len(rows), bool)
-    found[cube] = types.fitting(lambda one: _FLOATS.fullmatch(_bare(one).upper()))
-    return _time(trace, rows, found)
-
-
-def _much_time(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """By their share in the time of compute tasks."""
-    value = 100 * known["found_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
-    if value > limits[""]:
-        figures = {"count": known["count"], "compute_ns": known["compute_ns"]}
-        extra = ("types", "without_other_form_ns")
-        figures |= {key: known[key] for key in extra if known.get(key)}
-        yield Case(
-            rank, value, figures, "", (), slices(known["longest"]),
-            saves_ns=known["found_ns"] / known["steps"], part_of=(COMPUTING,),
-        )  # fmt: skip
+    if is_ascend(trace):
+        cube = operator_columns(trace, rows)["OP Type"].fitting(_CUBE.fullmatch)
+        (types,) = fields(trace, rows[cube], "Input Data Types")
+        if not types.fitting(_bare).any():
+            return None
+        found = np.zeros(len(rows), bool)
+        found[cube] = types.fitting(lambda one: _FLOATS.fullmatch(_bare(one).upper()))
+    else:
+        found = rows_named(trace, _OF_FULL_PRECISION)[rows]
+    length = trace.events.dur_ns[rows]
+    whole = int(length.sum())
+    figures = {"count": int(found.sum()), "compute_ns": whole}
+    return _computing(trace, whole, int(length[found].sum()), rows[found], figures, _TWICE)
 
 
 # -- operators with a tail ----------------------------------------------------------------
 
 
 def _uneven(trace: Trace) -> Known | None:
-    """Of the operator with the longest tail, what its calls of one shape take beyond 1.5 medians.
+    """Of the operator with the longest tail, the time of its calls of one shape beyond 1.5 medians.
 
-    Calls are equal if their name is, and the shapes of their input; those without any are not
-    looked at.
+    Calls are alike if they have the same name and shapes of their input; those without shapes are
+    left out.
     """
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows) or trace.hints.partial_device:
         return None
     events = trace.events
     name = events.name[rows].astype(np.int64)
-    whole, steps = int(events.dur_ns[rows].sum()), max(len(measured(trace.steps)), 1)
-    # shapes are looked up of those only that can have a tail: the others take most of the time
+    whole = int(events.dur_ns[rows].sum())
+    # shapes are looked up only for names with a tail: looking them up takes most of the time
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
     some = rows[among(name, np.unique(events.name[some]))]
     shapes = _input_shapes(trace, some)
-    said = shapes.known
-    if len(some) and not said.any():
+    stated = shapes.known
+    if len(some) and not stated.any():
         return None
-    some, shapes = some[said], shapes[said]
+    some, shapes = some[stated], shapes[stated]
     groups = Groups.of(events.name[some].astype(np.int64), shapes.numbers())
     length = events.dur_ns[some]
-    beyond = _beyond(groups, length)
-    sums = groups.total(beyond)
-    known = {"steps": steps, "compute_ns": whole}
+    sums = groups.total(_beyond(groups, length))
     if not len(sums) or not sums.max():
-        return {**known, "tail_ns": 0}
+        return _computing(trace, whole, 0, rows[:0], {})
     worst = int(sums.argmax())
     mine = groups.order[groups.start[worst] :][: groups.size[worst]]
-    return {
-        **known,
-        "tail_ns": int(sums[worst]),
-        "all_tails_ns": int(sums.sum()),
-        "operator": trace.strings[int(events.name[some[mine[0]]])][:200],
-        "shape": shapes.at(mine[0])[:200],
+    figures = {
         "calls": len(mine),
         "median_ns": round(float(median(length[mine]))),
         "longest_ns": int(length[mine].max()),
-        "longest": longest(trace, some[mine]),
+        "shape": shapes.at(mine[0])[:200],
+        "all_tails_ns": int(sums.sum()),
+        "compute_ns": whole,
     }
+    where = trace.strings[int(events.name[some[mine[0]]])][:200]
+    return _computing(trace, whole, int(sums[worst]), some[mine], figures, where=where)
 
 
 def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
-    """Shapes as text, "" where nothing says."""
+    """Shapes as text, "" where they are not recorded."""
     if is_ascend(trace):
         return operator_columns(trace, rows)["Input Shapes"].mapped(_bare)
     call = launching(trace, rows)
@@ -305,7 +258,7 @@ def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
 
 
 def _beyond(groups: Groups, length: I64) -> I64:
-    """What each row takes beyond 1.5 medians of its group; 0 in groups of few."""
+    """The time of each row beyond 1.5 medians of its group; 0 in small groups."""
     found = np.zeros(len(length), np.int64)
     for first, size in zip(groups.start.tolist(), groups.size.tolist(), strict=True):
         if size >= _FEWEST:
@@ -313,17 +266,6 @@ def _beyond(groups: Groups, length: I64) -> I64:
             usual = int(_TAIL * float(median(length[mine])))
             found[mine] = np.maximum(length[mine] - usual, 0)
     return found
-
-
-def _tailed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = 100 * known["tail_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
-    if value > limits[""] and known["tail_ns"]:
-        names = ("calls", "median_ns", "longest_ns", "shape", "all_tails_ns", "compute_ns")
-        yield Case(
-            rank, value, {key: known[key] for key in names}, known["operator"], (),
-            slices(known["longest"]), saves_ns=known["tail_ns"] / known["steps"],
-            part_of=(COMPUTING,),
-        )  # fmt: skip
 
 
 # -- memory -------------------------------------------------------------------------------
@@ -339,25 +281,16 @@ def _peak(trace: Trace) -> Known | None:
     if not rows:
         return None
     top = max(rows, key=lambda row: row["Peak(B)"])
-    known = {} if top["Capacity(B)"] == ABSENT else {"capacity": top["Capacity(B)"] / _GIB}
+    component, measure, capacity = top["Component"], top["Measure"], top["Capacity(B)"]
+    tracks = (track for track in trace.tracks if track.is_counter and track.name == measure)
+    drawn = next((lane(one) for one in tracks if component in (one.group, one.heading)), "")
+    where = f"{component} {measure}"
     return {
-        **known,
+        **({} if capacity == ABSENT else {"capacity": capacity / _GIB}),
         "peak": top["Peak(B)"],
-        "where": f"{top['Component']} {top['Measure']}",
-        "at": {
-            "name": f"{top['Component']} {top['Measure']}",
-            "start_ns": top["Peak Timestamp(ns)"],
-            "dur_ns": 0,
-            "lane": _counter(trace, top["Component"], top["Measure"]),
-        },
+        "where": where,
+        "at": {"name": where, "start_ns": top["Peak Timestamp(ns)"], "dur_ns": 0, "lane": drawn},
     }
-
-
-def _counter(trace: Trace, component: str, measure: str) -> str:
-    """The lane of a counter, by what the table of memory calls it."""
-    tracks = [track for track in trace.tracks if track.is_counter and track.name == measure]
-    found = (lane(one) for one in tracks if component in (one.group, one.heading))
-    return next(found, "")
 
 
 def _near_capacity(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -376,10 +309,9 @@ RULES: tuple[Rule, ...] = (
         "share of Cast and TransData in the time of compute tasks",
         (Limit(10.0, "%", OWN),),
         "compute tasks of an Ascend device",
-        "Keep tensors in one type and layout: look at what alternates between half and full "
+        "Keep tensors in one type and layout: look at tensors that alternate between half and full "
         "precision, and at operators that need a private format.",
         _conversions,
-        each_rank(_converting),
     ),
     Rule(
         "unaligned-shapes",
@@ -388,23 +320,23 @@ RULES: tuple[Rule, ...] = (
         "share of matrix operators with shapes that are no multiples of 16, by time",
         (Limit(10.0, "%", f"{OWN}; the blocks of 16 are the hardware's"),),
         "matrix operators of an Ascend device with their input shapes",
-        "Pad or choose sizes (hidden, vocabulary, batch) that are multiples of 16.",
+        "Pad or choose sizes (hidden, vocabulary, batch) that are multiples of 16; the gain is "
+        "that of twice the speed.",
         _shapes,
-        each_rank(_unaligned),
     ),
     Rule(
         "ai-cpu",
         "Operators run on AI CPUs that have a form for AI Cores",
         "operators",
         "share of AI CPU operators that have one (their type also runs on other cores here, their "
-        "input is of double precision, or msprof-analyze says how to replace them: "
+        "input is of double precision, or msprof-analyze gives a replacement: "
         f"{', '.join(_REPLACED)}) in the time of compute tasks",
-        (Limit(2.0, "%", f"{OWN}; what can be replaced is msprof-analyze's"),),
+        (Limit(2.0, "%", f"{OWN}; the replacements are msprof-analyze's"),),
         "compute tasks of an Ascend device, and on which cores they ran",
         "Replace them by operators that run on AI Cores: often another type of the input (int64, "
-        "double) or another form of the same operator is enough.",
+        "double) or another form of the same operator is enough; the gain is that of twice the "
+        "speed.",
         _ai_cpu,
-        each_rank(_much_time),
     ),
     Rule(
         "full-precision",
@@ -414,22 +346,20 @@ RULES: tuple[Rule, ...] = (
         (Limit(10.0, "%", OWN),),
         "compute tasks of a device; on Ascend with the types of their input",
         "Use half precision (autocast, bf16) or TF32 and HF32, if the device has units for them "
-        "and the model permits.",
+        "and the model permits; the gain is that of twice the speed.",
         _full_precision,
-        each_rank(_much_time),
     ),
     Rule(
         "uneven-operator",
         "One operator takes much longer at times, on the same shapes",
         "operators",
-        "what calls of one operator on one shape take beyond 1.5 of their median, of the time of "
+        "time of calls of one operator on one shape beyond 1.5 of their median, of the time of "
         "compute tasks",
         (Limit(5.0, "%", OWN),),
         "operators of a device with the shapes of their input",
         "Look at what else runs meanwhile: communication that takes bandwidth, another stream, a "
         "lower clock of the device; and whether values of the input decide on the work.",
         _uneven,
-        each_rank(_tailed),
     ),
     Rule(
         "memory-capacity",
@@ -438,9 +368,9 @@ RULES: tuple[Rule, ...] = (
         "highest memory taken from the device, of its capacity",
         (
             Limit(90.0, "%", OWN),
-            Limit(UNSAID, "GB", "of the device, as its capture tells", "capacity"),
+            Limit(UNSAID, "GB", "of the device, if its capture records it", "capacity"),
         ),
-        "counters of memory, and the capacity of the device (properties of GPUs tell it; captures "
+        "counters of memory, and the capacity of the device (properties of GPUs hold it; captures "
         'of Ascend devices do not: `threshold={"memory-capacity.capacity": GB}`)',
         "Fragmentation and retries of allocation are near: lower the batch, recompute "
         "activations, or shard the optimizer's state.",

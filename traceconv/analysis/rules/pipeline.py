@@ -1,14 +1,16 @@
 """Rules of the operators of a data pipeline, and of the processors they run on.
 
-Data flows from the leaves to the root. The queue an operator takes from is its left one (the output
-queue of what comes before), the one it fills its right one. A full left queue and an empty right
-one mean that the operator between them is slow.
+Data flows from the leaves to the root. An operator takes from its left queue (the output queue of
+the operator before it) and fills its right one. A full left queue and an empty right one mean that
+the operator between them is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from traceconv.analysis.losses import INPUT
 from traceconv.analysis.rules.definition import (
@@ -16,6 +18,7 @@ from traceconv.analysis.rules.definition import (
     OWN,
     Case,
     FindingSeverity,
+    Judge,
     Known,
     Limit,
     Limits,
@@ -24,6 +27,9 @@ from traceconv.analysis.rules.definition import (
     of_table,
     plain,
     rows_of,
+)
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
 )
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import floats, named, numbers
@@ -58,93 +64,96 @@ _CPU = of_table(_data_tables.TABLES, "cpu")
 Operator = Mapping[str, Any]
 
 
-def _advice(operator: Operator, leaf: bool) -> str:
-    kind = next((kind for pattern, kind in _KINDS if pattern.fullmatch(operator["name"])), "")
-    return _ADVICE.get(kind or ("load" if leaf else ""), "")
-
-
 def _operators(trace: Trace) -> Known | None:
     """The operators with the use of the queues on both sides, in percent; None if unknown."""
     rows = rows_of(_TABLE(trace) or {})
-    if not any(row["Queue Mean"] == row["Queue Mean"] for row in rows):
+    use = {
+        row["Id"]: None if np.isnan([row["Queue Mean"], row["Queue Usage(%)"]]).any()
+        else float(row["Queue Usage(%)"])
+        for row in rows
+    }  # fmt: skip
+    if all(np.isnan(row["Queue Mean"]) for row in rows):
         return None
-    children: dict[int, list[dict[str, Any]]] = {}
+    children: dict[int, list[int]] = {}
     for row in rows:
-        children.setdefault(row["Parent"], []).append(row)
-    return {
-        "operators": [
+        children.setdefault(row["Parent"], []).append(row["Id"])
+    found = []
+    for row in rows:
+        if _IGNORED.fullmatch(row["Operator"]):
+            continue
+        left = _left(row["Id"], children, use)
+        found.append(
             {
                 "id": row["Id"],
                 "name": row["Operator"],
                 "workers": row["Workers"],
                 "leaf": row["Id"] not in children,
-                "left": _mean(_left(row, children)),
-                "right": _use(row),
+                "left": sum(left) / len(left) if left else None,
+                "right": use[row["Id"]],
             }
-            for row in rows
-            if not _IGNORED.fullmatch(row["Operator"])
-        ]
-    }
+        )
+    return {"operators": found}
 
 
-def _use(row: Mapping[str, Any]) -> float | None:
-    known = (
-        row["Queue Mean"] == row["Queue Mean"] and row["Queue Usage(%)"] == row["Queue Usage(%)"]
-    )
-    return float(row["Queue Usage(%)"]) if known else None
-
-
-def _left(row: Mapping[str, Any], children: Mapping[int, list[dict[str, Any]]]) -> list[float]:
-    """Use of the queues an operator takes from; operators without a queue pass theirs on."""
-    found, todo, seen = [], [row["Id"]], set[int]()
+def _left(
+    one: int, children: Mapping[int, Sequence[int]], use: Mapping[int, float | None]
+) -> list[float]:
+    """Use of the queues that an operator takes from; operators without a queue pass theirs on."""
+    found, todo, seen = [], [one], set[int]()
     while todo:
         above = todo.pop()
         if above in seen:
             continue  # parents may be broken
         seen.add(above)
         for child in children.get(above, ()):
-            use = _use(child)
-            if use is None:
-                todo.append(child["Id"])
+            percent = use[child]
+            if percent is None:
+                todo.append(child)
             else:
-                found.append(use)
+                found.append(percent)
     return found
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _slow(value_of: Callable[[Operator, Limits], float | None]) -> Judge:
+    """A judge of operators.
+
+    Args:
+        value_of: the use of a queue of one that is reported, else None.
+    """
+
+    def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+        for one in known["operators"]:
+            if (value := value_of(one, limits)) is None:
+                continue
+            figures = {
+                f"{side}_queue_percent": one[side]
+                for side in ("left", "right")
+                if one[side] is not None
+            }
+            if one["workers"] != ABSENT:
+                figures["workers"] = one["workers"]
+            kinds = (kind for pattern, kind in _KINDS if pattern.fullmatch(one["name"]))
+            advice = _ADVICE.get(next(kinds, "load" if one["leaf"] else ""), "")
+            where = f"{one['name']} (operator {one['id']})"
+            yield Case(rank, value, figures, where, advice=advice, gone={INPUT: ALL})
+
+    return each_rank(test)
 
 
-def _case(rank: int, operator: Operator, value: float) -> Case:
-    figures = {
-        f"{side}_queue_percent": operator[side]
-        for side in ("left", "right")
-        if operator[side] is not None
-    }
-    if operator["workers"] != ABSENT:
-        figures["workers"] = operator["workers"]
-    where = f"{operator['name']} (operator {operator['id']})"
-    advice = _advice(operator, operator["leaf"])
-    return Case(rank, value, figures, where, advice=advice, saves_ns=ALL, part_of=(INPUT,))
+def _inner(one: Operator, limits: Limits) -> float | None:
+    left, right = one["left"], one["right"]
+    full = left is not None and right is not None and left > limits[""]
+    return left if full and right < limits["right"] else None
 
 
-def _inner(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for one in known["operators"]:
-        left, right = one["left"], one["right"]
-        if None not in (left, right) and left > limits[""] and right < limits["right"]:
-            yield _case(rank, one, left)
+def _source(one: Operator, limits: Limits) -> float | None:
+    low = one["leaf"] and one["right"] is not None and one["right"] < limits[""]
+    return one["right"] if low else None
 
 
-def _source(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for one in known["operators"]:
-        if one["leaf"] and one["right"] is not None and one["right"] < limits[""]:
-            yield _case(rank, one, one["right"])
-
-
-def _last(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for one in known["operators"]:
-        if one["right"] is None and one["left"] is not None and one["left"] > limits[""]:
-            yield _case(rank, one, one["left"])
+def _last(one: Operator, limits: Limits) -> float | None:
+    full = one["right"] is None and one["left"] is not None and one["left"] > limits[""]
+    return one["left"] if full else None
 
 
 # -- processors ---------------------------------------------------------------------------
@@ -166,26 +175,29 @@ def _workers(trace: Trace) -> Known | None:
     return {"operators": used} if used else None
 
 
-def _worker_case(rank: int, one: Operator) -> Case:
-    where = f"{one['name']} (operator {one['id']})"
-    return Case(rank, one["cpu"], {"workers": one["workers"]}, where)
+def _used(reported: Callable[[Operator, float], bool]) -> Judge:
+    """A judge of operators by the use of the CPU by their workers."""
+
+    def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+        for one in known["operators"]:
+            if reported(one, limits[""]):
+                where = f"{one['name']} (operator {one['id']})"
+                yield Case(rank, one["cpu"], {"workers": one["workers"]}, where)
+
+    return each_rank(test)
 
 
-def _few_workers(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    yield from (_worker_case(rank, o) for o in known["operators"] if o["cpu"] > limits[""])
-
-
-def _many_workers(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for one in known["operators"]:
-        if one["cpu"] < limits[""] and one["workers"] > 1:
-            yield _worker_case(rank, one)
+_COUNTED_NS = 10**9
+"""Kernels count the use of processors in ticks of 10 ms: in a shorter time Paddle's mean is of a
+few ticks."""
 
 
 def _machine(trace: Trace) -> Known | None:
     """Mean use of the machine's processors; user and system separately where samples have both."""
     rows = {row["Scope"]: row for row in rows_of(_CPU(trace) or {})}
-    row = rows.get("device") or rows.get("system")
-    if row is None or ("device" not in rows and _length(trace) < _COUNTED_NS):
+    row, events = rows.get("device") or rows.get("system"), trace.events
+    length = int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
+    if row is None or ("device" not in rows and length < _COUNTED_NS):
         return None
     parts = {
         f"{part}_percent": row[f"{part.title()}(%)"]
@@ -197,40 +209,19 @@ def _machine(trace: Trace) -> Known | None:
     # processors that wait for files or the network have room for work
     free = parts.get("idle_percent", 0.0) + parts.get("io_percent", 0.0)
     busy = max(100 - free, 0.0) if "idle_percent" in parts else parts["user_percent"]
-    return {"busy": busy, "samples": row["Samples"], **parts}
+    return facts_of(busy, {}, (), {"samples": row["Samples"], **parts})
 
 
-_COUNTED_NS = 10**9
-"""Kernels count the use of processors in ticks of 10 ms: Paddle's mean of less than this is of few
-of them."""
-
-
-def _length(trace: Trace) -> int:
-    """From the first event to the end of the last, ns."""
-    events = trace.events
-    return int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
-
-
-def _apart(trace: Trace) -> Known | None:
+def _system(trace: Trace) -> Known | None:
     known = _machine(trace)
-    used = known and known.get("user_percent", 0.0) + known.get("sys_percent", 0.0)
-    return known if known and "sys_percent" in known and used else None
-
-
-def _cpu_case(rank: int, known: Known, value: float) -> Case:
-    return Case(rank, value, {k: v for k, v in known.items() if k != "busy"})
-
-
-def _cpu_busy(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    if known["busy"] > limits[""]:
-        yield _cpu_case(rank, known, known["busy"])
-
-
-def _cpu_system(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    user, system = known.get("user_percent", 0.0), known["sys_percent"]
-    value = 100 * system / (user + system)
-    if value > limits[""]:
-        yield _cpu_case(rank, known, value)
+    parts = known["figures"] if known else {}
+    system = parts.get("sys_percent", 0.0)
+    used = parts.get("user_percent", 0.0) + system
+    return (
+        {**known, "value": 100 * system / used}
+        if known and used and "sys_percent" in parts
+        else None
+    )
 
 
 _QUEUES = "sizes of the queues of a data pipeline (pipeline_profiling)"
@@ -249,7 +240,7 @@ RULES: tuple[Rule, ...] = (
         _QUEUES,
         "Give this operator more workers, or less work.",
         _operators,
-        each_rank(_inner),
+        _slow(_inner),
     ),
     Rule(
         "pipeline-source",
@@ -260,7 +251,7 @@ RULES: tuple[Rule, ...] = (
         _QUEUES,
         "Give this operator more workers, or faster storage.",
         _operators,
-        each_rank(_source),
+        _slow(_source),
     ),
     Rule(
         "pipeline-last",
@@ -272,7 +263,7 @@ RULES: tuple[Rule, ...] = (
         "Give this operator more workers, or less work; if the device queue is never empty, the "
         "pipeline is fast enough.",
         _operators,
-        each_rank(_last),
+        _slow(_last),
     ),
     Rule(
         "workers-few",
@@ -283,7 +274,7 @@ RULES: tuple[Rule, ...] = (
         _SUMMARY,
         "Raise num_parallel_workers of this operator.",
         _workers,
-        each_rank(_few_workers),
+        _used(lambda one, limit: one["cpu"] > limit),
     ),
     Rule(
         "workers-many",
@@ -294,20 +285,19 @@ RULES: tuple[Rule, ...] = (
         _SUMMARY,
         "Lower num_parallel_workers of this operator, and give the processors to others.",
         _workers,
-        each_rank(_many_workers),
+        _used(lambda one, limit: one["cpu"] < limit and one["workers"] > 1),
         FindingSeverity.NOTE,
     ),
     Rule(
         "cpu-busy",
         "The processors of the machine are busy",
         THEME,
-        "mean use of the machine's processors (what is neither idle nor waits for I/O)",
+        "mean use of the machine's processors (neither idle nor waiting for I/O)",
         (Limit(80.0, "%", MINDSPORE),),
         _MACHINE,
         "The host has no room for more workers: move preprocessing offline or to the device, and "
         "look for other jobs on the machine.",
         _machine,
-        each_rank(_cpu_busy),
     ),
     Rule(
         "cpu-system",
@@ -318,7 +308,6 @@ RULES: tuple[Rule, ...] = (
         f"{_MACHINE}, user and system apart",
         "Look for reading of many small files, for swapping, and for far more threads than "
         "processors.",
-        _apart,
-        each_rank(_cpu_system),
+        _system,
     ),
 )

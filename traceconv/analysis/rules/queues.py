@@ -1,6 +1,6 @@
 """Rules of the queues between data preparation and device, and of reading time.
 
-Terms as MindSpore's: the *host queue* is between the data pipeline and what sends to the device,
+Terms as MindSpore's: the *host queue* is between the data pipeline and the sender to the device,
 the *device queue* between that and the training step.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from traceconv.analysis.losses import IDLE, INPUT, INPUT_MS, INPUT_PERCENT
+from traceconv.analysis.replay.job import STEP
 from traceconv.analysis.rules.definition import (
     ALL,
     SLICES_KEPT,
@@ -28,12 +28,16 @@ from traceconv.analysis.rules.definition import (
     of_table,
     rows_of,
     slices,
+    slices_of,
     told_slice,
+)
+from traceconv.analysis.rules.definition import (
+    measured as facts_of,
 )
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import named, numbers
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.input_wait import input_rows
 
@@ -43,16 +47,24 @@ MINDSPORE = "MindSpore's profiler"
 _GET_NEXT = ("minddata_aicpu", "minddata_getnext_profiling")
 _QUEUES = of_table(_data_tables.TABLES, "data")
 _READER = of_table(_data_tables.TABLES, "reader")
+_NOT_SUNK = "dataset_iterator"
+_FEWEST = 3  # samples of a queue
 
 
-_FEWEST = 3  # samples of a queue; fewer say nothing of how it usually is
-
-
-def _host_queue(trace: Trace, fewest: int = _FEWEST) -> Known | None:
+def _queue(trace: Trace, fewest: int = _FEWEST) -> dict[str, Any] | None:
     """The queue of data that is sent to the device, else that of a dataset that is not."""
-    known = _QUEUES(trace)
-    rows = [row for row in rows_of(known or {}) if row["Records"]]
+    rows = [row for row in rows_of(_QUEUES(trace) or {}) if row["Records"]]
     return rows[0] if rows and rows[0]["Records"] >= fewest else None
+
+
+def _host_queue(trace: Trace) -> Known | None:
+    host = _queue(trace)
+    if host is None:
+        return None
+    names = ("Records", "Empty", "Full", "Mean Size", "Capacity")
+    figures = {n.lower().replace(" ", "_"): host[n] for n in names if host[n] != ABSENT}
+    value = 100 * host["Empty"] / host["Records"]
+    return facts_of(value, {INPUT: ALL}, (), figures, where=host["Queue"])
 
 
 def _device_queue(trace: Trace) -> Known | None:
@@ -71,115 +83,54 @@ def _device_queue(trace: Trace) -> Known | None:
             if start[i] != ABSENT and end[i] >= start[i]
         ]
         waits.sort(key=lambda one: -one[2])
-        steps = (np.searchsorted(sampled, empty) + 1).tolist()
         if len(sampled):
-            shown = [told_slice(trace, *one, name) for one in waits[:SLICES_KEPT]]
-            return {"fetches": len(sampled), "empty": len(empty), "steps": steps[:STEPS_KEPT],
-                    "waits": shown}  # fmt: skip
+            return facts_of(
+                100 * len(empty) / len(sampled), {INPUT: ALL},
+                [told_slice(trace, *one, name) for one in waits[:SLICES_KEPT]],
+                {"fetches": len(sampled), "empty": len(empty)},
+                steps=(np.searchsorted(sampled, empty) + 1).tolist()[:STEPS_KEPT],
+            )  # fmt: skip
     return None
 
 
-def _both_queues(trace: Trace) -> Known | None:
+def _sending(trace: Trace) -> Known | None:
+    """Empty device queues, while the host queue is filled."""
     host, device = _host_queue(trace), _device_queue(trace)
-    return {"host": host, "device": device} if host and device else None
+    if not host or not device:
+        return None
+    figures = {f"host_queue_{name}": value for name, value in host["figures"].items()}
+    return {**device, "figures": {**device["figures"], **figures},
+            "also": {"host-empty": host["value"]}}  # fmt: skip
 
 
 def _sinking(trace: Trace) -> Known | None:
-    """Whether the dataset is sent to the device ahead of the steps, and how idle these are."""
-    host, steps = _host_queue(trace, 1), measured(trace.steps)
+    """How idle steps are, of a dataset that is not sent to the device ahead of them."""
+    host, steps = _queue(trace, 1), measured(trace.steps)
     if host is None or not len(steps) or trace.hints.partial_device:
         return None
-    free = np.flatnonzero((trace.events.op == OpClass.FREE) & (trace.events.kind == Kind.SLICE))
-    return {
-        "sunk": host["Queue"] != _NOT_SUNK,
-        "steps": len(steps),
-        "free_ns": int(steps.free_ns.sum()),
-        "known_ns": int(steps.known_ns.sum()),
-        "longest": longest(trace, free),
-    }
-
-
-_NOT_SUNK = "dataset_iterator"
-
-
-def _unsunk(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = float(share(known["free_ns"], known["known_ns"]))
-    if not known["sunk"] and value > limits[""]:
-        figures = {"idle_ns": round(known["free_ns"] / known["steps"]), "steps": known["steps"]}
-        yield Case(
-            rank, value, figures, "", (), slices(known["longest"]), saves_ns=ALL,
-            part_of=(IDLE,),
-        )  # fmt: skip
-
-
-def _figures(host: Known) -> dict[str, Any]:
-    known: dict[str, Any] = {
-        "records": host["Records"],
-        "empty": host["Empty"],
-        "full": host["Full"],
-        "mean_size": host["Mean Size"],
-    }
-    if host["Capacity"] != ABSENT:
-        known["capacity"] = host["Capacity"]
-    return known
-
-
-def _share_empty(host: Known) -> float:
-    return float(100 * host["Empty"] / host["Records"])
-
-
-def _processing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _share_empty(known)
-    if value > limits[""]:
-        yield Case(rank, value, _figures(known), known["Queue"], saves_ns=ALL, part_of=(INPUT,))
-
-
-def _starving(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = 100 * known["empty"] / known["fetches"]
-    if value > limits[""]:
-        figures = {"fetches": known["fetches"], "empty": known["empty"]}
-        yield Case(
-            rank, value, figures, "", known["steps"], slices(known["waits"]),
-            saves_ns=ALL, part_of=(INPUT,),
-        )  # fmt: skip
-
-
-def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    if _share_empty(known["host"]) <= limits["host-empty"]:
-        for case in _starving(rank, known["device"], limits):
-            host = {f"host_queue_{k}": v for k, v in _figures(known["host"]).items()}
-            figures = {**case.figures, **host}
-            yield replace(case, figures=figures)
-
-
-# -- Paddle's timer -----------------------------------------------------------------------
+    free_ns, sunk = int(steps.free_ns.sum()), host["Queue"] != _NOT_SUNK
+    value = 0.0 if sunk else float(share(free_ns, steps.known_ns.sum()))
+    figures = {"idle_ns": round(free_ns / len(steps)), "steps": len(steps)}
+    shown = longest(trace, slices_of(trace, OpClass.FREE))
+    return facts_of(value, {IDLE: ALL}, shown, figures)
 
 
 def _reader_ratio(trace: Trace) -> Known | None:
+    """Of Paddle's timer."""
     rows = rows_of(_READER(trace) or {})
-    measures = {
-        row["Measure"]: row for row in rows if row["Reader Ratio(%)"] == row["Reader Ratio(%)"]
-    }
-    if not measures:
+    ratios = [r["Reader Ratio(%)"] for r in rows if r["Reader Ratio(%)"] == r["Reader Ratio(%)"]]
+    if not ratios:
         return None
-    ratio = next(iter(measures.values()))["Reader Ratio(%)"]
     means = {f"{row['Measure']}_s": row["Avg"] for row in rows if row["Measure"] != "ips"}
-    return {"ratio": ratio, **means}
-
-
-def _reading(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    if known["ratio"] > limits[""]:
-        figures = {k: v for k, v in known.items() if k != "ratio"}
-        cost = known.get("reader_cost_s")
-        saves = None if cost is None else cost * 1e9  # a batch is a step
-        yield Case(rank, known["ratio"], figures, saves_ns=saves)
+    cost = means.get("reader_cost_s")
+    return facts_of(ratios[0], {} if cost is None else {STEP: cost * 1e9}, (), means)
 
 
 # -- waiting within steps -----------------------------------------------------------------
 
 
 def _waits(trace: Trace) -> Known | None:
-    """Of the steps of which it is known: number, length and waiting, ns; and the longest waits."""
+    """Of the steps in which it is known: number, length and waiting, ns; and the longest waits."""
     steps = measured(trace.steps)
     steps = steps.take(steps.input_wait_ns >= 0)
     if not len(steps):
@@ -209,10 +160,8 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     else:
         return
     numbers_of = step[shown & (step >= 0)].tolist()[:STEPS_KEPT]
-    yield Case(
-        rank, value, figures, "", numbers_of, slices(known["longest"]),
-        limit=limit, saves_ns=ALL, part_of=(INPUT,),
-    )  # fmt: skip
+    yield Case(rank, value, figures, "", numbers_of, slices(known["longest"]), limit=limit,
+               gone={INPUT: ALL})  # fmt: skip
 
 
 _HOST = (
@@ -238,8 +187,8 @@ RULES: tuple[Rule, ...] = (
                 "data",
             ),
         ),
-        "steps with device work, and what waits for data: ranges of a DataLoader, GetNext, the "
-        "tables of the device queue, or Preparing of step_trace_time",
+        "steps with device work, and ranges that wait for data: those of a DataLoader, GetNext, "
+        "the tables of the device queue, or Preparing of step_trace_time",
         "Training waits for data: raise num_workers and prefetching of the data loader, make "
         "transformations cheaper or do them offline, use faster storage.",
         _waits,
@@ -254,7 +203,6 @@ RULES: tuple[Rule, ...] = (
         _DEVICE,
         "Training waits for data in these steps: see whether processing or sending is slow.",
         _device_queue,
-        each_rank(_starving),
     ),
     Rule(
         "host-queue-empty",
@@ -263,10 +211,9 @@ RULES: tuple[Rule, ...] = (
         "share of the samples that find the host queue empty",
         (Limit(30.0, "%", MINDSPORE),),
         _HOST,
-        "Speed up the data pipeline: more workers, cheaper or offline transformations, a faster "
-        "storage; the rules of the pipeline say which operator.",
+        "Speed up the data pipeline: more workers, cheaper or offline transformations, faster "
+        "storage; the rules of the pipeline name the operator.",
         _host_queue,
-        each_rank(_processing),
     ),
     Rule(
         "sending-slow",
@@ -275,13 +222,12 @@ RULES: tuple[Rule, ...] = (
         "share of the fetches that meet an empty device queue although the host queue is filled",
         (
             Limit(0.0, "%", MINDSPORE),
-            Limit(30.0, "%", MINDSPORE, "host-empty"),
+            Limit(30.0, "%", MINDSPORE, "host-empty", below=True),
         ),
         f"{_HOST} and {_DEVICE}",
         "Move less data to the device (smaller types, decode there), and check the load of the "
         "link between host and device.",
-        _both_queues,
-        each_rank(_sending),
+        _sending,
     ),
     Rule(
         "not-sunk",
@@ -291,10 +237,9 @@ RULES: tuple[Rule, ...] = (
         (Limit(20.0, "%", "PaddlePaddle's tuning guide, of utilisation"),),
         f"{_HOST}, and steps with device work",
         "Let the device fetch steps by itself: dataset_sink_mode=True, in graph mode, where "
-        "nothing has to happen on the host after every step.",
+        "the host has nothing to do after every step.",
         _sinking,
-        each_rank(_unsunk),
-        FindingSeverity.NOTE,
+        severity=FindingSeverity.NOTE,
     ),
     Rule(
         "reader-ratio",
@@ -305,6 +250,5 @@ RULES: tuple[Rule, ...] = (
         "a log of Paddle's timer with reader_cost",
         "Raise num_workers of the DataLoader, use shared memory, or move work out of the dataset.",
         _reader_ratio,
-        each_rank(_reading),
     ),
 )

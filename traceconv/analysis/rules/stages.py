@@ -1,4 +1,4 @@
-"""Rules of pipeline stages: what they compute, and what they wait for their neighbours."""
+"""Rules of pipeline stages: their computing, and their waits for neighbours."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, collective_records
-from traceconv.analysis.losses import EXPOSED
 from traceconv.analysis.pipeline_phases import bubbles
+from traceconv.analysis.replay.job import STAGES, WAITS
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
@@ -21,10 +21,11 @@ NEEDS = (
     "ranks whose pipeline stage their captures state, with marked steps, device work, and sends "
     "and receives"
 )
+_TIMES = ("compute_ns", "bubble_ns", "step_ns")
 
 
 def _stage(trace: Trace) -> Known | None:
-    """The stage of a rank, and means per step: what it computes, and waits for neighbours."""
+    """The stage of a rank, and means per step: computing, waits for neighbours, length."""
     stage = stated_stage(trace.rank, trace.capture.placement)
     steps = measured(trace.steps)
     steps = steps.take(
@@ -36,59 +37,49 @@ def _stage(trace: Trace) -> Known | None:
     if P2P not in known.kinds or len(devices) != 1:
         return None
     spans, device = steps.device_spans, devices[0]
-    times = {
-        "compute_ns": length_within(device.computing, spans),
-        "bubble_ns": length_within(bubbles(known, device.exposed), spans),
-        "step_ns": spans[:, 1] - spans[:, 0],
-    }
-    means = {name: float(np.mean(ns)) for name, ns in times.items()}
+    times = (
+        length_within(device.computing, spans),
+        length_within(bubbles(known, device.exposed), spans),
+        spans[:, 1] - spans[:, 0],
+    )
+    means = {name: float(np.mean(ns)) for name, ns in zip(_TIMES, times, strict=True)}
     return {"stage": stage, "steps": len(steps), **means}
 
 
-def _stages(known: Mapping[int, Known]) -> dict[int, dict[int, Known]]:
-    """The ranks of every stage."""
-    found: dict[int, dict[int, Known]] = {}
-    for rank, one in known.items():
-        found.setdefault(one["stage"], {})[rank] = one
-    return dict(sorted(found.items()))
+def _stages(
+    known: Mapping[int, Known],
+) -> Iterator[tuple[int, dict[int, Known], dict[str, float]]]:
+    """The ranks of every stage, and the means over them."""
+    for stage in sorted({one["stage"] for one in known.values()}):
+        ranks = {rank: one for rank, one in known.items() if one["stage"] == stage}
+        yield stage, ranks, {n: float(np.mean([o[n] for o in ranks.values()])) for n in _TIMES}
 
 
-def _mean(ranks: Mapping[int, Known], name: str) -> float:
-    return float(np.mean([one[name] for one in ranks.values()]))
-
-
-def _figures(ranks: Mapping[int, Known], **more: float) -> dict[str, float]:
-    means = {name: round(_mean(ranks, name)) for name in ("compute_ns", "bubble_ns", "step_ns")}
-    return {"ranks": len(ranks), **means, **more}
+def _figures(ranks: Mapping[int, Known], means: Mapping[str, float]) -> dict[str, int]:
+    return {"ranks": len(ranks), **{name: round(ns) for name, ns in means.items()}}
 
 
 def _bubbles(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    for stage, ranks in _stages(known).items():
-        bubble, step = _mean(ranks, "bubble_ns"), _mean(ranks, "step_ns")
-        value = 100 * bubble / step if step > 0 else 0.0
+    for stage, ranks, means in _stages(known):
+        value = 100 * means["bubble_ns"] / means["step_ns"] if means["step_ns"] > 0 else 0.0
         if value > limits[""]:
             rank = max(ranks, key=lambda one: (ranks[one]["bubble_ns"], -one))
-            yield Case(
-                rank, value, _figures(ranks), f"stage {stage}",
-                saves_ns=ranks[rank]["bubble_ns"], part_of=(EXPOSED,),
-            )  # fmt: skip
+            gone = {WAITS: ranks[rank]["bubble_ns"]}
+            yield Case(rank, value, _figures(ranks, means), f"stage {stage}", gone=gone)
 
 
 def _imbalance(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    stages = _stages(known)
+    stages = list(_stages(known))
     if len(stages) < 2:
         return
-    computing = {stage: _mean(ranks, "compute_ns") for stage, ranks in stages.items()}
-    usual = sum(computing.values()) / len(computing)
-    stage = max(computing, key=lambda one: (computing[one], -one))
-    value = 100 * (computing[stage] - usual) / usual if usual > 0 else 0.0
+    usual = sum(means["compute_ns"] for *_, means in stages) / len(stages)
+    stage, ranks, means = max(stages, key=lambda one: (one[2]["compute_ns"], -one[0]))
+    more = means["compute_ns"] - usual
+    value = 100 * more / usual if usual > 0 else 0.0
     if value > limits[""]:
-        ranks = stages[stage]
         rank = max(ranks, key=lambda one: (ranks[one]["compute_ns"], -one))
-        yield Case(
-            rank, value, _figures(ranks, mean_of_stages_ns=round(usual)), f"stage {stage}",
-            saves_ns=computing[stage] - usual,
-        )  # fmt: skip
+        figures = {**_figures(ranks, means), "mean_of_stages_ns": round(usual)}
+        yield Case(rank, value, figures, f"stage {stage}", gone={STAGES: more})
 
 
 RULES: tuple[Rule, ...] = (
@@ -109,7 +100,7 @@ RULES: tuple[Rule, ...] = (
         "stage-imbalance",
         "One pipeline stage computes more than the others",
         THEME,
-        "what the stage that computes most does so beyond the mean of all stages",
+        "computing of the stage that computes most beyond the mean of all stages",
         (Limit(10.0, "%", OWN),),
         NEEDS,
         "Move layers from this stage to others; the first and the last one also have the embedding "

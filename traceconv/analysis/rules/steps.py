@@ -1,8 +1,8 @@
-"""Rules of steps: pauses between them, their parts, the first one."""
+"""Rules of steps: pauses between them, their parts, the first one, and spikes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
+from traceconv.analysis.replay.job import STEP
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,
@@ -23,16 +24,16 @@ from traceconv.analysis.rules.definition import (
     each_rank,
     longest,
     slices,
+    slices_of,
 )
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import once_each
-from traceconv.core.intervals import length_within, union
-from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
+from traceconv.core.intervals import holding, length_within, union
+from traceconv.core.model import I64, Covered, OpClass, StepSource, StepTable, Trace
 from traceconv.core.robust import median
 from traceconv.passes.attribution import occurrence
 
 THEME = "steps"
-MINDSPORE = "MindSpore's profiler"
 
 _PARTS = {
     "pause": OpClass.INTERVAL,
@@ -41,54 +42,54 @@ _PARTS = {
     "reduce": OpClass.REDUCE,
 }
 _FEWEST = 3  # steps whose median the first one is compared with
-
-Graph = Mapping[str, Any]
-"""The steps of one graph, by start: ``graph``, -1 if they are of none; ``step`` and ``dur_ns`` of
-each; ``lasts_ns``: of steps that the host marked the device window, where it was recorded, for a
-host may be steps ahead; of every part what of them it takes, ns, -1 where none is marked
-(``pause``: before the step; ``reduce``: the time in which any collective runs); ``longest``: slices
-by part."""
+_FEWEST_WINDOWS = 4  # after the first
 
 
 @once_each
 def _parts(trace: Trace) -> Known | None:
-    """The steps that are marked, and their parts, by graph."""
+    """The marked steps and their parts by graph: ``graph``, -1 of none; ``step`` and ``dur_ns`` of
+    each; ``lasts_ns``: the device window, where it was recorded and is not that of a graph: a host
+    that marks steps may be steps ahead; of every part its time in them, ns, -1 where it is not
+    marked (``pause``: before the step; ``reduce``: while any collective runs); ``longest``: slices
+    by part."""
     events, steps = trace.events, trace.steps.take(trace.steps.source != StepSource.WHOLE_RANGE)
     if not len(steps) or trace.hints.partial_device:
         return None
-    slices_of = {
-        part: (events.op == op) & (events.kind == Kind.SLICE) & (events.step >= 0)
+    numbered = {
+        part: (every := slices_of(trace, op))[events.step[every] >= 0]
         for part, op in (*_PARTS.items(), ("step", OpClass.ITERATION))
     }
     found = []
     for graph in np.unique(steps.graph).tolist():
-        own, of_graph = steps.take(steps.graph == graph), events.graph == graph
-        rows = {part: np.flatnonzero(mask & of_graph) for part, mask in slices_of.items()}
+        own = steps.take(steps.graph == graph)
+        rows = {part: mine[events.graph[mine] == graph] for part, mine in numbered.items()}
         first = rows["step"][np.argsort(events.start_ns[rows["step"]], kind="stable")[:1]]
+        windows = (own.graph < 0) & (own.covered == Covered.TIMELINE)
+        taken = {part: _taken(trace, own, part, rows[part]) for part in _PARTS}
+        shown = {part: longest(trace, mine) for part, mine in rows.items()}
+        if graph < 0 and not len(rows["pause"]):  # idle time between the device windows of steps
+            taken["pause"] = own.pause_ns
+            free = slices_of(trace, OpClass.FREE)
+            between = holding(union(*own.device_spans.T), events.start_ns[free]) < 0
+            shown["pause"] = longest(trace, free[between]) if (own.pause_ns > 0).any() else []
         found.append(
             {
                 "graph": graph,
                 "step": own.step.tolist(),
                 "dur_ns": own.dur_ns.tolist(),
-                "lasts_ns": np.where(_by_host(own), own.device_dur_ns, own.dur_ns).tolist(),
-                **{part: _taken(trace, own, part, rows[part]).tolist() for part in _PARTS},
-                "longest": {part: longest(trace, mine) for part, mine in rows.items()},
+                "lasts_ns": np.where(windows, own.device_dur_ns, own.dur_ns).tolist(),
+                **{part: ns.tolist() for part, ns in taken.items()},
+                "longest": shown,
                 "first": longest(trace, first),
             }
         )
     return {"graphs": found}
 
 
-def _by_host(steps: StepTable) -> Mask:
-    """Steps that the host marked and whose device work was recorded."""
-    marked: Mask = (steps.source == StepSource.HOST_MARKS) & (steps.covered == Covered.TIMELINE)
-    return marked
-
-
 def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) -> I64:
     """How long a part of each step takes, ns; -1 where it is not marked."""
     events = trace.events
-    # a pause comes before its step, and numbers may start over: its end says which one it is
+    # a pause comes before its step, and numbers may start over: its end tells which one it is
     time = (events.end_ns if part == "pause" else events.start_ns)[rows]
     at = occurrence(steps, events.step[rows], time)
     rows, at = rows[at >= 0], at[at >= 0]
@@ -101,27 +102,14 @@ def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) ->
     return np.where(np.bincount(at, minlength=len(steps)) > 0, taken, -1)
 
 
-def _with(part: str) -> Any:
-    """What is known of ranks that mark a part."""
+def _graphs(kept: Callable[[Mapping[str, Any]], bool]) -> Callable[[Trace], Known | None]:
+    """The graphs of a rank with steps of a kind; None if it has none."""
 
     def facts(trace: Trace) -> Known | None:
-        found = _parts(trace)
-        there = found and [one for one in found["graphs"] if max(one[part]) >= 0]
-        return {"graphs": there} if there else None
+        found = [one for one in (_parts(trace) or {"graphs": ()})["graphs"] if kept(one)]
+        return {"graphs": found} if found else None
 
     return facts
-
-
-def _iterations(trace: Trace) -> Known | None:
-    """As :func:`_parts`, of ranks whose steps are marked, with the pauses between them.
-
-    Iterations of a graph are; marks of the host touch each other, whatever the device does.
-    """
-    found = _parts(trace)
-    graphs = found["graphs"] if found else ()
-    paused = any(max(one["pause"]) >= 0 for one in graphs)
-    several = sum(len(one["step"]) for one in graphs if one["graph"] >= 0) > 1
-    return found if paused or several else None
 
 
 def _named(graph: int) -> str:
@@ -131,29 +119,30 @@ def _named(graph: int) -> str:
 def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     for one in known["graphs"]:
         lengths = [ns for ns in one["pause"] if ns >= 0]
-        if not lengths:
+        if not any(lengths):
             continue
-        value = fmean(lengths) / 1e6
+        pause, step = fmean(lengths), fmean(one["lasts_ns"])
+        value = 100 * pause / (pause + step)
         if value > limits[""]:
             pairs = zip(one["step"], one["pause"], strict=True)
-            long = [step for step, ns in pairs if ns / 1e6 > limits[""]]
+            long = [number for number, ns in pairs if ns > limits[""] / 100 * step]
             figures = {
                 "pauses": len(lengths),
+                "mean_ns": round(pause),
                 "median_ns": round(float(median(lengths))),
                 "longest_ns": max(lengths),
                 "step_mean_ns": round(fmean(one["dur_ns"])),
             }
-            yield Case(
-                rank, value, figures, _named(one["graph"]), long[:STEPS_KEPT],
-                slices(one["longest"]["pause"]), saves_ns=value * 1e6, part_of=(PAUSE,),
-            )  # fmt: skip
+            shown = slices(one["longest"]["pause"])
+            yield Case(rank, value, figures, _named(one["graph"]), long[:STEPS_KEPT], shown,
+                       gone={PAUSE: pause})  # fmt: skip
 
 
-def _share(part: str, *lost: str) -> Any:
+def _share(part: str, *classes: str) -> Callable[[int, Known, Limits], Iterator[Case]]:
     """Cases of graphs whose steps spend much of their time in one part.
 
     Args:
-        lost: the classes of lost time in it that a step would save.
+        classes: the time in it that a remedy would save.
     """
 
     def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -171,25 +160,15 @@ def _share(part: str, *lost: str) -> Any:
                 }
                 if len(reduced) == len(rows):
                     figures["reduce_percent"] = 100 * sum(reduced) / whole
-                yield Case(
-                    rank, value, figures, _named(one["graph"]), (), slices(one["longest"][part]),
-                    saves_ns=figures["mean_ns"] if lost else None, part_of=lost,
-                )  # fmt: skip
+                shown = slices(one["longest"][part])
+                gone = dict.fromkeys(classes, figures["mean_ns"])
+                yield Case(rank, value, figures, _named(one["graph"]), (), shown, gone=gone)
 
     return test
 
 
-def _first_facts(trace: Trace) -> Known | None:
-    """Steps of the graphs that have some to compare the first one with, whatever its number is: a
-    capture may begin at any step, and what is cold then is so in its first."""
-    found = _parts(trace)
-    if not found:
-        return None
-    kept = [one for one in found["graphs"] if len(one["step"]) > _FEWEST]
-    return {"graphs": kept} if kept else None
-
-
 def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """Whatever the number of the first step is: a capture may begin at any step."""
     for one in known["graphs"]:
         first, *others = one["lasts_ns"]
         usual = float(median(others))
@@ -207,13 +186,12 @@ _CLASSES = {"computing_ns": COMPUTING, "not_overlapped_ns": EXPOSED, "free_ns": 
 
 
 def _windows(trace: Trace) -> Known | None:
-    """The measured steps but the first, which may be another kind of step; the rest of at least
-    five."""
+    """The measured steps after the first, which may be of another kind: at least four."""
     steps = measured(trace.steps)
     steps = steps.take(np.argsort(steps.device_start_ns, kind="stable")[1:])
     if len(steps) < _FEWEST_WINDOWS:
         return None
-    free = _idle_pieces(trace)
+    free = slices_of(trace, OpClass.FREE)
     shown = []
     for row in np.argsort(-steps.known_ns, kind="stable")[:SLICES_KEPT].tolist():
         low, high = steps.device_spans[row].tolist()
@@ -223,20 +201,23 @@ def _windows(trace: Trace) -> Known | None:
     return {**{name: getattr(steps, name).tolist() for name in names}, "shown": shown}
 
 
-def _idle_pieces(trace: Trace) -> NDArray[np.intp]:
-    return np.flatnonzero((trace.events.op == OpClass.FREE) & (trace.events.kind == Kind.SLICE))
-
-
 def _spikes(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """By the longest step; what differs is what takes more than its median in the others."""
+    """By the longest step; the cause is the class that exceeds its median in the others most."""
     length = np.array(known["known_ns"], np.int64)
     usual = float(median(length))
     value = float(length.max()) / usual if usual else 0.0
     if value <= limits[""]:
         return
     high = length > limits[""] * usual
-    excess = _excess(known, high)
-    most = max(excess, key=lambda name: excess[name], default="")
+    columns = {name: np.array(known[column], np.int64) for column, name in _CLASSES.items()}
+    waits = np.array(known["input_wait_ns"], np.int64)
+    if (waits >= 0).all():
+        columns |= {IDLE: columns[IDLE] - waits, INPUT: waits}
+    others = ~high if not high.all() else high
+    excess = {
+        name: float(ns[high].mean()) - float(median(ns[others])) for name, ns in columns.items()
+    }
+    most = max(excess, key=lambda name: excess[name])
     figures = {
         "steps": len(length),
         "spikes": int(high.sum()),
@@ -248,21 +229,8 @@ def _spikes(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     yield Case(
         rank, value, figures, "", [n for n in numbers if n >= 0][:STEPS_KEPT],
         slices(shown if most not in (COMPUTING, EXPOSED) else ()), _SPIKED.get(most, ""),
-        saves_ns=float((length[high] - usual).sum()) / len(length),
+        gone={STEP: float((length[high] - usual).sum()) / len(length)},
     )  # fmt: skip
-
-
-def _excess(known: Known, high: NDArray[np.bool_]) -> dict[str, float]:
-    """By class what spikes take more of it, on average, than the others' median, ns."""
-    columns = {name: np.array(known[column], np.int64) for column, name in _CLASSES.items()}
-    waits = np.array(known["input_wait_ns"], np.int64)
-    if (waits >= 0).all():
-        columns |= {IDLE: columns[IDLE] - waits, INPUT: waits}
-    usual = ~high if not high.all() else high
-    return {
-        name: float(taken[high].mean()) - float(median(taken[usual]))
-        for name, taken in columns.items()
-    }
 
 
 _SPIKED = {
@@ -272,21 +240,21 @@ _SPIKED = {
     "stragglers`), checkpoints and evaluation.",
     IDLE: "The device waits in them: look at checkpoints, logging, garbage collection and other "
     "load of the host.",
-    INPUT: "They wait for input: look at workers that start again, storage and caches.",
+    INPUT: "They wait for input: look at restarting workers, storage and caches.",
 }
-_FEWEST_WINDOWS = 4  # after the first
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "iteration-gap",
         "Long pauses between iterations",
         THEME,
-        "mean pause between two iterations",
-        (Limit(0.5, "ms", MINDSPORE),),
-        "iterations with the pauses between them (Ascend step trace)",
+        "mean pause between two iterations, as a share of pause and iteration",
+        (Limit(2.0, "%", OWN),),
+        "iterations with the pauses between them (Ascend step trace), or marked steps with device "
+        "work",
         "Most often the device waits for data then: look at the queues and operators of data "
-        "preparation, and for what else runs between steps (other graphs, evaluation).",
-        _iterations,
+        "preparation, and for other work between steps (graphs, evaluation).",
+        _graphs(lambda one: max(one["pause"]) >= 0 or (one["graph"] >= 0 and len(one["step"]) > 1)),
         each_rank(_pauses),
     ),
     Rule(
@@ -296,9 +264,9 @@ RULES: tuple[Rule, ...] = (
         "share of forward and backward in the steps",
         (Limit(80.0, "%", OWN),),
         "steps with forward and backward marked",
-        "Operators decide on the step time: look at the slowest types of operators, and at what "
-        "can be fused or run in lower precision.",
-        _with("fp_bp"),
+        "Operators decide on the step time: look at the slowest types of operators, and at "
+        "fusion and lower precision.",
+        _graphs(lambda one: max(one["fp_bp"]) >= 0),
         each_rank(_share("fp_bp")),
         FindingSeverity.GOOD,
     ),
@@ -306,13 +274,13 @@ RULES: tuple[Rule, ...] = (
         "long-tail",
         "Much of a step comes after backward",
         THEME,
-        "share of what follows backward (gradient reduction, optimizer) in the steps",
+        "share of the time after backward (gradient reduction, optimizer) in the steps",
         (Limit(20.0, "%", OWN),),
         "steps with their tail marked",
         "Fuse the reduction of gradients into fewer operations, or split it so that it overlaps "
         "with backward.",
-        _with("tail"),
-        each_rank(_share("tail", EXPOSED, IDLE)),
+        _graphs(lambda one: max(one["tail"]) >= 0),
+        each_rank(_share("tail", EXPOSED)),
     ),
     Rule(
         "first-step",
@@ -322,9 +290,9 @@ RULES: tuple[Rule, ...] = (
         "medians of the others",
         (Limit(2.0, "x", OWN),),
         "at least four steps of one graph",
-        "Compilation, warm-up, the start of the profiler, or ranks that begin apart lie in it: "
+        "It includes compilation, warm-up, the start of the profiler, or ranks that begin apart: "
         "cache compiled graphs, avoid shapes that change, and leave it out of comparisons.",
-        _first_facts,
+        _graphs(lambda one: len(one["step"]) > _FEWEST),
         each_rank(_first),
         FindingSeverity.NOTE,
     ),
@@ -335,7 +303,7 @@ RULES: tuple[Rule, ...] = (
         "longest step after the first, in medians",
         (Limit(1.5, "x", OWN),),
         "at least five steps with device work",
-        "Look at what those steps do besides: checkpoints, evaluation, logging, longer input.",
+        "Look for other work in those steps: checkpoints, evaluation, logging, longer input.",
         _windows,
         each_rank(_spikes),
     ),

@@ -335,17 +335,14 @@ class _Judging:
             return None
         work = own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
         table = np.stack([median(work[:, of == stage]) for stage in stages.tolist()], axis=1)
-        mean = table.mean(axis=1)
         excess = over_others(table)
         chance = by_chance(excess)
         top = int(np.argmax(np.nanmean(excess, axis=0)))
         if chance[top] > LEVEL:
             return None
-        factor = {
-            stage: np.divide(mean, table[:, i], out=np.ones(len(mean)), where=table[:, i] > 0)
-            for i, stage in enumerate(stages.tolist())
-        }
-        saved = base - np.minimum(replay.stage_scaled(factor, replay.shape.stage), base)
+        assert replay.balanced is not None
+        shorter = replay.steps(replay.lengths * replay.balanced)
+        saved = base - np.minimum(shorter, base)
         if base is not replay.base:
             saved = saved * 0
         if saved.mean() < self.least:

@@ -286,10 +286,11 @@ class Verdict(msgspec.Struct, frozen=True):
             return f"Stage {one.stage} ({ranks}) {costs}: more work than others. {one.advice}"
         return f"The slow link of {ranks_text(one.ranks)} {costs}. {one.advice}"
 
-    def gains(self) -> dict[str, float]:
-        """What a step gains if a class of lost time is gone; {} where nothing can be replayed."""
-        usable = self.replay and self.replay.usable and len(self.replay.graph.ranks) > 1
-        return self.replay.without() if usable else {}
+    def replayed(self) -> Any:
+        """The replay of the job, or why nothing can be concluded from one."""
+        if self.replay is None:
+            return self.reason
+        return self.replay if self.replay.usable else self.replay.error_text
 
     @property
     def late(self) -> tuple[Late, ...]:
