@@ -176,3 +176,33 @@ def table(path):
     """The rows of a table of the profiler."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+FIELD = DATA / "field" / "insight"
+
+
+def test_a_longer_first_step_does_not_hide_a_difference():
+    """Products are a tenth slower; the first step of both runs takes a millisecond longer."""
+    found = traceconv.diff(FIELD / "diff_first_step", FIELD / "diff_first_step_b")
+    assert found.verdict == "slower"
+    step = {name: column[0] for name, column in found.classes.columns.items()}
+    assert step["Change(%)"] == pytest.approx(5.6, abs=0.2)
+    low, high = (100 * step[end] / step["Before(ns)"] for end in ("Low(ns)", "High(ns)"))
+    assert (low, high) == (pytest.approx(4.8, abs=0.1), pytest.approx(6.2, abs=0.1))
+    assert sum("is left out" in one for one in found.document["remarks"]) == 2
+
+
+def test_gaps_before_renamed_kernels_are_the_same_gaps():
+    """Tile sizes in the names of kernels differ, nothing else."""
+    names = "diff_renamed_kernels_wait", "diff_renamed_kernels_wait_b"
+    found = traceconv.diff(*(FIELD / name for name in names))
+    assert set(found.items["Verdict"].tolist()) <= {"cannot tell", "no change"}
+    new = ["added" in one or "removed" in one for one in found.items["Changed"]]
+    assert abs(found.items["Change(ns)"][new]).sum() < 1000  # a gap that occurs once
+
+
+def test_a_gate_on_pauses_passes_where_there_are_none():
+    """0 before, 0 after."""
+    names = "diff_pause_gate", "diff_pause_gate_b"
+    found = traceconv.diff(*(FIELD / name for name in names), fail_on="pause>1%")
+    assert str(found.outcome) == "passed"

@@ -338,6 +338,11 @@ def remarks(comparison: RunComparison) -> list[str]:
     for run, left in zip(runs, comparison.left_out, strict=True):
         if left:
             found.append(f"Not compared: {ranks(left)} of {run.label}.")
+    for run, longer in zip(runs, comparison.warm_up, strict=True):
+        if longer:
+            found.append(
+                f"The first step of {run.label} is left out: it is longer than all others."
+            )
     for run, rank in zip(runs, comparison.critical, strict=True):
         items = run.ranks[rank]
         if not items.marked:

@@ -150,6 +150,8 @@ class RunComparison:
         series:    what was measured of every item in every step of the critical rank.
         same:      whether both are one recording.
         left_out:  ranks before and after that are not compared.
+        warm_up:   whether the first step is left out, before and after; see
+            :attr:`.runs.Run.warms_up`.
     """
 
     before: Run
@@ -166,6 +168,13 @@ class RunComparison:
     series: tuple[Series, Series] | None = None
     same: bool = False
     left_out: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    warm_up: tuple[bool, bool] = (False, False)
+
+    @property
+    def pauses_known(self) -> bool:
+        """Whether pauses between the steps of the critical rank are known on both sides."""
+        sides = zip((self.before, self.after), self.critical, strict=True)
+        return all((run.ranks[rank].steps["pause_ns"] >= 0).any() for run, rank in sides)
 
     @property
     def verdict(self) -> str:
@@ -194,9 +203,9 @@ def compare(
     ranked = [(a, b) for a, b in wanted if a in before.ranks and b in after.ranks]
     if nothing := empty(before, after, ranked):
         return RunComparison(before, after, reasons=tuple(nothing), tolerance=tolerance)
-    found = _Comparing(
-        before.only([a for a, _ in ranked]), after.only([b for _, b in ranked]), ranked, tolerance
-    )
+    sides = before.only([a for a, _ in ranked]), after.only([b for _, b in ranked])
+    warm_up = sides[0].warms_up, sides[1].warms_up
+    found = _Comparing(sides[0].steady, sides[1].steady, ranked, tolerance)
     reasons = obstacles(before, after, ranked, pairs is not None)
     if reasons and not forced:
         return RunComparison(before, after, tuple(ranked), tuple(reasons), tolerance)
@@ -206,7 +215,7 @@ def compare(
         )
         for side, run in enumerate((before, after))
     ]
-    return replace(found.finish(tuple(reasons)), left_out=(left[0], left[1]))
+    return replace(found.finish(tuple(reasons)), left_out=(left[0], left[1]), warm_up=warm_up)
 
 
 @dataclass(frozen=True)

@@ -118,12 +118,15 @@ def _judged(comparison: RunComparison, gate: Gate, among: int) -> GateResult:
     if items is None or series is None or comparison.classes is None:
         return GateResult(gate, 0, 0, np.inf, Outcome.UNSURE)
     if gate.metric == PAUSE:
-        names = comparison.classes.keys["name"].tolist()
-        if PAUSE not in names:
+        names, rows = comparison.classes.keys["name"].tolist(), comparison.classes
+        if PAUSE in names:
+            row = names.index(PAUSE)
+            before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
+            half = float(rows.half_ns[row])
+        elif comparison.pauses_known:  # there are none
+            before, after, half = 0, 0, 0.0
+        else:
             return GateResult(gate, 0, 0, np.inf, Outcome.UNSURE)
-        row, rows = names.index(PAUSE), comparison.classes
-        before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
-        half = float(rows.half_ns[row])
     else:
         mask = _mask(items, gate.metric)
         before, after = int(items.before_ns[mask].sum()), int(items.after_ns[mask].sum())

@@ -91,17 +91,19 @@ def match(before: Columns, after: Columns) -> Pairs:
         ``last``.
     """
     sides = (_forms(before), _forms(after))
-    free = [dict.fromkeys(range(len(side["sort"]))) for side in sides]
-    found: list[tuple[int, int, tuple[str, ...]]] = []
-    for level in _LEVELS:
-        keyed = [_keyed(side, rows, level) for side, rows in zip(sides, free, strict=True)]
-        for key in [key for key in keyed[0] if key in keyed[1]]:
-            here, there = keyed[0][key], keyed[1][key]
-            if level.even and len(here) != len(there):
-                continue
-            for a, b in _paired(here, there, before["first"], after["first"]):
-                found.append((a, b, level.changed))
-                del free[0][a], free[1][b]
+    work = [dict.fromkeys(i for i, sort in enumerate(side["sort"]) if sort != Sort.WAIT)
+            for side in sides]  # fmt: skip
+    waits = [dict.fromkeys(i for i, sort in enumerate(side["sort"]) if sort == Sort.WAIT)
+             for side in sides]  # fmt: skip
+    firsts = before["first"], after["first"]
+    found = _matched(sides, work, firsts)
+    # a gap is named by the work that ends it, which may have another name now
+    names = {sides[0]["name"][a]: sides[1]["name"][b] for a, b, _ in found}
+    renamed = [names.get(name, name) for name in sides[0]["name"]]
+    found += _matched(
+        (_forms({**before, "name": np.array(renamed, object)}), sides[1]), waits, firsts
+    )
+    free = [{**work[side], **waits[side]} for side in (0, 1)]
     found = [(a, b, _differences(sides, a, b, changed)) for a, b, changed in found]
     found.sort()
     place = _moved(found, before, after)
@@ -117,6 +119,24 @@ def match(before: Columns, after: Columns) -> Pairs:
         tuple(changed for _, _, changed in every),
         _instead(every, len(found), before, after),
     )
+
+
+def _matched(
+    sides: tuple[Mapping[str, Sequence[str]], ...], free: Sequence[dict[int, None]],
+    firsts: tuple[I64, I64],
+) -> list[tuple[int, int, tuple[str, ...]]]:  # fmt: skip
+    """Pairs of rows, and what may differ in them; they are taken out of ``free``."""
+    found: list[tuple[int, int, tuple[str, ...]]] = []
+    for level in _LEVELS:
+        keyed = [_keyed(side, rows, level) for side, rows in zip(sides, free, strict=True)]
+        for key in [key for key in keyed[0] if key in keyed[1]]:
+            here, there = keyed[0][key], keyed[1][key]
+            if level.even and len(here) != len(there):
+                continue
+            for a, b in _paired(here, there, *firsts):
+                found.append((a, b, level.changed))
+                del free[0][a], free[1][b]
+    return found
 
 
 def _forms(items: Columns) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import Columns
 
+_FEWEST = 5  # steps, to tell that the first one is longer
 _SAME_LENGTH = 1e-3  # of the longest step: ranks that wait for each other differ by less
 _UNRECORDED = 1.0  # percent of the step by which runs may differ
 _SHARED = 25.0  # percent of computing that runs of one model have in common at least
@@ -79,6 +80,25 @@ class Run:
             kept = {r: taken(one, np.isin(one.steps["step"], numbers)) for r, one in kept.items()}
         found = Run.of(self.label, kept, self.world_size, self.shape)
         return replace(found, empty=(*found.empty, *self.empty) if ranks is None else found.empty)
+
+    @cached_property
+    def warms_up(self) -> bool:
+        """Whether the first step is longer than all others by more than these differ, as where the
+        profiler starts or something is compiled."""
+        lengths = [one.steps["ns"] for one in self.ranks.values()]
+        if not lengths or min(map(len, lengths)) < _FEWEST or len(set(map(len, lengths))) > 1:
+            return False
+        mean = np.mean(lengths, axis=0)
+        others = mean[1:]
+        return bool(mean[0] > others.max() + np.ptp(others))
+
+    @property
+    def steady(self) -> Run:
+        """Without the first step, if that is longer."""
+        if not self.warms_up:
+            return self
+        kept = {r: taken(one, np.arange(len(one)) > 0) for r, one in self.ranks.items()}
+        return replace(self, ranks=kept)
 
     @property
     def steps(self) -> set[int]:
