@@ -35,7 +35,8 @@ _HCCL = {
     "all_to_all": "alltoallv", "send": "send", "recv": "receive", "sendrecv": "batchSendRecv",
     "broadcast": "broadcast",
 }  # fmt: skip
-_QUIET = ("compute", "input", "gc")
+_QUIET = ("compute", "input", "gc", "copy")
+_COPY = "Memcpy HtoD (Pinned -> Device)"
 _HOST = {"input": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gc": "gc.collect"}
 
 
@@ -85,7 +86,10 @@ def recorded(run: Run, rank: int) -> Recorded:
     true = true_ns(start), true_ns(end)
     marked = range(first + (rank in job.mid), last)
     marks = tuple(
-        (number, *(int(t) for t in clock.local(true_ns(borders[[step, step + 1]]))))
+        (
+            number,
+            *(int(t) for t in clock.local(true_ns(borders[[step, step + 1]] - (0, job.gap_ns)))),
+        )
         for step, number in zip(marked, _numbers(job, marked), strict=True)
     )
     span = int(true[0].min()), int(true[1].max())
@@ -185,6 +189,9 @@ def _described(build: TraceBuilder, job: Job, rank: int, op: Op, place: int) -> 
     if op.what == "compute":
         track = build.track(Layer.DEVICE, "Stream 7")
         return track, build.string("gemm"), int(OpClass.COMPUTE), -1
+    if op.what == "copy":
+        track = build.track(Layer.DEVICE, "Stream 8")
+        return track, build.string(_COPY), int(OpClass.COPY), -1
     name, arguments = named(job, rank, op)
     lane = communicator = f"Group {group_name(job, op.what, rank)}"
     if job.unnamed:
@@ -259,6 +266,8 @@ def _event(job: Job, rank: int, rows: Recorded, at: int) -> dict:
         return _slice("user_annotation", _HOST[op.what], 900, 900, start, end, {})
     if op.what == "compute":
         return _slice("kernel", "gemm", 0, 7, start, end, {"device": 0, "stream": 7})
+    if op.what == "copy":
+        return _slice("gpu_memcpy", _COPY, 0, 8, start, end, {"device": 0, "stream": 8})
     name, arguments = named(job, rank, op)
     stream = 20 + list(job.groups()).index(op.what)
     return _slice("kernel", name, 0, stream, start, end, {**arguments, "stream": stream})

@@ -28,7 +28,8 @@ class Delay:
         spread: over all pieces of computing of the step, instead of in its first;
         anywhere: in any of them, at random.
         cause:  "compute" (kernels take longer), "host" (nothing runs), "gc" (the same, and the host
-            says what it does), "input" (waiting for the data loader).
+            records what it does), "input" (waiting for the data loader), "copy" (a copy to the
+            device).
     """
 
     ranks: tuple[int, ...]
@@ -114,6 +115,7 @@ class Job:
             less, per rank.
         evaluation: every so many steps is one that only goes forward (0: none).
         input_ns: usual wait for data, on first and last stages.
+        gap_ns: from the end of a step to the start of the next, on all ranks.
         slow_group: (parallelism, index of the group, times its transfer takes longer).
         delays: see :class:`Delay`.
         copies: (rank, rank): the second draws the noise of the first: a clone.
@@ -174,6 +176,7 @@ class Job:
     warm_up_spread: float = 0.0
     evaluation: int = 0
     input_ns: float = 40e3
+    gap_ns: float = 0.0
     slow_group: tuple[str, int, float] | None = None
     delays: tuple[Delay, ...] = ()
     copies: tuple[tuple[int, int], ...] = ()

@@ -17,6 +17,7 @@ from traceconv.alignment.plan import Plan, plan
 from traceconv.analysis.critical_path import walk
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.judging import judge
+from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.passes import compose
 from traceconv.passes.attribution import attribution
@@ -61,14 +62,19 @@ def summaries(run: Run) -> list[RankSummary]:
     return [summarize(one, SummaryRequest(lateness=True, links=True)) for one in every]
 
 
-def verdict(run: Run, align: str = "auto") -> Said:
-    """What ``traceconv stragglers`` says."""
+def judged(run: Run, align: str = "auto") -> Verdict:
+    """The verdict on a job."""
     known = summaries(run)
     records = [one.collectives for one in known]
     captures = [capture(run.job, rank) for rank in run.job.captured]
     groups = tuple(matched(records, stamped(captures)))
     clocks = plan(captures, align, records, groups=groups, spans=spans_of(known))
-    return said(judge(known, clocks, groups))
+    return judge(known, clocks, groups)
+
+
+def verdict(run: Run, align: str = "auto") -> Said:
+    """What ``traceconv stragglers`` says."""
+    return said(judged(run, align))
 
 
 def said(found) -> Said:

@@ -182,7 +182,7 @@ class _Machine:
 
     def _begin(self, stage: int, step: int, pieces: int) -> None:
         """Note where a step begins, and what its pieces of computing take longer."""
-        self.now[stage] = self.now[stage] + 2 * _LAUNCH
+        self.now[stage] = self.now[stage] + 2 * _LAUNCH + self.job.gap_ns * (step > 0)
         self.stages[stage].borders.append(self.now[stage].copy())
         self.stages[stage].borne.append(self.at[stage].copy())
         self.step[stage], self.piece[stage] = step, 0
@@ -252,10 +252,9 @@ class _Machine:
                 work = work + more
                 continue
             if more.any():
-                label = {"gc": "gc", "input": "input"}.get(delay.cause)
-                if label:
+                if delay.cause != "host":
                     at = np.where(more > 0, start, np.nan)
-                    self._record(stage, Op(label, step), at, at + more)
+                    self._record(stage, Op(delay.cause, step), at, at + more)
                 start = start + more
         self.piece[stage] += 1
         self.now[stage] = start + work

@@ -8,7 +8,8 @@
                       in a group take so long; ``comm:*`` is all communication
 ``comm:dp overlap``   they are hidden: nobody waits for their transfers
 ``input:0``           waiting for input takes no time; ``host:0``, ``gc:0``, ``copy:0``
-                      and factors (``host:x0.5``) likewise
+                      and factors (``host:x0.5``) likewise; ``pause:0`` is idle time
+                      between steps
 ===================== ==============================================================
 
 Changes apply one after the other, to all steps. What they cannot tell is what the job would do that
@@ -34,7 +35,7 @@ from traceconv.core.errors import OptionError
 from traceconv.core.job_shape import NODE
 from traceconv.core.patterns import lazy_regex
 
-CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy):(.+)")
+CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy|pause):(.+)")
 """How a change begins."""
 
 _FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
@@ -111,10 +112,10 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
     Raises:
         OptionError: a change is not understood, or concerns nothing in the job.
     """
-    job = _Changed(replay)
+    job = Changed(replay)
     for change in changes:
         job.apply(change)
-    after = replay.steps(job.lengths, job.delays.sum(axis=1))
+    after = job.steps()
     return WhatIf(
         tuple(changes),
         tuple((int(w), int(k)) for w, k in replay.graph.steps.tolist()),
@@ -133,7 +134,7 @@ def refuse_unknown(changes: Sequence[str]) -> None:
             raise OptionError(f"{change!r} is no change; changes are like {_EXAMPLES}", "change")
 
 
-class _Changed:
+class Changed:
     """Lengths and delays of a graph, changed."""
 
     def __init__(self, replay: Replay) -> None:
@@ -141,7 +142,16 @@ class _Changed:
         self.lengths: F64 = replay.lengths.copy()
         self.delays: F64 = replay.graph.delay_ns.copy()
 
+    def steps(self) -> F64:
+        """(steps,): how long steps take."""
+        return self.replay.steps(self.lengths, self.delays.sum(axis=1))
+
     def apply(self, change: str) -> None:
+        """Make a change.
+
+        Raises:
+            OptionError: it is not understood, or concerns nothing in the job.
+        """
         refuse_unknown([change])
         match = CHANGE.fullmatch(change)
         assert match is not None
@@ -155,6 +165,9 @@ class _Changed:
             self._parts(change, self._named(target), factor)
         elif what == "comm":
             self._communication(change, how)
+        elif what == "pause":
+            rows = self.replay.openings & (self.graph.step > 0)
+            self.delays[rows, HOST] *= self._factor(change, how)
         else:
             sort, factor = _SORTS[what], self._factor(change, how)
             of_name = self.graph.sorts == sort

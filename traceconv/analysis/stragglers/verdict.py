@@ -11,6 +11,7 @@ import numpy as np
 from traceconv.analysis.hang import Hang
 from traceconv.analysis.losses import Late
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT, SORTS
+from traceconv.analysis.replay.remedies import Change, Remedy, remedies
 from traceconv.analysis.stragglers.links import SlowGroup
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
@@ -105,6 +106,15 @@ class Finding(msgspec.Struct, frozen=True):
     def why(self) -> str:
         """That in a word; "" if it is not known."""
         return _CAUSES[self.sort] if self.parts_ns and max(self.parts_ns) > 0 else ""
+
+    @property
+    def cause(self) -> str:
+        """What is slow, and when."""
+        if self.sort != COMPUTE:
+            return f"{_CAUSES[self.sort]} of one rank"
+        if self.since:
+            return "one rank slower from some step on"
+        return "one rank slow" if self.pattern == CONSTANT else "one rank slow in some steps"
 
     @property
     def advice(self) -> str:
@@ -285,6 +295,21 @@ class Verdict(msgspec.Struct, frozen=True):
             ranks = ranks_text(one.ranks)
             return f"Stage {one.stage} ({ranks}) {costs}: more work than others. {one.advice}"
         return f"The slow link of {ranks_text(one.ranks)} {costs}. {one.advice}"
+
+    def remedies(self) -> tuple[Remedy, ...]:
+        """The changes that gain most."""
+        if self.replay is None:
+            return ()
+        named = [Change(one.cause, f"rank:{one.rank}=peers", one.advice) for one in self.culprits]
+        if len(named) > 1:
+            every = ",".join(str(one.rank) for one in self.culprits)
+            named.insert(0, Change("several ranks slow", f"rank:{every}=peers", named[0].advice))
+        for group in self.slow_groups:
+            factor = f"x{group.usual_ns / max(group.time_ns, 1):.4f}"
+            named.append(Change("slow link", f"comm:{group.key} {factor}", group.advice))
+        if self.stage:
+            named.append(Change("uneven stages", "stage:balanced", self.stage.advice))
+        return remedies(self.replay, named)
 
     def replayed(self) -> Any:
         """The replay of the job, or why nothing can be concluded from one."""

@@ -1,0 +1,136 @@
+"""The changes to a job that gain most: what to do first, and what that is worth.
+
+Candidates are the ranks, groups and stages that a verdict names, and the classes of time of all
+ranks. Each is a change as ``traceconv what-if`` takes it, and its gain is that of the change alone.
+They are chosen one after the other: the first is the one that gains most, the next the one that
+gains most on top of it, as long as that is a share of a step that matters. Of changes that gain
+about as much, the more particular one is chosen: one of a rank, a group or a stage before one of
+all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.replay.what_if import Changed
+from traceconv.analysis.statistics import interval
+from traceconv.core.columns import F64
+from traceconv.core.errors import OptionError
+
+KEPT = 3
+"""Most remedies."""
+
+MATERIAL = 0.01
+"""Share of a step that a remedy gains at least."""
+
+_ALIKE = 0.95  # of the largest gain: changes that gain about as much
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change that may help.
+
+    Attributes:
+        cause:  what it mends, in a few words.
+        change: as of :mod:`traceconv.analysis.replay.what_if`.
+        advice: what to do, in one sentence.
+        weight: of its gain beside those of others: a change that nobody reaches in full, as one
+            that hides all communication, counts less.
+    """
+
+    cause: str
+    change: str
+    advice: str
+    weight: float = 1.0
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """A change that helps.
+
+    Attributes:
+        change:  which.
+        gain_ns: how much shorter the mean step is with this change alone.
+        interval_ns: 95 % interval of that.
+        share:   ``gain_ns`` as a share of the mean step.
+    """
+
+    change: Change
+    gain_ns: int
+    interval_ns: tuple[int, int]
+    share: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "cause": self.change.cause,
+            "change": self.change.change,
+            "advice": self.change.advice,
+            "gain_ns": self.gain_ns,
+            "gain_interval_ns": list(self.interval_ns),
+            "gain_share": self.share,
+        }
+
+
+EVERYWHERE = (
+    Change("input", "input:0", "Give the input pipeline more workers, or prefetch further."),
+    Change("garbage collection", "gc:0",
+           "Disable automatic garbage collection, and collect on all ranks in the same step."),
+    Change("gaps between steps", "pause:0",
+           "Look for other work between steps: checkpoints, evaluation, logging, data loading."),
+    Change("copies", "copy:0", "Overlap copies with computing, and use pinned memory.", 0.8),
+    Change("host", "host:0",
+           "Let the host run ahead: fewer synchronisations, larger or compiled graphs.", 0.6),
+    Change("exposed communication", "comm:* overlap",
+           "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5),
+    Change("uneven work", "rank:*=peers",
+           "Give ranks equal work in every step: sort or pack sequences, balance experts.", 0.6),
+)  # fmt: skip
+"""Changes of all ranks, the most particular first."""
+
+
+def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]:
+    """The best changes, the first to be made first.
+
+    Args:
+        named: changes of single ranks, groups or stages, beside those of all ranks.
+    """
+    if not replay.usable:
+        return ()
+    least = MATERIAL * float(replay.base.mean())
+    left = [*named, *EVERYWHERE]
+    chosen: list[Remedy] = []
+    before = replay.base.mean()
+    while left and len(chosen) < KEPT:
+        gains = [
+            before - _steps(replay, [one.change.change for one in chosen] + [change.change]).mean()
+            for change in left
+        ]
+        weighted = [gain * one.weight for gain, one in zip(gains, left, strict=True)]
+        best = next(i for i, gain in enumerate(weighted) if gain >= _ALIKE * max(weighted))
+        if gains[best] < least:
+            break
+        before -= gains[best]
+        change = left.pop(best)
+        # what gains nothing alone gains nothing on top, but for rare cases
+        left = [other for other, gain in zip(left, gains[:best] + gains[best + 1 :], strict=True)
+                if gain >= least / 2]  # fmt: skip
+        saved = replay.base - _steps(replay, [change.change])
+        low, high = interval(saved)
+        gain = float(saved.mean())
+        share = gain / float(replay.base.mean())
+        chosen.append(Remedy(change, round(gain), (round(low), round(high)), share))
+    return tuple(chosen)
+
+
+def _steps(replay: Replay, changes: Sequence[str]) -> F64:
+    """Steps with some changes; unchanged where one concerns nothing in the job."""
+    job = Changed(replay)
+    try:
+        for change in changes:
+            job.apply(change)
+    except OptionError:
+        return replay.base
+    return job.steps()
