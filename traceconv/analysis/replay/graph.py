@@ -37,6 +37,8 @@ SLACK_NS = 1_000
 
 _LATE = 0.01  # of a step: ranks that begin a kernel closer together say nothing
 _BARRIER = 0.05  # of how far apart ranks begin a kernel, they end it together if they wait in it
+_FEWEST = 3  # steps, to tell how long one is
+_SHORT, _NEARLY_ALL = 3, 0.95  # shortest sends; of the messages between two ranks
 _EAGER = 0.2  # of the messages between two ranks that end before they are received are eager ones
 
 
@@ -139,6 +141,12 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     rank = np.repeat(np.arange(len(ranks)), sizes)
     start = np.concatenate([clocks.corrected(o.rank, o.replay.start_ns) for o in ranks])
     end = np.concatenate([clocks.corrected(o.rank, o.replay.end_ns) for o in ranks])
+    windows = [clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step] for o in ranks]
+    opened = np.concatenate(windows)
+    errors = [clocks.error_ns(one.rank) for one in ranks]
+    error = np.array([np.inf if one is None else float(one) for one in errors])
+    ahead = _ahead(end, rank, step, error)[rank]
+    start, end, opened = start - ahead, end - ahead, opened - ahead
     call = np.concatenate([one.replay.call for one in ranks])
     before = np.concatenate(
         [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
@@ -151,10 +159,8 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     part_ns = np.concatenate([one.replay.ns for one in ranks]).astype(np.float64)
     part_count = np.concatenate([one.replay.count for one in ranks]).astype(np.float64)
     barriers = _barriers(name, part, part_count, start, end, step, rank)
-    errors = [clocks.error_ns(one.rank) for one in ranks]
-    error = np.array([np.inf if one is None else float(one) for one in errors])
     length = (end - start).astype(np.float64)
-    source = _eager(messages, meet, start, end, rank, error)
+    source = _eager(messages, meet, length, start, end, rank, error)
     for one, rows in barriers:
         lead = rows.min(axis=1)
         meet[rows] = lead[:, None]
@@ -165,10 +171,9 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     worked = kind[part] < 0
     name, part = name[worked], part[worked]
     part_ns, part_count = part_ns[worked], part_count[worked]
-    opened = np.full(len(steps), np.iinfo(np.int64).max)
-    windows = [clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step] for o in ranks]
-    np.minimum.at(opened, step, np.concatenate(windows))
-    origins = _Origins.of(start, end, step, steps, opened)
+    windows_open = np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(windows_open, step, opened)
+    origins = _Origins.of(start, end, step, steps, windows_open)
     before = origins.begun(before, delay, start, step)
     waits: I64 = before
     if (source < n).any():
@@ -206,6 +211,24 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         shortest=shortest,
         unmatched=int(np.count_nonzero((call >= 0) & (np.bincount(meet, minlength=n)[meet] == 1))),
     )
+
+
+def _ahead(end: I64, rank: I64, step: I64, error: F64) -> I64:
+    """By how much the clock of each rank is ahead of the first rank's, where nobody knows it and
+    it is by most of a step: steps of one number then end together."""
+    steps = int(step.max(initial=-1)) + 1
+    found = np.zeros(len(error), np.int64)
+    if np.isfinite(error).all() or steps < _FEWEST:
+        return found
+    ends = np.zeros((len(error), steps), np.int64)
+    np.maximum.at(ends, (rank, step), end)
+    usual = np.median(np.diff(ends[0])) / 2
+    for number in np.flatnonzero(~np.isfinite(error)).tolist():
+        both = (ends[number] > 0) & (ends[0] > 0)
+        if both.any():
+            apart = int(np.median((ends[number] - ends[0])[both]))
+            found[number] = apart if abs(apart) > usual else 0
+    return found
 
 
 # -- steps ----------------------------------------------------------------------------------------
@@ -329,10 +352,14 @@ def _barriers(
     return found
 
 
-def _eager(messages: I64, meet: I64, start: I64, end: I64, rank: I64, error: F64) -> I64:
-    """Take sends that end before they are received out of their sets, with all others between the
-    same ranks; and per operation, the eager send that it receives, else the number of operations.
-    Nobody knows it where clocks are not known.
+def _eager(
+    messages: I64, meet: I64, length: F64, start: I64, end: I64, rank: I64, error: F64
+) -> I64:
+    """Take eager sends out of their sets, with all others between the same ranks; and per
+    operation, the eager send that it receives, else the number of operations.
+
+    They end before they are received. Where clocks are not known, they are those of which nearly
+    all are short, whenever they are received.
     """
     source = np.full(len(meet), len(meet), np.int64)
     sent, received = messages.T
@@ -342,7 +369,17 @@ def _eager(messages: I64, meet: I64, start: I64, end: I64, rank: I64, error: F64
     of = of.reshape(-1)
     early = end[sent] + 2 * np.maximum(error[rank[sent]], error[rank[received]]) < start[received]
     share = np.bincount(of, early, len(pair)) / np.bincount(of, minlength=len(pair))
-    eager = share[of] >= _EAGER
+    unknown = ~np.isfinite(error[rank[messages]]).all(axis=1)
+    shortest = np.full((2, len(pair)), np.inf)
+    for side, rows in enumerate((sent, received)):
+        np.minimum.at(shortest[side], of, length[rows])
+    short = np.bincount(of, length[sent] <= _SHORT * shortest[0][of], len(pair))
+    short /= np.bincount(of, minlength=len(pair))
+    eager = np.where(unknown, short[of] >= _NEARLY_ALL, share[of] >= _EAGER)
+    guessed = eager & unknown
+    # the shortest receive, unless all of them wait
+    least = np.minimum(shortest[1], 2 * shortest[0])
+    length[received[guessed]] = least[of][guessed]
     meet[sent[eager]], meet[received[eager]] = sent[eager], received[eager]
     source[received[eager]] = sent[eager]
     return source
@@ -354,7 +391,8 @@ def _transfers(
     """Replace the lengths of operations that meet, and of what is received from eager sends, by
     their transfers; whether all of these are the shortest of each operation."""
     n = len(meet)
-    taken = np.flatnonzero(source < n)
+    known = np.isfinite(error)
+    taken = np.flatnonzero((source < n) & known[rank] & known[rank[source % n]])
     length[taken] = np.clip(end[taken] - np.maximum(start, end[source % n])[taken], 0, None)
     several = np.bincount(meet, minlength=n)[meet] > 1
     if not several.any():

@@ -109,9 +109,9 @@ def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]
             for change in left
         ]
         weighted = [gain * one.weight for gain, one in zip(gains, left, strict=True)]
-        best = next(i for i, gain in enumerate(weighted) if gain >= _ALIKE * max(weighted))
-        if gains[best] < least:
+        if max(gains) < least:
             break
+        best = next(i for i, gain in enumerate(weighted) if gain >= _ALIKE * max(weighted))
         before -= gains[best]
         change = left.pop(best)
         # what gains nothing alone gains nothing on top, but for rare cases
