@@ -209,7 +209,7 @@ def _factors(graph: Graph, own: F64, cell: I64, roles: I64) -> F64:
         alike = np.where(seen, counts, counts.max(axis=1, keepdims=True)) == counts.max(
             axis=1, keepdims=True
         )
-        width = np.where(alike.all(axis=1), counts.max(axis=1), 1)
+        width = np.maximum(np.where(alike.all(axis=1), counts.max(axis=1), 1), 1)
         column = np.full(ranks, -1)
         column[members] = np.arange(len(members))
         rows = np.flatnonzero(column[graph.rank] >= 0)
