@@ -1,13 +1,15 @@
 """Changes as users write them, and what is said of those that cannot be."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import traceconv
 from traceconv.cli import cli
-from traceconv.core.errors import OptionError
+from traceconv.core.errors import OptionError, OutputPathError
 
 
 @pytest.fixture
@@ -73,3 +75,19 @@ def test_changes_stand_among_paths(job):
     assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms; that ")
     result = CliRunner().invoke(cli, ["what-if", job, "--change", "comm:* x0", "--json", "-q"])
     assert json.loads(result.output)["gain_ns"] == pytest.approx(100_000, abs=2)
+
+
+def test_the_trace_shows_the_job_as_recorded_and_with_the_change(job, tmp_path):
+    """Side by side, each rank twice; steps take as long as the result says."""
+    out = tmp_path / "both.txt"
+    found = traceconv.what_if(job, change="rank:1=peers", out=str(out))
+    assert [str(one.path) for one in found.written] == [str(out)]
+    text = out.read_text()
+    ranks = re.split(r"\nrank \d+\n", text)[1:]
+    lengths = [
+        [int(ns) for ns in re.findall(r'\n    \d+ \+(\d+) "Step \d+"', one)] for one in ranks
+    ]
+    for side, steps in enumerate((found.result.before_ns, found.result.after_ns)):
+        assert np.abs(np.array(lengths[side::2]) - steps).max() <= 1
+    with pytest.raises(OutputPathError, match="exists"):
+        traceconv.what_if(job, change="rank:1=peers", out=str(out))

@@ -11,6 +11,7 @@ import orjson
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.critical_path.walk import NOT_FOLLOWED, of_job
 from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.replay.remedies import Remedy
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
 from traceconv.analysis.stragglers import judging
@@ -34,6 +35,7 @@ class Diagnosis:
         findings: of the rules.
         verdict:  which rank delays the others; None if there is one rank only.
         issues:   what finding and reading the ranks noted.
+        remedies: the changes to the job that gain most, the first to be made first.
         document: of the page: that of a report with its overview; None if none was requested.
     """
 
@@ -42,6 +44,7 @@ class Diagnosis:
     issues: Issues = field(default_factory=Issues)
     document: Mapping[str, Any] | None = None
     headline: str = ""
+    remedies: tuple[Remedy, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -49,6 +52,7 @@ class Diagnosis:
             **self.findings.as_dict(),
             "headline": self.headline,
             "stragglers": self.verdict.as_dict() if self.verdict else None,
+            "remedies": [one.as_dict() for one in self.remedies],
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
@@ -128,6 +132,7 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
         found.issues,
         document,
         run_summary.headline_of(summaries, verdict),
+        verdict.remedies(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
@@ -12,9 +13,14 @@ from traceconv.analysis.replay.job import replay_of
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
 from traceconv.core.errors import EmptyResultError, Issues
+from traceconv.find import registry
+from traceconv.io.storage import redact_url
+from traceconv.merging.merge_ranks import Target
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.verbs import WhatIfArguments, WhatIfOptions
+from traceconv.writers import output
+from traceconv.writers.output import Written
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,13 @@ class WhatIfReport:
         result: the steps, what they gain, and the replay error.
         plan:   the clocks that it is based on.
         issues: what finding and reading the ranks noted.
+        written: the trace of both, if one was requested.
     """
 
     result: replayed.WhatIf
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
+    written: Sequence[Written] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -55,8 +63,9 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     """How long the steps of the job below ``paths`` would take with some changes.
 
     Changes are written as ``rank:3=peers``, ``stage:balanced``, ``op:*gemm* x0.5``,
-    ``comm:dp x0.7``, ``comm:* overlap``, ``input:0``; several apply one after the other. Each
-    worker has one rank in memory.
+    ``comm:dp x0.7``, ``comm:* overlap``, ``input:0``; several apply one after the other. ``out``
+    is a trace of the job as recorded and with the changes, side by side. Each worker has one rank
+    in memory.
 
     Raises:
         OptionError: an argument or a change is not understood.
@@ -65,6 +74,11 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     """
     asked = WhatIfOptions.of(given)
     replayed.refuse_unknown(asked.change)
+    target = None
+    if asked.out is not None:
+        factory = registry.writer_for(asked.out, None)
+        target = Target(redact_url(asked.out), factory, asked.force)
+        output.check(target.path, asked.force)
     requested = SummaryRequest(lateness=True)
     found = read(paths, asked, requested, asked.clocks.align, asked.clocks.align_max_error_ns)
     try:
@@ -76,4 +90,10 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
             f"{replay.error_text}: the recorded steps do not follow from what was recorded, so "
             "nothing can be said of other ones"
         )
-    return WhatIfReport(replayed.what_if(replay, asked.change), found.plan, found.issues)
+    result = replayed.what_if(replay, asked.change)
+    if target is None:
+        return WhatIfReport(result, found.plan, found.issues)
+    from traceconv.merging import hypothetical
+
+    report = hypothetical.write(replay, asked.change, found.captures, target, asked.run)
+    return WhatIfReport(result, found.plan, found.issues, report.written)

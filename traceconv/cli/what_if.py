@@ -28,6 +28,7 @@ def what_if(
     traceconv what-if 'comm:* x0.7' ./prof       transfers take 30 % less time
     traceconv what-if 'stage:balanced' ./prof    stages have equal work
     traceconv what-if 'input:0' ./prof           no rank waits for input
+    traceconv what-if 'gc:0' ./prof -o both.pftrace    and a trace of both
     """
     from traceconv import what_if
     from traceconv.analysis.replay.what_if import CHANGE
@@ -43,4 +44,6 @@ def what_if(
     else:
         for line in found.lines():
             say.data(line)
+    for one in found.written if not quiet else ():
+        say.message(f"wrote {one.path}")
     say.show_issues(found.issues, quiet, verbose)

@@ -30,7 +30,7 @@ from traceconv.options.groups import (
     View,
     ViewArguments,
 )
-from traceconv.options.values import Align, Count, Layout, Length, Names, Shard
+from traceconv.options.values import Align, AnyPath, Count, Layout, Length, Names, Shard
 
 
 class RankArguments(InputArguments, RunArguments, total=False):
@@ -297,15 +297,26 @@ class WhatIfOptions(Analysis):
     change: tuple[str, ...] = option(
         (), values.texts, "--change", metavar="CHANGE", repeated=True, usual=True,
         help="What is different: rank:3=peers, stage:balanced, op:*gemm* x0.5, comm:dp x0.7, "
-        "comm:* overlap, input:0, host:0, gc:0, copy:0.",
+        "comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0.",
     )  # fmt: skip
     clocks: Clocks = group(Clocks)
+    out: str | None = option(
+        None, values.path, "-o", "--output", metavar="FILE", complete="files", usual=True,
+        section="Output",
+        help="Trace of the job as recorded and with the changes, side by side; the extension "
+        "selects the format.",
+    )  # fmt: skip
+    force: bool = option(
+        False, values.switch, "-f", "--force", section="Output", help="Overwrite existing files."
+    )
 
 
 class WhatIfArguments(AnalysisArguments, ClockArguments, total=False):
     """Keywords of :class:`WhatIfOptions`."""
 
     change: Names
+    out: AnyPath | None
+    force: bool
 
 
 @dataclass(eq=False, repr=False)
