@@ -14,12 +14,12 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
 from traceconv.core.errors import EmptyResultError, Issues
 from traceconv.find import registry
+from traceconv.io.atomic import check
 from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.verbs import WhatIfArguments, WhatIfOptions
-from traceconv.writers import output
 from traceconv.writers.output import Written
 
 
@@ -78,7 +78,7 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     if asked.out is not None:
         factory = registry.writer_for(asked.out, None)
         target = Target(redact_url(asked.out), factory, asked.force)
-        output.check(target.path, asked.force)
+        check(target.path, asked.force)
     requested = SummaryRequest(lateness=True)
     found = read(paths, asked, requested, asked.clocks.align, asked.clocks.align_max_error_ns)
     try:

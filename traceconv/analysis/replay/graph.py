@@ -373,8 +373,8 @@ def _eager(
     shortest = np.full((2, len(pair)), np.inf)
     for side, rows in enumerate((sent, received)):
         np.minimum.at(shortest[side], of, length[rows])
-    short = np.bincount(of, length[sent] <= _SHORT * shortest[0][of], len(pair))
-    short /= np.bincount(of, minlength=len(pair))
+    count = np.bincount(of, minlength=len(pair))
+    short = np.bincount(of, length[sent] <= _SHORT * shortest[0][of], len(pair)) / count
     eager = np.where(unknown, short[of] >= _NEARLY_ALL, share[of] >= _EAGER)
     guessed = eager & unknown
     # the shortest receive, unless all of them wait

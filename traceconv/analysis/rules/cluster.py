@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceconv.analysis.losses import EXPOSED
+from traceconv.analysis.replay.job import WAITS
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule, each_rank
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.stated_steps import stated_overlap
@@ -47,7 +47,7 @@ def _slow_rank(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         }
         where = f"rank {known['ranks'][order[-1]]}"
         saves = slowest - next_slowest
-        yield Case(rank, value, figures, where, saves_ns=saves, part_of=(EXPOSED,))
+        yield Case(rank, value, figures, where, gone={WAITS: saves})
 
 
 RULES: tuple[Rule, ...] = (
