@@ -1,11 +1,12 @@
 """The bias of the ends of collectives: how much later those of one rank come than those of another.
 
 It is what does not average out over many operations: the ends of one rank may always come, or be
-stamped, later than those of another. Where it is the last to come, the time a rank is inside
-is that of the operation itself, with its own bias; so what differs between these times is the bias
-between their ends. For ranks that never come last, it is taken to be what it is among the others;
-where that is not known either, all that holds is that nobody ends an operation before all have
-begun it.
+stamped, later than those of another. The rank that comes last to an operation is inside for as long
+as that takes, plus its own bias; so what these times differ by is the bias between ranks. For ranks
+that never come last it is taken to be what it is among the others; where that is not known either,
+all that holds is that no rank ends an operation before all have begun it.
+
+Every step is linear in the number of ranks.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from traceconv.core.columns import F64
 from traceconv.core.robust import Z99, median, scale, student
 
-_ROUNDS = 20
+_ROUNDS, _SWEEPS = 20, 10
 _TIED = 1e-3  # what an operation counts in which two ranks come at once
 _WILD = 3.0  # standard deviations beyond which a value counts no more
-_UNKNOWN_NS = 1e7  # what a bias may be where nothing is known of it
-_KNOWN_NS = 1e6  # with a standard error below that, something is
+_KNOWN_NS = 1e6  # with a standard error below that, something is known of a bias
 _LEAST_NS, _SIZES = 1e3, 10  # the smallest, and how many, other values of a bias are tried
+_UNKNOWN_NS = 1e7  # the error of a bias that may be anything
 _REFUTED = 9.0  # by how much more squares of scatters add up to where that is no chance
 _WILDEST = 4.0  # standard deviations; what is further off counts as that there
 _FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
@@ -36,17 +37,18 @@ class Bias(msgspec.Struct, frozen=True):
 
     Attributes:
         late:   per column, ns.
-        covariance: of these.
+        error:  of these, one standard deviation; infinite where a rank never comes last.
+        linked: per column, a number; biases of columns with the same one can be compared.
         dof:    degrees of freedom these are estimated from.
         least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
-            later than those of another: it would have begun when the other had ended. Who never
-            comes last is not expected to be later than the others by more than twice what these
-            need.
+            later than those of another: it would have begun when the other had ended. A rank that
+            never comes last is not expected to be later by more than twice what the others need.
         certain: whether ranks wait for each other, so that the rest means something.
     """
 
     late: F64
-    covariance: F64
+    error: F64
+    linked: NDArray[np.intp]
     dof: int
     least: F64
     certain: bool
@@ -62,22 +64,22 @@ class Bias(msgspec.Struct, frozen=True):
         most = float(max(self.least[one], self.least[other]))
         if not self.certain:
             return 0.0, most
-        c = self.covariance
-        error = math.sqrt(max(float(c[one, one] + c[other, other] - 2 * c[one, other]), 0.0))
+        error = math.hypot(self.error[one], self.error[other])
+        if self.linked[one] != self.linked[other]:
+            error = math.inf
         later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
         if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
             share = usual**2 / (usual**2 + reach**2)
-            later, reach = share * later, math.sqrt(share) * reach
+            later, reach = share * later, usual if math.isinf(reach) else math.sqrt(share) * reach
         return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
 def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
     """How late the ends of ranks come.
 
-    An operation takes its rank that comes last what its sort takes, and its rank's bias. Who comes
-    last follows from starts as far as clocks are known, which they are but for that bias; so both
-    are looked for in turns, from two sides: as if there was none, and as if each rank's shortest
-    time inside was one in which it came last.
+    Who comes last follows from starts as far as clocks are known, which they are but for the bias;
+    so both are looked for in turns, from two sides: as if there was none, and as if each rank's
+    shortest time inside was one in which it came last.
 
     Args:
         start, took: (operations, ranks): starts by the fitted clocks and times inside, ns; -inf
@@ -87,13 +89,27 @@ def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
     shortest = np.sort(took, axis=0)[int(0.1 * (len(took) - 1))]
     shortest = np.where(np.isfinite(shortest), shortest, median(shortest))
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
-    late, covariance, dof, _ = min(known, key=lambda k: k[-1])
-    covariance = covariance + np.diag((_otherwise(start, took, sort, late, dof) / Z99) ** 2)
-    last = np.unique(np.argmax(start + late, axis=1))
+    late, error, dof, _ = min(known, key=lambda k: k[-1])
+    error = np.hypot(error, _otherwise(start, took, sort, late, dof) / Z99)
+    at = np.argmax(start + late, axis=1)
+    last = np.unique(at)
     least = took.min(axis=0)
     waiting = np.delete(np.arange(len(least)), last)
     least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
-    return Bias(late, covariance, dof, least, True)
+    return Bias(late, error, _linked(at, sort, start.shape[1]), dof, least, True)
+
+
+def _linked(last: NDArray[np.intp], sort: NDArray[np.intp], ranks: int) -> NDArray[np.intp]:
+    """Numbers for ranks; equal of those that come last to operations of one sort, or are linked by
+    others that do."""
+    found = np.arange(ranks)
+    while True:
+        least = np.full(int(sort.max()) + 1, ranks)
+        np.minimum.at(least, sort, found[last])
+        before = found.copy()
+        np.minimum.at(found, last, least[sort])
+        if np.array_equal(before, found):
+            return found
 
 
 def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: int) -> F64:
@@ -146,52 +162,38 @@ def _around(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
 def _by_last(
     start: F64, took: F64, sort: NDArray[np.intp], late: F64
 ) -> tuple[F64, F64, int, float]:
-    """See :func:`bias_of`: biases, their covariance, its degrees of freedom, and the scatter."""
+    """See :func:`bias_of`: biases, their errors, degrees of freedom, and the scatter."""
     rows, ranks = start.shape
     sorts = int(sort.max()) + 1
+    kinds = [np.flatnonzero(sort == one) for one in range(sorts)]
     last = np.argmax(start + late, axis=1)
-    usual, sigma = np.zeros(sorts), np.ones(sorts)
-    normal, dof, every = np.eye(ranks), 1, 0.0
+    dof, every = 1, 0.0
+    count: F64 = np.ones(ranks)
     for _ in range(_ROUNDS):
-        value = took[np.arange(rows), last]
-        for one in np.unique(sort).tolist():
-            mine = sort == one
-            usual[one] = median((value - late[last])[mine])
-        rest = value - usual[sort] - late[last]
-        dof = max(rows - len(np.unique(sort)) - len(np.unique(last)) + 1, 1)
-        every = scale(rest, dof)
-        for one in np.unique(sort).tolist():
-            mine = sort == one
-            n = int(np.count_nonzero(mine))
-            sigma[one] = scale(rest[mine], n * dof / rows) if n > 4 else every
-        wide = _WILD * sigma[sort]
-        value = value - rest + np.clip(rest, -wide, wide)
-        ordered = np.sort(start + late, axis=1)
-        lead = ordered[:, -1] - ordered[:, -2]
-        clear = np.maximum(lead / (lead + sigma[sort]), _TIED)
-        normal, right = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
-        late = np.asarray(np.linalg.solve(normal, right), np.float64)
+        rest = took[np.arange(rows), last] - late[last]
+        rest = _around(rest[:, None], kinds)[:, 0]
+        dof = max(rows - sorts - len(np.unique(last)) + 1, 1)
+        every, sigma = scale(rest, dof), np.full(rows, scale(rest, dof))
+        for mine in (mine for mine in kinds if len(mine) > 4):
+            sigma[mine] = scale(rest[mine], len(mine) * dof / rows)
+        shown = np.partition(start + late, -2, axis=1)
+        lead = shown[:, -1] - shown[:, -2]
+        weight = np.maximum(lead / (lead + sigma), _TIED) / (sigma + 1.0) ** 2
+        count = np.bincount(last, weight, ranks).astype(np.float64)
+        of_sort = np.bincount(sort, weight, sorts)
+        left = np.clip(rest, -_WILD * sigma, _WILD * sigma)
+        for _ in range(_SWEEPS):  # what is left belongs to ranks and to sorts of operations
+            total = np.bincount(last, weight * left, ranks)
+            off = np.divide(total, count, out=np.zeros(ranks), where=count > 0)
+            late, left = late + off, left - off[last]
+            left -= (np.bincount(sort, weight * left, sorts) / of_sort)[sort]
+        late = np.where(count > 0, late - (count @ late) / count.sum(), 0.0)
         before, last = last, np.argmax(start + late, axis=1)
         if np.array_equal(before, last):
             break
-    return late, np.asarray(np.linalg.inv(normal), np.float64), dof, every
-
-
-def _two_ways(
-    value: F64, last: NDArray[np.intp], sort: NDArray[np.intp], weight: F64, ranks: int
-) -> tuple[F64, F64]:
-    """Least squares for what rank and sort of an operation each add to values: the equations of
-    that of ranks, whose matrix is the inverse of its covariance. Ranks that nothing connects may
-    differ by anything."""
-    normal = np.eye(ranks) / _UNKNOWN_NS**2
-    right = np.zeros(ranks)
-    for one in np.unique(sort).tolist():
-        mine = sort == one
-        count = np.bincount(last[mine], weight[mine], ranks)
-        total = np.bincount(last[mine], (weight * value)[mine], ranks)
-        normal += np.diag(count) - np.outer(count, count) / count.sum()
-        right += total - count * total.sum() / count.sum()
-    return normal, right
+    error = np.full(ranks, np.inf)
+    error[count > 0] = 1 / np.sqrt(count[count > 0])
+    return late, error, dof, every
 
 
 def usual_bias(biases: Iterable[Bias]) -> float:
@@ -199,10 +201,9 @@ def usual_bias(biases: Iterable[Bias]) -> float:
     of all ranks for which it is known; NaN if these are few."""
     squares, weights, ranks, dof = 0.0, 0.0, 0, 0
     for bias in (bias for bias in biases if bias.certain):
-        lead = int(np.argmin(np.diag(bias.covariance)))
-        c = bias.covariance
-        variance = np.diag(c) + c[lead, lead] - 2 * c[lead]
-        known = variance < _KNOWN_NS**2
+        lead = int(np.argmin(bias.error))
+        variance = bias.error**2 + bias.error[lead] ** 2
+        known = (variance < _KNOWN_NS**2) & (bias.linked == bias.linked[lead])
         if np.count_nonzero(known) < 2:
             continue
         late = bias.late[known]

@@ -146,7 +146,7 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
     if _synchronous(group)[rows[0]]:
         return _Star(group, centre, fits, bias_of(start, took, _sorts(group)[rows]), columns)
     longest = float(median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
-    nothing = np.empty(0), np.empty((0, 0))
+    nothing = np.empty(0), np.empty(0), np.empty(0, np.intp)
     least = np.full(len(columns), longest)
     return _Star(group, centre, fits, Bias(*nothing, 1, least, False), columns)
 

@@ -291,14 +291,18 @@ class _Walk:
         unsure = 2 * self.error.max() + SLACK_NS
         at = np.isin(graph.meets, sets) & (ends[1] - ends[0] <= unsure)
         sure = at[self.set_of] & (graph.kind >= 0) & np.append(waits, False)[graph.kind]
-        found: dict[int, tuple[int, int]] = {}
+        begin, end = np.full(len(graph.ranks), 2**62), np.full(len(graph.ranks), -(2**62))
+        np.minimum.at(begin, graph.rank[sure], graph.start_ns[sure])
+        np.maximum.at(end, graph.rank[sure], graph.end_ns[sure])
         slack = int(_OUTSIDE * (graph.end_ns.max() - graph.start_ns.min()))
-        for rank, (first, last) in checked.items():
-            own = np.flatnonzero(sure & (graph.rank == graph.ranks.index(rank)))
-            first = min(first, int(graph.start_ns[own].min(initial=first)))
-            last = max(last, int(graph.end_ns[own].max(initial=last)))
-            found[graph.ranks.index(rank)] = first - slack, last + slack
-        return found
+        place = {rank: at for at, rank in enumerate(graph.ranks)}
+        return {
+            (at := place[rank]): (
+                min(first, int(begin[at])) - slack,
+                max(last, int(end[at])) + slack,
+            )
+            for rank, (first, last) in checked.items()
+        }
 
     def path(self) -> Path:
         graph = self.graph

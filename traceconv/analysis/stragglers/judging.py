@@ -124,9 +124,8 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
     for text, ranks in why.items():
         yield f"{ranks_text(ranks)} not compared: {text}"
     graph, own = replay.graph, replay.own
-    alone = [
-        r for r, role in zip(graph.ranks, own.roles, strict=True) if (own.roles == role).sum() < 2
-    ]
+    peers = np.bincount(own.roles)[own.roles]
+    alone = [rank for rank, count in zip(graph.ranks, peers.tolist(), strict=True) if count < 2]
     if alone and len(graph.ranks) > 1:
         yield f"{ranks_text(alone)} {'has' if len(alone) == 1 else 'have'} no peers to compare"
     captured: dict[str, list[int]] = {}
@@ -399,7 +398,7 @@ class _Judging:
     def _bound(self, excess: F64, steps: Mapping[Step, Finding | None]) -> tuple[int | None, str]:
         """What a rank could cost at most, and why none is named."""
         graph, own = self.graph, self.own
-        compared = [i for i in range(len(graph.ranks)) if (own.roles == own.roles[i]).sum() > 1]
+        compared = np.flatnonzero(np.bincount(own.roles)[own.roles] > 1).tolist()
         late: dict[int, list[int]] = {}
         for one in filter(None, steps.values()):
             late.setdefault(one.rank, []).append(one.step)

@@ -246,9 +246,12 @@ def groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
     number: dict[str, int] = {}
     ranks: dict[int, list[int]] = {}
     by_rank = {one.rank: one for one in replay.every}
+    order = np.flatnonzero(graph.call >= 0)
+    order = order[np.argsort(graph.rank[order], kind="stable")]
+    borders = np.searchsorted(graph.rank[order], np.arange(len(graph.ranks) + 1)).tolist()
     for column, rank in enumerate(graph.ranks):
         known = by_rank[rank].collectives
-        rows = np.flatnonzero((graph.rank == column) & (graph.call >= 0))
+        rows = order[borders[column] : borders[column + 1]]
         codes = [number.setdefault(group.key, len(number)) for group in known.groups]
         for code in codes:
             ranks.setdefault(code, []).append(rank)
