@@ -101,13 +101,13 @@ def test_a_report_in_an_archive(tmp_path, nsys, report):
 
 
 def test_a_named_nsys_comes_before_that_on_the_path(tmp_path, nsys, report, capsys):
-    """By path or name; what is no program is an error of usage."""
+    """By path or name; a name that is not a program is an error of usage."""
     other = tmp_path / "other"
     shutil.copy(nsys(), other)
     nsys("exit 1")
     assert run(["inspect", str(report), "--nsys", str(other)]) == 0
     assert "nsight" in capsys.readouterr().out
-    with pytest.raises(OptionError, match="`nsys`: 'nowhere' is no program"):
+    with pytest.raises(OptionError, match="`nsys`: 'nowhere' is not an executable program"):
         traceconv.open(report, nsys="nowhere")
     assert run(["merge", str(report), "--nsys", "nowhere", "-o", str(tmp_path / "x.json")]) == 2
 
@@ -116,10 +116,13 @@ def test_a_named_nsys_comes_before_that_on_the_path(tmp_path, nsys, report, caps
     ("does", "why"),
     [
         ("echo checking; echo 'report is newer' >&2; exit 3", r"code 3; .*checking \| report is n"),
-        ("exit 0", "wrote no database; it said: nothing"),
+        ("exit 0", "wrote no database; its output: nothing"),
         ("echo x > $out", "wrote no SQLite database"),
         ("kill -9 $$", "ended by signal 9"),
-        ("for i in {1..9999}; do echo line $i; done; exit 1", r"it said: line 9995 \| .*line 9999"),
+        (
+            "for i in {1..9999}; do echo line $i; done; exit 1",
+            r"its output: line 9995 \| .*line 9999",
+        ),
         (r"printf '\xff\x1b[31m\n'; exit 1", "code 1"),
     ],
 )

@@ -1,10 +1,10 @@
-"""What NCCL was asked for, and by which kernels it was done.
+"""Calls of NCCL, and the kernels that carry them out.
 
-Kernels that communicate get what NCCL was asked for, by the call of NCCL that launched them. Such a
+Kernels that communicate get communicator and size from the call of NCCL that launched them. Such a
 call is a range on the host of a few hundred ns; the kernel is launched within it, or, if calls are
-grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. What all calls
-of a group move together is the size of its kernel if it launched one; of several kernels nothing
-says which moved what, and none gets a size.
+grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. The bytes of
+all calls of a group are the size of its kernel if it launched one; of several kernels the sizes are
+unknown.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Issued:
     def mark(
         self, rows: TableRows, calls: TableRows, ranks: Mapping[int, int], words: Sequence[str]
     ) -> None:
-        """Add to kernels what is known of those that communicate: columns ``communicator``,
-        ``bytes`` and ``ranks``, and ``lane``, their communicator where it is known, else the
-        stream. A communicator is one lane, whatever streams it runs on.
+        """Add to kernels that communicate the columns ``communicator``, ``bytes`` and ``ranks``,
+        and ``lane``: their communicator where it is known, else the stream. A communicator is one
+        track, whatever streams it runs on.
 
         Args:
             calls: into the runtime.
@@ -96,8 +96,13 @@ class Issued:
 
 
 def issued(ranges: Ranges, strings: Strings) -> Issued | None:
-    """The calls of NCCL whose sizes are known; None if there are none."""
-    size, communicator = _messages(ranges)
+    """The calls of NCCL whose sizes are known, or None."""
+    size = np.full(len(ranges.name), -1, np.int64)
+    communicator = np.zeros(len(ranges.name), np.uint64)
+    for group in ranges.payloads:
+        if BYTES in group.values and COMMUNICATOR in group.values:
+            size[group.at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
+            communicator[group.at] = group.values[COMMUNICATOR].astype(np.uint64)
     rows = ranges.rows
     groups = _groups(ranges, strings)
     single = np.flatnonzero(size >= 0)
@@ -109,8 +114,13 @@ def issued(ranges: Ranges, strings: Strings) -> Issued | None:
     call = np.concatenate((np.full(len(groups), -1), single))
     order = np.lexsort((call, start, thread))  # a group before its first call
     thread, start, end, call = thread[order], start[order], end[order], call[order]
-    unit = _units(thread, start, end)
-    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    # runs of ranges that the first of each run holds
+    firsts, holder, until = [], None, -1
+    for i, (t, s, e) in enumerate(zip(thread.tolist(), start.tolist(), end.tolist(), strict=True)):
+        if t != holder or s > until:
+            holder, until = t, e
+            firsts.append(i)
+    first = np.array(firsts, np.intp)
     bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
     low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
     high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
@@ -122,19 +132,8 @@ def issued(ranges: Ranges, strings: Strings) -> Issued | None:
 _LAST = np.uint64(2**64 - 1)
 
 
-def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
-    """Bytes (-1 = not known) and communicator of every range."""
-    size = np.full(len(ranges.name), -1, np.int64)
-    communicator = np.zeros(len(ranges.name), np.uint64)
-    for group in ranges.payloads:
-        if BYTES in group.values and COMMUNICATOR in group.values:
-            size[group.at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
-            communicator[group.at] = group.values[COMMUNICATOR].astype(np.uint64)
-    return size, communicator
-
-
 def _groups(ranges: Ranges, strings: Strings) -> I64:
-    """Thread, start and end of every outermost group, (n, 3). What the window cut off is none."""
+    """Thread, start and end of every outermost group that is complete, (n, 3)."""
     marks = {strings.intern(GROUP_START): 1, strings.intern(GROUP_END): -1}
     at = np.flatnonzero(np.isin(ranges.name, list(marks)))
     rows = ranges.rows
@@ -156,18 +155,8 @@ def _groups(ranges: Ranges, strings: Strings) -> I64:
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def _units(thread: I64, start: I64, end: I64) -> I64:
-    """Numbers of runs of ranges that the first of each run holds; sorted by (thread, start)."""
-    number, unit, holder, until = [], -1, None, -1
-    for t, s, e in zip(thread.tolist(), start.tolist(), end.tolist(), strict=True):
-        if t != holder or s > until:
-            unit, holder, until = unit + 1, t, e
-        number.append(unit)
-    return np.array(number, np.int64)
-
-
 def sizes_of(ranges: Ranges) -> Mapping[int, int]:
-    """Ranks of every communicator whose making was seen."""
+    """Ranks of every communicator whose creation was recorded."""
     found: dict[int, int] = {}
     for group in ranges.payloads:
         if RANKS in group.values and COMMUNICATOR in group.values:

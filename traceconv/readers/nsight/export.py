@@ -21,24 +21,24 @@ from traceconv.readers.shared.sqlite.files import is_sqlite
 from traceconv.scratch.temporary import ADVICE, TemporaryFolder
 
 PROGRAM = "nsys"
-"""What is looked for on the path."""
+"""The program looked up on the path."""
 
 LIMIT_S = 3600
 """An export that takes longer is ended; those of reports of several GB take minutes."""
 
 _SAID_LINES, _SAID = 5, 600
-"""The last lines, and characters, of what nsys says that a message repeats."""
+"""Lines and characters of the output of nsys that a message repeats."""
 
 
 def program(named: str | None) -> str | None:
-    """Path of nsys: the one that is named, or the one on the path; None if there is none.
+    """Path of nsys: the one that is named, or the one on the path, or None.
 
     Raises:
         OptionError: the one that is named is no program.
     """
     found = shutil.which(named or PROGRAM)
-    if named and found is None:
-        raise OptionError(f"{named!r} is no program that can be run here", "nsys")
+    if named and not found:
+        raise OptionError(f"{named!r} is not an executable program", "nsys")
     return found
 
 
@@ -63,7 +63,7 @@ class ExportedReport(FileSource):
 
 
 _made: weakref.WeakValueDictionary[tuple[str, ...], ExportedReport] = weakref.WeakValueDictionary()
-"""Reports that were exported and are still in use: who looks for captures twice gets them again."""
+"""Exported reports that are still in use, so that finding captures twice exports once."""
 
 
 def exported(source: Source, name: str, nsys: str) -> ExportedReport:
@@ -154,12 +154,9 @@ def _export(nsys: str, report: Path, database: Path, title: str) -> None:
             if is_sqlite(file.read(16)):
                 return
         why = "wrote no SQLite database"
-    raise SourceError(f"{title}: cannot be exported: {nsys} {why}; it said: {_last(said)}")
-
-
-def _last(said: Path) -> str:
-    with said.open("rb") as file:
-        file.seek(max(0, said.stat().st_size - 4 * _SAID))
-        text = file.read().decode("utf-8", "replace")
+    with said.open("rb") as log:
+        log.seek(max(0, said.stat().st_size - 4 * _SAID))
+        text = log.read().decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-_SAID_LINES:])[-_SAID:] or "nothing"
+    last = " | ".join(lines[-_SAID_LINES:])[-_SAID:] or "nothing"
+    raise SourceError(f"{title}: cannot be exported: {nsys} {why}; its output: {last}")

@@ -1,4 +1,4 @@
-"""Ranges and marks of NVTX, on their threads, a lane per domain.
+"""Ranges and markers of NVTX, on their threads, a track per domain.
 
 Names are written in the row or, by number, in StringIds. PyTorch's ``emit_nvtx`` writes numbers and
 sizes behind the name of an operator ("aten::mul, op_id = 12, seq = 3, sizes = [[8, 8]]"): these
@@ -8,7 +8,7 @@ become arguments, so that equal operators have equal names. NCCL's ranges carry 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import structs
@@ -16,7 +16,7 @@ from msgspec import structs
 from traceconv.core.model import I32, Kind, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
-from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, Ranges, payloads
+from traceconv.readers.nsight.payloads import COMMUNICATOR, Ranges, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.arguments import Values, quoted, register
@@ -34,7 +34,7 @@ _DETAIL = lazy_regex(
 _NUMBER = lazy_regex(r"0|[1-9][0-9]{0,17}")
 
 _AT_ONCE = 1 << 12
-"""Ranges whose texts are in memory at a time: most have one of their own."""
+"""Ranges whose texts are in memory at a time: most texts are different."""
 
 _LONG = 4096
 """Longer names are taken as they are."""
@@ -55,27 +55,33 @@ def nvtx(report: Report) -> Ranges:
     unended = span & (rows["end"] < 0)
     report.build.skip("unfinished-slice", rows.where, int(unended.sum()))
     rows.columns["end"] = np.where(unended, last, rows["end"])
-    domains = _domains(report, rows)
+    made = rows.take(rows["type"] == DOMAIN)
+    named = zip(made["domain"].tolist(), _texts(report, made), strict=True)
+    domains = {domain: "" if name == NAMELESS else name for domain, name in named}
     ranges = _added(report, rows.take(span), domains, Kind.SLICE)
     _added(report, rows.take(mark), domains, Kind.INSTANT)
     return ranges
 
 
 def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Kind) -> Ranges:
-    """Put ranges or marks into the trace, a lane per thread and domain."""
+    """Add ranges or markers, on a track per thread and domain."""
     names, detail = _named(report, rows)
     groups, bad = payloads(report.database, rows["rowid"])
     report.build.skip("malformed-record", f"payloads of {rows.where}", bad)
-    args, strings = _with_payloads(report, detail, groups), report.build.strings
+    for group in groups:
+        values: dict[str, Values] = dict(group.values)
+        if COMMUNICATOR in values:  # most are beyond what an int64 holds
+            values[COMMUNICATOR] = [b'"0x%x"' % i for i in group.values[COMMUNICATOR].tolist()]
+        detail[group.at] = register(report.build, values)
+    strings = report.build.strings
     rows.columns["name"] = names
     rows.names["name"] = {i: strings[i] for i in np.unique(names).tolist()}
     added = np.full(len(rows), -1, np.int64)
     for domain in np.unique(rows["domain"]).tolist():
         name, at = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
-        layout = structs.replace(
-            tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track={"kind": _kind(name)}
-        )
-        added[at] = add_rows(report.build, layout, rows.take(at), args=args[at])
+        track = {"kind": _KINDS.get(name, TrackKind.RANGES)}
+        layout = structs.replace(tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track=track)
+        added[at] = add_rows(report.build, layout, rows.take(at), args=detail[at])
     kept = added >= 0
     if not kept.all():
         rows, names = rows.take(kept), names[kept]
@@ -83,11 +89,8 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     return Ranges(rows, names, groups)
 
 
-def _kind(domain: str) -> TrackKind:
-    """The kind of the lanes of a domain. NCCL's device work has lanes of its own, MPI has none."""
-    if domain == "MPI":
-        return TrackKind.MESSAGES
-    return TrackKind.RANGES if domain != "NCCL" else TrackKind.OTHER
+_KINDS = {"MPI": TrackKind.MESSAGES, "NCCL": TrackKind.OTHER}
+"""Kinds of the tracks of domains; the work of NCCL is on tracks of the device."""
 
 
 def _texts(report: Report, rows: TableRows) -> list[str]:
@@ -132,20 +135,3 @@ def _parsed(text: str) -> tuple[str, bytes]:
         for key, value in (match.groups() for match in found)
     )
     return text[: found[0].start()], b"{%b}" % members
-
-
-def _with_payloads(report: Report, args: I32, groups: Sequence[Group]) -> I32:
-    """Arguments of rows, those of payloads where there are some."""
-    for group in groups:
-        values: dict[str, Values] = dict(group.values)
-        if COMMUNICATOR in values:  # most are beyond what an int64 holds
-            values[COMMUNICATOR] = [b'"0x%x"' % i for i in group.values[COMMUNICATOR].tolist()]
-        args[group.at] = register(report.build, values)
-    return args
-
-
-def _domains(report: Report, rows: TableRows) -> dict[int, str]:
-    """Names of the domains; the default one has none."""
-    made = rows.take(rows["type"] == DOMAIN)
-    names = zip(made["domain"].tolist(), _texts(report, made), strict=True)
-    return {domain: "" if name == NAMELESS else name for domain, name in names}

@@ -95,7 +95,7 @@ class Schema:
 
 
 def schemas(database: Database) -> dict[tuple[int, int], Schema]:
-    """What the payloads of a report may be, by domain and number of the schema.
+    """The schemas of the payloads of a report, by domain and number.
 
     Every process of a report repeats them; the first counts.
     """
@@ -141,7 +141,7 @@ def _binary(database: Database, only: I64) -> tuple[list[Group], int]:
         short = _column(raw, 16, np.dtype("<u8")) > length - HEAD_BYTES
         for domain, number in np.unique(head, axis=0).tolist():
             schema = known.get((domain, number))
-            if schema is None or schema.size > length - HEAD_BYTES:
+            if not schema or schema.size > length - HEAD_BYTES:
                 continue
             own = np.flatnonzero((head == (domain, number)).all(axis=1) & ~short)
             values = {
@@ -188,7 +188,7 @@ def _placed(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
 
 
 def _members(text: bytes) -> dict[str, int] | None:
-    """What a JSON payload says of NCCL; None if it is no JSON object."""
+    """The values of NCCL in a JSON payload; None if it is not a JSON object."""
     try:
         stated = json.loads(text)
     except (ValueError, RecursionError):

@@ -3,14 +3,14 @@
 In the order of trust: ranks that MPI gave the profiler (MPI_RANKS), "MPI Rank n" as the name of a
 thread, and, for a lone process, the rank of its communicators (MPI_COMMUNICATORS) and its
 environment. Then what NCCL was given when communicators were made, the largest of each process,
-if that gives every process a rank of its own; one process per device; the name of the file.
+if their ranks differ; one process per device; the name of the file.
 
-Rows may name no process (no column, NULL or 0). They are the only process's; of several they are
-that of the one process that uses their device, and otherwise nobody's.
+Rows may name no process (no column, NULL or 0). They belong to the only process, or to the only one
+that uses their device, or to none.
 
-Of everything a report holds about the machine, only what names a rank, a host or a GPU is ever
-looked at (:data:`RANK_VARIABLES`), and what other processes are called that ran where a process
-waited (:func:`process_names`): environments, command lines and user names are not read.
+Of everything a report holds about the machine, only ranks, hosts, GPUs (:data:`RANK_VARIABLES`) and
+the names of other processes that ran where a process waited (:func:`process_names`) are read.
+Environments, command lines and user names are not.
 """
 
 from __future__ import annotations
@@ -86,9 +86,18 @@ class Process:
 
 def processes(database: Database) -> list[Process]:
     """The ranks of a report: its processes with GPU work, else those with any work, by pid."""
-    devices = _devices_by_pid(database)
+    devices: dict[int, set[int]] = {}
+    for table in GPU_TABLES:
+        rows = database.columns(table, {"globalPid": NOBODY, "deviceId": -1})
+        pairs = np.unique(np.stack((owner_of(rows["globalPid"]), rows["deviceId"])), axis=1)
+        for pid, device in pairs.T.tolist():
+            devices.setdefault(pid, set()).add(device)
     unnamed = devices.pop(NOBODY, set())
-    every = sorted(set(devices) | _host_pids(database))
+    pids = set(devices)
+    for table in HOST_TABLES:
+        rows = database.columns(table, {"globalTid": NOBODY})
+        pids |= set(owner_of(rows["globalTid"]).tolist())
+    every = sorted(pids - {NOBODY})
     if not every and any(map(database.count, (*GPU_TABLES, *HOST_TABLES))):
         every = [-1]
     working = sorted(devices) or every
@@ -132,7 +141,7 @@ NOBODY = 0
 
 
 def owner_of(global_id: Any) -> Any:
-    """The process ids within serialized global ids, ``NOBODY`` where there is none."""
+    """The process ids within serialized global ids, ``NOBODY`` for rows without."""
     return np.where(global_id == -1, NOBODY, pid_of(global_id))
 
 
@@ -141,12 +150,12 @@ def tid_of(global_id: Any) -> Any:
     return global_id & 0xFFFFFF
 
 
-_COMM = 15  # bytes that Linux keeps of what a process is called
+_COMM = 15  # bytes of the name of a process that Linux keeps
 
 
 def process_names(database: Database, pids: I64) -> dict[int, str]:
-    """What processes are called, by their ids: the first word of it, without folders, and no longer
-    than the system keeps it, so that no arguments of a command are in it."""
+    """Names of processes by their ids: the first word, without folders, and no longer than the
+    system keeps it, so that no arguments of a command are in it."""
     wanted, found = set(np.unique(pids).tolist()), {}
     for pid, name in database.rows("PROCESSES", "pid", "name") if wanted else ():
         if pid in wanted and isinstance(name, str) and (words := name.split(maxsplit=1)):
@@ -155,64 +164,31 @@ def process_names(database: Database, pids: I64) -> dict[int, str]:
     return found
 
 
-def _devices_by_pid(database: Database) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for table in GPU_TABLES:
-        rows = database.columns(table, {"globalPid": NOBODY, "deviceId": -1})
-        pairs = np.unique(np.stack((owner_of(rows["globalPid"]), rows["deviceId"])), axis=1)
-        for pid, device in pairs.T.tolist():
-            found.setdefault(pid, set()).add(device)
-    return found
-
-
-def _host_pids(database: Database) -> set[int]:
-    found: set[int] = set()
-    for table in HOST_TABLES:
-        rows = database.columns(table, {"globalTid": NOBODY})
-        found |= set(owner_of(rows["globalTid"]).tolist())
-    return found - {NOBODY}
-
-
 Ranks = dict[int, tuple[int, str]]
-"""By process: its rank, and what says so."""
+"""By process: its rank, and the evidence."""
 
 
 def _ranks(database: Database, pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
-    """The rank of each process and what says so, in the order of trust."""
-    found = {**_from_thread_names(database), **_from_mpi_ranks(database)}
-    if len(pids) == 1 and pids[0] not in found:
-        lone = _from_communicators(database) or _from_environment(database)
-        return {pids[0]: lone} if lone else _from_nccl(database, pids)
-    if not found and len(pids) > 1:
-        return _from_nccl(database, pids) or _from_devices(pids, devices)
-    return found
-
-
-def _from_devices(pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
-    """One process per device: the number of the device."""
-    cards = [min(devices.get(p, {-1})) for p in pids]
-    alone = all(len(devices.get(p, ())) == 1 for p in pids)
-    if not alone or min(cards, default=-1) < 0 or len(set(cards)) < len(cards):
-        return {}
-    order = sorted(zip(cards, pids, strict=True))
-    return {pid: (card, "one process per device") for card, pid in order}
-
-
-def _from_mpi_ranks(database: Database) -> Ranks:
-    """What MPI recorded of every thread."""
-    return {
+    """The rank of each process with its evidence, in the order of trust."""
+    found = _from_thread_names(database) | {
         pid_of(thread): (rank, "MPI_RANKS")
         for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank")
         if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank < 1 << 31
     }
-
-
-def _from_communicators(database: Database) -> tuple[int, str] | None:
-    """The rank in whose name communicators were made: they name no process, so of a lone one."""
-    ranks = set(database.distinct("MPI_COMMUNICATORS", "rank"))
-    if len(ranks) != 1 or not 0 <= min(ranks) < 1 << 31:
-        return None
-    return ranks.pop(), "MPI_COMMUNICATORS"
+    if len(pids) == 1 and pids[0] not in found:
+        # communicators and the environment name no process, so they are of a lone one
+        made = set(database.distinct("MPI_COMMUNICATORS", "rank"))
+        if len(made) == 1 and 0 <= min(made) < 1 << 31:
+            return {pids[0]: (made.pop(), "MPI_COMMUNICATORS")}
+        stated = _from_environment(database)
+        return {pids[0]: stated} if stated else _from_nccl(database, pids)
+    if found or len(pids) < 2:
+        return found
+    used = [devices.get(pid, {-1}) for pid in pids]
+    cards = {min(one): pid for one, pid in zip(used, pids, strict=True) if len(one) == 1}
+    apart = len(cards) == len(pids) and min(cards) >= 0
+    by_device = {pid: (card, "one process per device") for card, pid in sorted(cards.items())}
+    return _from_nccl(database, pids) or (by_device if apart else {})
 
 
 def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:

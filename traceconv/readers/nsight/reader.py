@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 REPORTS = (".nsys-rep", ".qdrep")
-"""Endings of what is exported; it may stay beside the export."""
+"""Extensions of reports; a report may stay next to its export."""
 
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 
@@ -145,6 +145,8 @@ class NsightReader:
 def _capture(
     source: Source, name: str, database: Database, process: Process, reports: tuple[str, ...]
 ) -> Capture:
+    rows = database.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")
+    hosts = [str(value) for name, value in rows if name == "Hostname" and value]
     return Capture(
         reader=NsightReader.name,
         source=source,
@@ -154,17 +156,11 @@ def _capture(
         rank_from=process.rank_from,
         device=process.device,
         pid=process.pid,
-        traits={"host": host} if (host := _host(database)) else {},
+        traits={"host": hosts[0]} if hosts else {},
         clock=_clock(database),
         label=source.title(name) + (f" (process {process.pid})" if process.pid >= 0 else ""),
         detail=process,
     )
-
-
-def _host(database: Database) -> str:
-    """The host that was recorded, "" if the report does not say."""
-    rows = database.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")
-    return next((str(value) for name, value in rows if name == "Hostname" and value), "")
 
 
 def _clock(database: Database) -> Anchor | None:

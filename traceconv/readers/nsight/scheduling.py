@@ -6,19 +6,18 @@ gives it one, to the same thread, is a slice "Off CPU" of the thread; why it was
 not say (``threadState`` holds nothing but the end of a thread in reports of Linux).
 
 From one that gives another process a CPU to the next that takes it away is a run of that process.
-Runs are on lanes of the CPU ("Other Processes"), those only that touch the time in which a thread
-of this process that calls the runtime had lost that CPU, or waited for it: a machine has many
-processes, and nearly all of their runs concern nobody. The rest is counted.
+Runs are on tracks of the CPU ("Other Processes"), only those that touch the time in which a thread
+of this process that calls the runtime had lost that CPU, or waited for it: nearly all runs of a
+machine have no effect on the rank. The rest is counted.
 
 ``--cpuctxsw=process-tree`` records the processes that nsys launched, ``system-wide`` all of the
-machine, which no column says: records of the idle task or of threads of the kernel, which nobody
-launches, tell. Then "Off CPU" slices say how long other processes ran on either CPU; without, it
-is unknown whether any did, and nothing is said.
+machine. No column states which; records of the idle task or of threads of the kernel prove
+``system-wide``. Then "Off CPU" slices have the time that other processes ran on either CPU;
+otherwise this is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,13 @@ def scheduling(report: Report) -> None:
     names = process_names(report.database, pid_of(others["globalTid"]))
     whole = resting > 0 or any(name.startswith(_KERNEL) for name in names.values())
     _add_own(report, own, others if whole else None)
-    _add_runs(report, _taken(others, _touching(report, own, others)), names)
+    runs = _taken(others, _touching(report, own, others))
+    pids = pid_of(runs["globalTid"])
+    shown = TableRows({**runs, "pid": pids}, f"table {TABLE}", len(pids))
+    shown.names["pid"] = {
+        pid: f"{names.get(pid, 'process')} (pid {pid})" for pid in np.unique(pids).tolist()
+    }
+    add_rows(report.build, tables.RUNS, shown)
 
 
 def _add_own(report: Report, own: Rows, others: Rows | None) -> None:
@@ -78,16 +83,6 @@ def _add_own(report: Report, own: Rows, others: Rows | None) -> None:
     rows = TableRows({**columns, **args}, f"table {TABLE}", len(own["start"]))
     report.name_threads(rows)
     add_rows(report.build, structs.replace(tables.OFF_CPU, args=tuple(args)), rows)
-
-
-def _add_runs(report: Report, runs: Rows, names: Mapping[int, str]) -> None:
-    """Add runs of other processes, on the lanes of their CPUs."""
-    pids = pid_of(runs["globalTid"])
-    rows = TableRows({**runs, "pid": pids}, f"table {TABLE}", len(pids))
-    rows.names["pid"] = {
-        pid: f"{names.get(pid, 'process')} (pid {pid})" for pid in np.unique(pids).tolist()
-    }
-    add_rows(report.build, tables.RUNS, rows)
 
 
 def _taken(rows: Rows, which: NDArray[Any]) -> Rows:

@@ -4,7 +4,7 @@ Tables and columns are those of the export's schema reference (docs.nvidia.com/n
 "SQLite Schema Reference", 2021.5 to 2026.2) and of the reports at hand; enumerations are those of
 the CUPTI activity API (docs.nvidia.com/cupti, 13.5) and of the ENUM tables of reports.
 
-Synchronisation records are shown beside the runtime's calls, a lane per stream, as those of PyTorch
+Synchronisation records are shown with the runtime's calls, a track per stream, as those of PyTorch
 are: they say how long the host, or another stream, waited for a stream, and last as long as the
 call does. On the stream itself they would cross the kernels they wait for.
 """
@@ -42,7 +42,7 @@ CALL_CLASSES = (0, 1, 13, 26)
 """Event classes of the runtime table that are calls; others repeat them (67: backtraces)."""
 
 OS_CALL = 27
-"""The event class of calls in OSRT_API; other rows are marks of the profiler."""
+"""The event class of calls in OSRT_API; other rows are the profiler's own markers."""
 
 _PLACED = ("device", "context", "stream", "correlation")
 
@@ -235,7 +235,7 @@ NVTX = _like(
     strings=frozenset(), links=frozenset({"text", "jsonText", "binaryData"}),  # read apart
     layer=Layer.HOST, steps=True, args=(),
 )  # fmt: skip
-"""Ranges and marks; their texts are in the rows, or in the table of strings."""
+"""Ranges and markers; their texts are in the rows, or in the table of strings."""
 
 OFF_CPU = structs.replace(
     HOST, name=Shown(absent="Off CPU"), layer=Layer.OTHER, title="CPU Scheduling",

@@ -1,4 +1,4 @@
-"""Readers of what ROCm's profilers write."""
+"""Readers of the files that ROCm's profilers write."""
 
 READERS = {
     "rocprof": "rocprof",

@@ -50,7 +50,7 @@ _TOOL = lazy_regex(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 
 
 class Form(msgspec.Struct, frozen=True):
-    """What a capture is read from.
+    """The files that a capture is read from.
 
     Attributes:
         kind:   DATABASE, JSON or CSV.

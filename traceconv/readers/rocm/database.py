@@ -6,8 +6,8 @@ what its columns are decides. Views of the file are never asked.
 
 * The time is in ``start`` and ``end``, or these are rows of a table of times.
 * The place (process, thread, device, queue, stream) is in columns, or in the track of a row.
-* Categories are names of a table of their own, or among all strings.
-* The text of a marker is its name, or the ``message`` beside it; the other one is the function.
+* Categories are in a separate table, or among all strings.
+* The text of a marker is its name, or the ``message`` of its event; the other one is the function.
 """
 
 from __future__ import annotations

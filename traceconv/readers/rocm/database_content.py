@@ -23,6 +23,7 @@ from traceconv.readers.rocm.process import (
     Process,
     category,
     copy_device,
+    found_in,
     summed,
 )
 from traceconv.readers.shared.arguments import lookup, picked, quoted
@@ -105,7 +106,12 @@ class Reading:
         """Put everything into the trace."""
         self._regions()
         self._kernels()
-        self._copies()
+        copies, agents = self._rows(TRANSFERS), self._tables.agents
+        copies.names["name"] = self._tables.strings(copies["name"])
+        copies.names["from"] = copies.names["to"] = copies.names["device"]
+        gpus = np.array([row for row, (kind, _) in agents.items() if kind == GPU], np.int64)
+        copies.columns["device"] = copy_device(copies["from"], copies["to"], gpus)
+        self._process.work(TRANSFERS, copies)
         self._samples()
         self._process.allocations(self._rows(ALLOCATED))
         self._process.launched.draw(self._build)
@@ -175,13 +181,8 @@ class Reading:
         functions = [i for i, name in rows.names["name"].items() if name.startswith("roctx")]
         called = np.isin(rows["name"], functions) | (rows["name"] < 0)
         self._rename(rows, np.flatnonzero(called & np.isin(rows["category"], markers)))
-        detail, events = self._call_arguments(rows["event"]), rows["event"]
-        self._process.calls(
-            REGIONS,
-            rows,
-            categories,
-            (lambda at: [detail.get(i, b"") for i in events[at].tolist()]) if detail else None,
-        )
+        detail = found_in(self._call_arguments(rows["event"]), rows["event"])
+        self._process.calls(REGIONS, rows, categories, detail)
 
     def _rename(self, rows: TableRows, at: NDArray[np.intp]) -> None:
         """Name rows by the message of their event, if it has one."""
@@ -229,12 +230,13 @@ class Reading:
             rows.columns[key] = picked(np.where(symbols[column] > 0, symbols[column], -1), at)
         texts = self._tables.rows("info_kernel_symbol", "id", "display_name", "kernel_name")
         rows.names["name"] = {i: str(shown or own or "") for i, shown, own in texts}
-        counters, events = self._counters_of(rows["event"]), rows["event"]
-        self._process.work(
-            DISPATCHES,
-            rows,
-            (lambda at: [counters.get(i, b"") for i in events[at].tolist()]) if counters else None,
-        )
+        values = self._measured
+        values = values.take((values["sample"] < 0) & np.isin(values["event"], rows["event"]))
+        listed = self._tables.rows("info_pmc", "id", "symbol", "name")
+        names = {row: str(symbol or name) for row, symbol, name in listed}
+        counters = [names.get(code, f"counter {code}") for code in values["pmc"].tolist()]
+        counted = summed(values["event"], counters, values["value"].tolist())
+        self._process.work(DISPATCHES, rows, found_in(counted, rows["event"]))
 
     @cached_property
     def _measured(self) -> TableRows:
@@ -249,23 +251,6 @@ class Reading:
             floats=frozenset({"value"}),
         )  # fmt: skip
         return database_rows(self._tables.database, layout)
-
-    def _counters_of(self, events: I64) -> dict[int, bytes]:
-        """Counters of kernels, by event."""
-        rows = self._measured
-        rows = rows.take((rows["sample"] < 0) & np.isin(rows["event"], events))
-        listed = self._tables.rows("info_pmc", "id", "symbol", "name")
-        names = {row: str(symbol or name) for row, symbol, name in listed}
-        texts = [names.get(code, f"counter {code}") for code in rows["pmc"].tolist()]
-        return summed(rows["event"], texts, rows["value"].tolist())
-
-    def _copies(self) -> None:
-        rows, agents = self._rows(TRANSFERS), self._tables.agents
-        rows.names["name"] = self._tables.strings(rows["name"])
-        rows.names["from"] = rows.names["to"] = rows.names["device"]
-        gpus = np.array([row for row, (kind, _) in agents.items() if kind == GPU], np.int64)
-        rows.columns["device"] = copy_device(rows["from"], rows["to"], gpus)
-        self._process.work(TRANSFERS, rows)
 
     # -- counters ----------------------------------------------------------------------------
 

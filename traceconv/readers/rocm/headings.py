@@ -14,7 +14,7 @@ OLD_TABLES = {
 
 
 def old_table(head: bytes) -> str:
-    """Which table of rocprof a file is, by its headings; "" if it is none."""
+    """The table of rocprof that a file is, by its headings; "" for other files."""
     headings = frozenset(headings_in(head))
     return next((layout for layout, sign in OLD_TABLES.items() if sign <= headings), "")
 
@@ -26,7 +26,7 @@ def headings_in(head: bytes) -> list[str]:
 
 
 def cells_in(line: str) -> list[str]:
-    """The cells of a line; none if it is no line of a table."""
+    """The cells of a line; [] if it is not a line of a table."""
     try:
         return next(csv.reader([line.strip("\r")]), [])
     except csv.Error:

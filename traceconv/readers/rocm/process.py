@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Kind, Layer, OpClass, TrackKind
@@ -156,7 +155,7 @@ class Process:
                 placed = msgspec.structs.replace(
                     layout, layer=of.layer, title=of.title, op=of.op, kind=kind, track=of.track
                 )
-                members = None if more is None else partial(_of, more, at)
+                members = more and partial(lambda at, part: more(at[part]), at)
                 added[at] = add_rows(self.build, placed, rows.take(at), members)
                 if spans and not of.marker:
                     self.launched.calls.append((_linked(rows)[at], added[at]))
@@ -233,9 +232,11 @@ def _linked(rows: TableRows) -> I64:
     return np.where(rows["correlation"] > 0, rows["correlation"], -1)
 
 
-def _of(more: Members, at: NDArray[np.intp], part: NDArray[np.intp]) -> Sequence[bytes]:
-    """Arguments of some of the rows ``at``."""
-    return more(at[part])
+def found_in(members: Mapping[int, bytes], keys: I64) -> Members | None:
+    """Further arguments of rows, by a number of each row; None if no row has any."""
+    if not members:
+        return None
+    return lambda at: [members.get(key, b"") for key in keys[at].tolist()]
 
 
 def copy_device(source: I64, target: I64, gpus: I64) -> I64:
@@ -247,7 +248,7 @@ def copy_device(source: I64, target: I64, gpus: I64) -> I64:
 def summed(of: I64, names: Sequence[str], values: Sequence[float]) -> dict[int, bytes]:
     """Counters of dispatches as JSON members, each with a leading comma.
 
-    Instances of a counter without names of their own are summed.
+    Instances of a counter that have no names are summed.
 
     Args:
         of: the dispatch of each value.
@@ -257,9 +258,9 @@ def summed(of: I64, names: Sequence[str], values: Sequence[float]) -> dict[int, 
         if isfinite(value):
             sums = found.setdefault(number, {})
             sums[name] = sums.get(name, 0.0) + value
-    return {number: _members(sums) for number, sums in found.items()}
-
-
-def _members(sums: Mapping[str, float]) -> bytes:
-    whole = ((name, int(v) if v.is_integer() else v) for name, v in sums.items() if isfinite(v))
-    return b"".join(b",%b:%b" % (quoted(name), repr(v).encode()) for name, v in whole)
+    members = {}
+    for number, sums in found.items():
+        whole = ((name, int(v) if v.is_integer() else v) for name, v in sums.items() if isfinite(v))
+        texts = (b",%b:%b" % (quoted(name), repr(v).encode()) for name, v in whole)
+        members[number] = b"".join(texts)
+    return members

@@ -7,8 +7,8 @@ Files:      ``<pid>_results.db``, ``rocpd.db``, databases of several processes (
             ``*.rpdb``); ``<pid>_results.json``; ``<pid>_*_trace.csv``, ``out_*.csv``. What is side
             by side of one process is read once, from the first of these that is there.
 Units and clock: integer ns since the host booted; hosts have nothing in common.
-Rank from:  ``RANK`` and its kin in the environment that a database holds, "rank<n>" in the path;
-            else processes are counted in the order of hosts and process numbers, and that is said.
+Rank from:  ``RANK`` and similar variables in the environment that a database holds, "rank<n>" in
+            the path; else the order of hosts and process numbers, with an issue.
             Several GPUs of one process are devices of one rank.
 Quirks:     neighbours on a queue overlap by some hundred ns (golden case rocprofv3); a call that
             launches a graph has many kernels; copies that kernels carry out are copies; several

@@ -3,7 +3,7 @@
 Written by: ``runTracer.sh`` and ``rpd`` of ROCm/rocmProfileData; seen: schema 2.
 Files:      ``*.rpd``, any name: SQLite with ``rocpd_api`` and ``rocpd_op``.
 Units and clock: integer ns since the host booted.
-Rank from:  "rank<n>" in the path, else the order of process numbers, which is said. Every process
+Rank from:  "rank<n>" in the path, else the order of process numbers, with an issue. Every process
             of a file is a capture.
 Quirks:     operations name no process: they are that of the call they belong to (golden case
             two_processes). Sizes of copies are beside the calls. Values of monitors are text.

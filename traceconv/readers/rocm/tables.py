@@ -2,7 +2,7 @@
 
 Columns are known by their headings: older tables lack some, and write devices as numbers where
 newer ones write "Agent 4". A device is numbered among all of the machine, processors included,
-unless a table of devices is beside them.
+unless there is a table of devices.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from traceconv.readers.rocm.process import (
     KERNELS,
     Process,
     category,
+    found_in,
     summed,
 )
 from traceconv.readers.shared.csv_tables import csv_columns
@@ -203,10 +204,10 @@ class Tables:
         if layout is not None and not {layout.start, layout.end} <= columns.keys():
             place = self._source.title(name)
             self._build.issues.add("malformed-record", place, "line 1: headings are missing")
-        column = next((columns[one] for one in _PROCESS if one in columns), None)
-        if column is None or not self._guid:
+        owners = [columns[one].tolist() for one in _PROCESS if one in columns]
+        if not owners or not self._guid:
             return columns
-        mine = np.array([str(one) == self._guid for one in column.tolist()], bool)
+        mine = np.array([str(one) == self._guid for one in owners[0]], bool)
         return {heading: column[mine] for heading, column in columns.items()}
 
     def _listed(self, name: str) -> dict[int, int]:
@@ -244,14 +245,7 @@ class Tables:
             rows.columns["device"] = device
             process.work(layout, rows)
         else:
-            dispatch, counters = rows["dispatch"], self._counters
-            process.work(
-                layout,
-                rows,
-                (lambda at: [counters.get(n, b"") for n in dispatch[at].tolist()])
-                if counters
-                else None,
-            )
+            process.work(layout, rows, found_in(self._counters, rows["dispatch"]))
 
 
 def _with_counters(kind: str, columns: Columns) -> RowLayout:

@@ -25,11 +25,12 @@ from traceconv.readers.rocm.process import (
     Process,
     category,
     copy_device,
+    found_in,
     summed,
 )
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows
-from traceconv.readers.shared.numbers import INT32_MAX, whole_number
+from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.table_rows import json_rows
 
 MOST_BYTES = 4 << 30
@@ -88,6 +89,7 @@ _SYMBOLS = RowLayout(
 )  # fmt: skip
 _TEXTS = RowLayout(start="key", columns={"text": "value"}, texts=frozenset({"text"}))
 _COUNTERS = RowLayout(start="id.handle", columns={"text": "name"}, texts=frozenset({"text"}))
+_ABOUT = RowLayout(start="pid", columns={"host": "node.hostname"}, texts=frozenset({"host"}))
 _AGENTS = RowLayout(start="id.handle", columns={"type": "type", "number": "logical_node_type_id"})
 
 
@@ -123,17 +125,8 @@ class _Counted(msgspec.Struct, frozen=True, gc=False):
     records: list[_Value] = []
 
 
-class _Node(msgspec.Struct, frozen=True, gc=False):
-    hostname: str = ""
-
-
-class _About(msgspec.Struct, frozen=True, gc=False):
-    node: _Node = _Node()
-    pid: int = -1
-
-
 class _Element(msgspec.Struct, frozen=True, gc=False):
-    metadata: _About = _About()
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
     agents: list[msgspec.Raw] = []
     counters: list[msgspec.Raw] = []
     strings: _Strings = _Strings()
@@ -156,9 +149,13 @@ def processes(source: Source, name: str) -> list[tuple[int, str]]:
         heads = _decode_file(source.read(name, MOST_BYTES))
     except NOT_JSON:
         return [(-1, "")]
-    pids = [whole_number(one.metadata.pid, INT32_MAX) for one in heads.elements]
-    hosts = [one.metadata.node.hostname for one in heads.elements]
-    return [(-1 if pid is None else pid, host) for pid, host in zip(pids, hosts, strict=True)]
+    found = []
+    for one in heads.elements:
+        rows, _ = json_rows([one.metadata], _ABOUT, "metadata")
+        pid = int(rows["start"][0]) if len(rows) else -1
+        host = rows.texts("host")[0] if len(rows) else ""
+        found.append((pid if pid <= INT32_MAX else -1, host))
+    return found
 
 
 def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> None:
@@ -195,7 +192,10 @@ class _Reading:
             if kind == "kernel_dispatch":
                 self._kernels(self._rows(kind))
             elif kind == "memory_copy":
-                self._copies(self._rows(kind))
+                rows = self._rows(kind)
+                rows.coded("name", [name for _, name in self._operations(rows)])
+                rows.columns["device"] = copy_device(rows["source"], rows["target"], self._gpus)
+                self._process.work(LAYOUTS["memory_copy"], rows)
             elif kind == "memory_allocation":
                 rows = self._rows(kind)
                 rows.coded("operation", [name for _, name in self._operations(rows)])
@@ -249,14 +249,8 @@ class _Reading:
         at = lookup(symbols["start"], rows["name"])
         for registers in ("VGPRs", "accumulation VGPRs", "SGPRs"):
             rows.columns[registers] = picked(symbols[registers], at)
-        counters, dispatch = self._counters(), rows["dispatch"]
-        self._process.work(
-            LAYOUTS["kernel_dispatch"],
-            rows,
-            (lambda at: [counters.get(n, b"") for n in dispatch[at].tolist()])
-            if counters
-            else None,
-        )
+        counters = found_in(self._counters(), rows["dispatch"])
+        self._process.work(LAYOUTS["kernel_dispatch"], rows, counters)
 
     def _counters(self) -> Mapping[int, bytes]:
         """Counters of dispatches, by dispatch number."""
@@ -277,8 +271,3 @@ class _Reading:
         dispatches, handles, values = zip(*every, strict=True) if every else ((), (), ())
         texts = [names.get(handle, f"counter {handle}") for handle in handles]
         return summed(np.array(dispatches, np.int64), texts, values)
-
-    def _copies(self, rows: TableRows) -> None:
-        rows.coded("name", [name for _, name in self._operations(rows)])
-        rows.columns["device"] = copy_device(rows["source"], rows["target"], self._gpus)
-        self._process.work(LAYOUTS["memory_copy"], rows)

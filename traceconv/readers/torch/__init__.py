@@ -1,4 +1,4 @@
-"""Readers of what PyTorch and NCCL write."""
+"""Readers of the files that PyTorch and NCCL write."""
 
 READERS = {
     "flight_recorder": "flight_recorder",

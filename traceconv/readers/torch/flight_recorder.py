@@ -49,17 +49,18 @@ class FlightRecorderReader:
         pickles = []
         for name in names:
             head = source.head(name)
+            is_object = head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+            signed = any(all(word in head for word in words) for words in _SIGNS)
             if head.startswith(b"\x80") and any(sign in head for sign in _PICKLE_SIGNS):
                 pickles.append(name)
-            elif _is_dump(head):
+            elif is_object and signed and b'"traceEvents"' not in head:
                 found[name] = capture_of(source, name)
         for name in pickles:
-            other = found.get(f"{name}.json")
-            if other is None:
-                found[name] = capture_of(source, name)
-            else:
+            if other := found.get(f"{name}.json"):
                 uses = {name: "the same dump as a pickle"}
                 found[f"{name}.json"] = replace(other, known=(name,), uses=uses)
+            else:
+                found[name] = capture_of(source, name)
         return list(found.values())
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -67,12 +68,6 @@ class FlightRecorderReader:
         from traceconv.readers.torch.flight_recorder_dump import read_dump
 
         read_dump(capture, build)
-
-
-def _is_dump(head: bytes) -> bool:
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    signed = any(all(word in head for word in words) for words in _SIGNS)
-    return start == b"{" and signed and b'"traceEvents"' not in head
 
 
 READER = FlightRecorderReader()

@@ -23,7 +23,8 @@ from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, label,
 
 _OBJECT = lazy_regex(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
-"""Times its length that damaged text is looked at; bytes counted for an error without a place."""
+"""Damaged text is scanned at most this many times its length; bytes counted for an error without a
+position."""
 
 _ENTRIES = lazy_regex(rb'"entries"\s*:\s*\[')
 
@@ -36,7 +37,7 @@ _PICKLE = b"\x80"
 _CONFIG = lazy_regex(rb'(?<!\\)"pg_config"\s*+:\s*+\{')
 _WORLD = "default_pg"
 _LONGEST = 16 << 20
-"""Bytes of a dump that are looked at for its groups; the buffer of usual length makes 2 MB."""
+"""Bytes of a dump that are searched for its groups; a buffer of the default length takes 2 MB."""
 
 _NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
 _FRAMES = 64  # of a stack that are kept, without the folders of files
@@ -103,30 +104,33 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     title = capture.source.title(capture.files[0])
     build.file = title
     raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
-    if raw.startswith(_PICKLE):
-        dump = _unpickled(raw, build)
-        _place(build, dump)
-        _note(build, dump)
-        return
+    dump = _unpickled(raw, build) if raw.startswith(_PICKLE) else _decoded(raw, build)
+    _place(build, dump)
+    facts = {"version": dump.version, "nccl_version": dump.nccl_version}
+    build.notes["flight_recorder"] = facts
+
+
+def _decoded(raw: bytes, build: TraceBuilder) -> _Dump:
+    """A dump in JSON.
+
+    Raises:
+        MalformedInputError: not one entry can be read.
+    """
     try:
         dump = _DUMP.decode(raw)
     except NOT_JSON as e:
         dump = _Dump(list(_salvaged(raw)))
         if not dump.entries:
-            raise MalformedInputError(title, "", f"nothing can be read: {e}") from e
+            raise MalformedInputError(build.file, "", f"nothing can be read: {e}") from e
         cut = "truncated" in str(e)
         build.skip("truncated" if cut else "malformed-record", str(e)[:80])
         if not cut and not raw.rstrip().endswith(b"}"):
             build.skip("truncated", f"byte {len(raw)}")
-    if not raw.isascii():
-        _book_encoding(build, raw)
-    _place(build, dump)
-    _note(build, dump)
-
-
-def _note(build: TraceBuilder, dump: _Dump) -> None:
-    facts = {"version": dump.version, "nccl_version": dump.nccl_version}
-    build.notes["flight_recorder"] = facts
+    try:
+        raw.decode()
+    except UnicodeDecodeError as e:
+        build.skip("bad-encoding", f"byte {e.start}")
+    return dump
 
 
 def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
@@ -138,7 +142,8 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
     try:
         value = load(raw)
     except Cut as e:
-        value = {"entries": list(_entries_in(e.values))}
+        made = [one for v in e.values for one in (v if isinstance(v, list) else [v])]
+        value = {"entries": [one for one in made if isinstance(one, dict) and _CREATED in one]}
         if not value["entries"]:
             raise MalformedInputError(build.file, "", f"nothing can be read: {e}") from e
         build.skip("truncated", str(e))
@@ -165,26 +170,10 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
     return _Dump(entries, stated.get("pg_config"), *versions)
 
 
-def _entries_in(values: Sequence[object]) -> Iterator[dict[object, object]]:
-    """The entries among the values that a pickle had made when it ended."""
-    for value in values:
-        if isinstance(value, list):
-            yield from (one for one in value if isinstance(one, dict) and _CREATED in one)
-        elif isinstance(value, dict) and _CREATED in value:
-            yield value
-
-
-def _book_encoding(build: TraceBuilder, raw: bytes) -> None:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as e:
-        build.skip("bad-encoding", f"byte {e.start}")
-
-
 def _salvaged(raw: bytes) -> Iterator[Entry]:
     """The entries of a dump that is cut off or damaged, those behind the damage too."""
     match = _ENTRIES.search(raw)
-    if match is None:
+    if not match:
         return
     rest = raw[match.end() :].decode(errors="replace")
     scan, wasted = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode, 0
@@ -214,30 +203,32 @@ def _place(build: TraceBuilder, dump: _Dump) -> None:
         where = f"entry {number}"
         span = _span(build, entry, where, last, max(last, dumped), free.get(_group(entry), 0))
         free[_group(entry)] = max(free.get(_group(entry), 0), _ns(entry, _COMPLETED))
-        if span is None:
+        if not span or span[1] < span[0]:
             build.seen("slice")
-            build.skip("bad-time", where, kind="slice")
-        elif span[1] < span[0]:
-            build.seen("slice")
-            build.skip("negative-duration", where, kind="slice")
-        else:
-            name = text(entry.get("profiling_name", b"")) or "(no name)"
-            lane, begun, dur_ns = _track(build, entry, name), span[0], span[1] - span[0]
-            if _ns(entry, _COMPLETED):
-                args = _arguments(entry, members)
-                slices.add(lane, begun, dur_ns, name, OpClass.COMM, args)
-            elif _retired(entry):
-                build.skip("end-unknown", where)
-                args = _arguments(entry, members)
-                slices.add(lane, begun, 0, name, OpClass.OTHER, args, kind=Kind.INSTANT)
-            else:  # nobody knows how long it takes: it is in no sum of communication
-                args = _arguments(entry, members, unfinished=True)
-                slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args)
+            build.skip("negative-duration" if span else "bad-time", where, kind="slice")
+            continue
+        name = text(entry.get("profiling_name", b"")) or "(no name)"
+        library, colon, _ = name.partition(":")
+        group, purpose = _group(entry)
+        heading = f"Group {group}" + (f" ({purpose})" if purpose else "")
+        communicator = heading if purpose or not group.isdecimal() else ""
+        title = library.upper() if colon else "NCCL"
+        lane = build.track(Layer.COMM, heading, title=title, communicator=communicator)
+        begun, dur_ns = span[0], span[1] - span[0]
+        if _ns(entry, _COMPLETED):
+            slices.add(lane, begun, dur_ns, name, OpClass.COMM, _arguments(entry, members))
+        elif _retired(entry):
+            build.skip("end-unknown", where)
+            args = _arguments(entry, members)
+            slices.add(lane, begun, 0, name, OpClass.OTHER, args, kind=Kind.INSTANT)
+        else:  # its length is unknown: it is excluded from totals of communication
+            args = _arguments(entry, members, unfinished=True)
+            slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args)
     slices.flush()
 
 
 def _retired(entry: Entry) -> bool:
-    """Whether it has ended: Gloo's are let go without a word of when."""
+    """Whether it has ended: Gloo does not record when."""
     return bytes(entry.get("retired", b"")) == b"true"
 
 
@@ -246,9 +237,9 @@ def _span(
 ) -> tuple[int, int] | None:
     """Start and end of a collective; None if no time is known.
 
-    The recorder asks operations that have not ended whether they have begun when it is dumped, and
-    takes that time for their begin. They have waited since they were made, or since the operation
-    before them in their group ended.
+    At the dump the recorder checks whether unfinished operations have started, and writes the time
+    of the dump as their start. They have waited since they were created, or since the previous
+    operation of their group ended.
 
     Args:
         last:   latest time at which something was made or ended.
@@ -278,15 +269,6 @@ def _ns(entry: Entry, key: str, unit: str = "ns") -> int:
         return max(to_ns(text(entry.get(key, b"0")) or "0", unit), 0)
     except ClockError:
         return 0
-
-
-def _track(build: TraceBuilder, entry: Entry, name: str) -> int:
-    library, colon, _ = name.partition(":")
-    title = library.upper() if colon else "NCCL"
-    name, purpose = _group(entry)
-    heading = f"Group {name}" + (f" ({purpose})" if purpose else "")
-    communicator = heading if purpose or not name.isdecimal() else ""
-    return build.track(Layer.COMM, heading, title=title, communicator=communicator)
 
 
 def _group(entry: Entry) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The log of PyTorch's allocator: its curves, its marks, and its largest blocks.
+"""The log of PyTorch's allocator: its curves, its records, and its largest blocks.
 
 ``allocated`` is what programs hold, ``active`` that and what waits to be free, ``reserved`` what
 the allocator holds itself. What each was at the end of the log is known from the segments; what
@@ -42,7 +42,7 @@ _CHANGES: Mapping[str, tuple[int, int, int]] = {
     "snapshot": (0, 0, 0),
     "oom": (0, 0, 0),
 }
-"""What a record of the log changes: allocated, active, reserved."""
+"""How a record of the log changes the bytes allocated, active and reserved."""
 
 _ACTIVE_STATES = ("active_allocated", "active_pending_free", "active_awaiting_free")
 _NOT_ARGUMENTS = ("action", "time_us", "frames", "compile_context", "user_metadata", "addr")
@@ -119,7 +119,8 @@ class _Snapshot:
     def finish(self) -> None:
         """Hand over what is left, and say what was held at the end."""
         self._slices.flush()
-        held = {str(d): self._held(d) for d in self._devices()}
+        devices = sorted({max(_number(s.get("device")), 0) for s in self._segments()})
+        held = {str(d): self._held(d) for d in devices}
         self.build.notes["memory_at_dump"] = {
             device: dict(zip(map(str.lower, _CURVES), sums, strict=True))
             for device, sums in held.items()
@@ -130,9 +131,6 @@ class _Snapshot:
 
     def _segments(self) -> Iterator[dict[Any, Any]]:
         return (one for one in _list(self.value.get("segments")) if isinstance(one, dict))
-
-    def _devices(self) -> list[int]:
-        return sorted({max(_number(s.get("device")), 0) for s in self._segments()})
 
     def _held(self, device: int) -> list[int]:
         """Bytes allocated, active and reserved at the end."""
@@ -209,18 +207,22 @@ class _Snapshot:
         return b"{" + b",".join(members) + b"}" if members else b""
 
     def _stack(self, frames: Any) -> bytes:
-        """The innermost frames as a JSON list, b"" if there are none; shared ones are made once."""
+        """The innermost frames as a JSON list, or b""; shared lists are encoded once."""
         if not isinstance(frames, list | tuple) or not frames:
             return b""
-        known = self._frames.get(id(frames))
-        if known is None:
-            texts = [_frame(one) for one in islice(frames, _FRAMES) if isinstance(one, dict)]
-            known = b"[" + b",".join(map(quoted, texts)) + b"]"
-            self._frames[id(frames)] = known
-        return known
+        if id(frames) not in self._frames:
+            texts = []
+            for frame in islice(frames, _FRAMES):
+                if isinstance(frame, dict):
+                    file = label(frame.get("filename", "")).rpartition("/")[2]
+                    line = _number(frame.get("line"))
+                    place = f"{file}:{line}" if line >= 0 else file
+                    texts.append(f"{label(frame.get('name', ''))} ({place})"[:200])
+            self._frames[id(frames)] = b"[" + b",".join(map(quoted, texts)) + b"]"
+        return self._frames[id(frames)]
 
     def _curves(self, device: int, log: _Log) -> None:
-        """What is held after every record that changes it, backwards from the end."""
+        """The bytes held after every record that changes them, backwards from the end."""
         build = self.build
         nothing = (0, 0, 0)
         signs = np.array([_CHANGES.get(a, nothing) for a in log.actions], np.int64)
@@ -253,7 +255,7 @@ class _Snapshot:
     def _blocks(self, device: int, log: _Log) -> None:
         """The largest blocks, from their allocation to their release or the end of the log.
 
-        Those that were allocated before the log begins are not drawn: nobody knows when.
+        Blocks allocated before the log begins are not drawn: their start is unknown.
         """
         made: dict[int, int] = {}  # address -> row of its allocation
         spans: list[tuple[int, int, int]] = []  # size, row, end
@@ -272,13 +274,15 @@ class _Snapshot:
         )
         for size, row, until in spans[:LARGEST_BLOCKS]:
             start = int(log.time_ns[row])
-            name, args = _size_text(size), self._args(log.records[row])
+            shift, unit = next((s, u) for s, u in _UNITS if size >= 1 << s or not s)
+            args = self._args(log.records[row])
+            name = f"{size / (1 << shift):.4g} {unit}" if shift else f"{size} B"
             self._slices.add(track, start, until - start, name, OpClass.OTHER, args)
 
     # -- ranges ------------------------------------------------------------------------------
 
     def annotations(self, listed: Sequence[Any]) -> None:
-        """Ranges that the program marked: a begin and an end of the same name."""
+        """Ranges that the program annotated: a begin and an end of the same name."""
         build = self.build
         open_: dict[tuple[int, str], list[int]] = {}
         alone = 0
@@ -310,15 +314,4 @@ class _Snapshot:
         self._slices.add(track, start, end - start, name, OpClass.HOST)
 
 
-def _frame(frame: Mapping[Any, Any]) -> str:
-    file = label(frame.get("filename", "")).rpartition("/")[2]
-    line = _number(frame.get("line"))
-    return f"{label(frame.get('name', ''))} ({file}{f':{line}' if line >= 0 else ''})"[:200]
-
-
-def _size_text(size: int) -> str:
-    """A size as people say it: "1.5 GiB"."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.4g} {unit}"
-    return f"{size} B"
+_UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B"))

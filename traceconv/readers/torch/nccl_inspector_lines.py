@@ -165,20 +165,29 @@ class _Operations:
             return
         # some builds write the GPU's own clock instead of Unix time
         kernels = [k for k in times.kernel_events if is_unix_ns(k.kernel_start_ts * 1000)]
-        span = _span(kernels)
-        if span is None:
+        whole = [k for k in kernels if k.kernel_stop_ts >= k.kernel_start_ts]
+        if whole:
+            begun = min(k.kernel_start_ts for k in whole) * 1000
+            length = max(k.kernel_stop_ts for k in whole) * 1000 - begun
+        else:
             begun = (times.coll_start_ts or times.p2p_start_ts) * 1000
             begun = begun or metadata.dump_timestamp_us * 1000 - length
             if not is_unix_ns(begun):
                 self._lose(where, "bad-time")
                 return
             self._build.skip("time-estimated", where)
-            span = begun, length
+        members = [
+            quoted(key) + b":" + bytes(raw)
+            for key, raw in perf.items()
+            if key not in ("event_trace_sn", "event_trace_ts")
+        ]
+        ranks = b'"communicator":%b,"n_ranks":%d' % (quoted(header.id), header.n_ranks)
+        args = b"{" + b",".join([*members, ranks]) + b"}"
         group = f"Group {header.comm_name or header.id}"
         track = self._build.track(
             Layer.COMM, "Operations", group, "NCCL", sort=-1, communicator=group
         )
-        self._slices.add(track, *span, name, OpClass.COMM, _arguments(perf, header), where=where)
+        self._slices.add(track, begun, length, name, OpClass.COMM, args, where=where)
         self._channels(where, name, group, kernels)
 
     def _channels(self, where: str, name: str, group: str, kernels: Sequence[_Kernel]) -> None:
@@ -195,22 +204,3 @@ class _Operations:
     def _lose(self, where: str, code: str, why: str = "") -> None:
         self._build.seen("slice")
         self._build.skip(code, f"{where}: {why}" if why else where, kind="slice")
-
-
-def _span(kernels: Sequence[_Kernel]) -> tuple[int, int] | None:
-    """Start and length of an operation by its kernels; None if none of them is timed."""
-    whole = [k for k in kernels if k.kernel_stop_ts >= k.kernel_start_ts]
-    if not whole:
-        return None
-    start = min(k.kernel_start_ts for k in whole)
-    return start * 1000, (max(k.kernel_stop_ts for k in whole) - start) * 1000
-
-
-def _arguments(perf: Raws, header: _Header) -> bytes:
-    members = [
-        quoted(key) + b":" + bytes(raw)
-        for key, raw in perf.items()
-        if key not in ("event_trace_sn", "event_trace_ts")
-    ]
-    ranks = b'"communicator":%b,"n_ranks":%d' % (quoted(header.id), header.n_ranks)
-    return b"{" + b",".join([*members, ranks]) + b"}"

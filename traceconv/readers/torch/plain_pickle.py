@@ -39,7 +39,7 @@ _MALFORMED = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error,
     pickle.UnpicklingError,
 )  # fmt: skip
-"""What the unpickler raises where instructions do not fit each other."""
+"""Errors of the unpickler where instructions do not fit each other."""
 
 
 class Refused(ValueError):
@@ -59,7 +59,7 @@ class Cut(ValueError):
 
 
 class _Bytes(io.BytesIO):
-    """Bytes that say so where there are too few of them."""
+    """Bytes; reading more than are left is an error."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         at, found = self.tell(), super().read(size)
@@ -109,7 +109,7 @@ class _Unpickler(pickle._Unpickler):
         self._fill([key, value])
 
     def load_dict(self) -> None:
-        """Make a dict of what is above the mark."""
+        """Make a dict of the values above the mark."""
         items = self.pop_mark()  # type: ignore[attr-defined]
         self.stack.append({})
         self._fill(items)
@@ -154,7 +154,7 @@ def load(data: bytes) -> Any:
 
 
 def _check(value: Any) -> None:
-    """See that values nest a few levels only, and not into themselves; each is looked at once."""
+    """Refuse values that nest too deep or into themselves; each value is visited once."""
     depth: dict[int, int] = {}
     pending: list[tuple[Any, bool]] = [(value, False)]
     open_: set[int] = set()

@@ -1,8 +1,8 @@
-"""Files that say how graphs were captured, beside the passes that replay them.
+"""Files that record how graphs were captured.
 
 While a stream is captured, a launch adds a node to a graph and nothing runs. A replay then runs all
-nodes for one call, so that its kernels have no operator of their own. Servers of language models
-trace the capture into a file beside the passes: vLLM as ``graph_capture_rank_<n>…``, TraceLens'
+nodes for one call, so that no operator launches its kernels. Servers of language models write a
+trace of the capture next to that of the passes: vLLM as ``graph_capture_rank_<n>…``, TraceLens'
 patches of vLLM, SGLang and xDiT with a list ``execution_details.json`` of file, batch size and
 mode.
 PyTorch 2.12 and later can name nodes by their id (``kernel_annotations_rank<n>_….json``, written

@@ -1,8 +1,8 @@
-"""What a PyTorch trace says of itself around its events: which rank it is, what its clock counts.
+"""The header of a PyTorch trace: its rank, its clock, its process groups.
 
-Its keys are before or after the list of events, in any order. What precedes is looked for first;
-the end of a file is read only if the clock (or all of it) is missing there. For compressed files
-that means unpacking them once more.
+Its keys are before or after the list of events, in any order. The beginning is searched first; the
+end of a file is read only if the clock or the rank is missing there. Compressed files are then
+unpacked once more.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
-from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
+from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import HEAD_BYTES, Source, pieces
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
-"""Process groups of very large jobs make long headers; beyond this nothing is looked for."""
+"""Process groups of very large jobs make long headers; longer ones are not searched."""
 
 BASE = "baseTimeNanoseconds"
 
@@ -54,7 +54,7 @@ _parse = json.JSONDecoder().raw_decode
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What is known before the events are read.
+    """The facts known before the events are read.
 
     Attributes:
         rank, world_size: of ``distributedInfo``; None and -1 if it does not say.
@@ -95,7 +95,7 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 
 def header(source: Source, name: str) -> Header | None:
-    """What a file says of itself; None if it is no PyTorch trace."""
+    """The header of a file; None if it is not a PyTorch trace."""
     named = _NAME.fullmatch(name) is not None
     if not _OPENING.match(source.head(name, 64)):
         return Header() if named else None
@@ -156,18 +156,24 @@ def is_kineto(head: bytes) -> bool:
 
 
 def _read(text: bytes, is_unix: bool | None) -> Header:
-    info = _member(text, b"distributedInfo")
-    rank, world_size = _info_numbers(info)
+    info = _unpacked(_member(text, b"distributedInfo"))
+    stated = info if isinstance(info, Mapping) else {}
+    rank, world_size = count_of(stated.get("rank")), count_of(stated.get("world_size"))
+    listed = (
+        (_description(group), count_of(group.get("pg_size")), members_of(group.get("ranks")))
+        for group in _listed_groups(info)
+    )
+    groups = parallel_groups(listed, world_size, "distributedInfo: pg_config")
     host = _member(text, b"host_name")
     bases = _BASE.findall(text)
     base_ns = int(bases[-1]) if bases and int(bases[-1]) <= INT64_MAX else None
     return Header(
-        rank,
+        rank if rank >= 0 else None,
         world_size,
         host if isinstance(host, str) else "",
         base_ns,
         is_unix,
-        Placement(_parallel_groups(info, world_size)),
+        Placement(groups),
     )
 
 
@@ -202,26 +208,16 @@ _KEY = lazy_regex(rb'"\w+"\s*:\s*')
 
 
 def _member(text: bytes, key: bytes) -> Any:
-    """The last value of a key, None if there is none."""
+    """The last value of a key, or None."""
     at = text.rfind(b'"%b"' % key)
     match = _KEY.match(text, at) if at >= 0 else None
-    if match is None:
-        return None
     try:
-        return _parse(text[match.end() :].decode("utf-8", "replace"))[0]
+        return match and _parse(text[match.end() :].decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
         return None
 
 
 # -- distributedInfo ----------------------------------------------------------------------
-
-
-def _info_numbers(info: Any) -> tuple[int | None, int]:
-    info = _unpacked(info)
-    if not isinstance(info, Mapping):
-        return None, -1
-    rank, world_size = count_of(info.get("rank")), count_of(info.get("world_size"))
-    return (rank if rank >= 0 else None), world_size
 
 
 def process_groups(info: Any) -> dict[str, ProcessGroup]:
@@ -251,18 +247,9 @@ def _description(group: Mapping[str, Any]) -> str:
     return stated if isinstance(stated, str) and stated != "undefined" else ""
 
 
-def _parallel_groups(info: Any, world_size: int) -> tuple[ParallelGroup, ...]:
-    """The groups whose description names an axis, with their members."""
-    listed = (
-        (_description(group), count_of(group.get("pg_size")), members_of(group.get("ranks")))
-        for group in _listed_groups(info)
-    )
-    return parallel_groups(listed, world_size, "distributedInfo: pg_config")
-
-
 def members_of(ranks: Any) -> list[int] | None:
-    """The ranks of a group as PyTorch lists them, maybe as text; -1 for what is no rank, None for
-    what is no list."""
+    """The ranks of a group as PyTorch lists them, maybe as text: -1 where a value is not a rank,
+    None if it is not a list."""
     listed = _unpacked(ranks)
     return [count_of(rank) for rank in listed] if isinstance(listed, list) else None
 

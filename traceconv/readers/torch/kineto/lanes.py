@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from functools import cached_property
+from functools import partial
 
 import msgspec
 
@@ -24,7 +24,7 @@ from traceconv.readers.shared.trace_events.timeline import Lane, Named, Names, P
 
 
 class Sort(IntEnum):
-    """What events of a category are."""
+    """Sorts of events; each category is of one."""
 
     OPERATOR = auto()  # of the framework, and ranges of the user
     CALL = auto()  # into the runtime or the driver
@@ -33,8 +33,8 @@ class Sort(IntEnum):
     SYNC = auto()  # the host, or a stream, waiting for the device
     PROJECTION = auto()  # of a host range onto the device: no work
     COLLECTIVE = auto()  # seen by another profiler than that of kernels
-    MEMORY = auto()  # marks of allocations
-    PROFILER = auto()  # what it did itself
+    MEMORY = auto()  # allocations
+    PROFILER = auto()  # its own work
     LAUNCH_MARK = auto()
     COUNTER = auto()
     OTHER = auto()
@@ -102,7 +102,7 @@ _OF_SORT = {
 
 
 def sort_of(category: str, phase: str = "X") -> Sort:
-    """What events of a category are; ``phase`` as in :class:`Lane` or as in the file."""
+    """The sort of a category; ``phase`` as in :class:`Lane` or as in the file."""
     low = category.lower()
     if low in _SORTS:
         return _SORTS[low]
@@ -178,7 +178,7 @@ class Classifier:
         if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
             sort = Sort.PROFILER  # "Spans", "Traces"
         if sort is Sort.LAUNCH_MARK and not self.takes_marks():
-            # what a call made another call do has no number of its own
+            # calls that a call makes have no number
             return Skipped("launch-mark", (lane.pid, lane.tid) in self.processes.threads)
         placed = self._placed(lane, sort)
         if lane.phase not in ("s", "C"):
@@ -195,7 +195,8 @@ class Classifier:
             track = Track(Layer.COUNTER, "", lane.category, title, device=device, device_kind=kind)
             return Placed(track)
         if sort is Sort.OPERATOR:
-            named = self._annotated if lane.category == "user_annotation" else _host_named
+            annotated = lane.category == "user_annotation"
+            named = partial(_host_named, noted=self.annotations if annotated else None)
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
         if sort is Sort.CALL:
             return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
@@ -213,7 +214,7 @@ class Classifier:
 
     def _on_device(self, lane: Lane, sort: Sort) -> Placed:
         assert self.processes is not None
-        # a lane of its own for waiting has another number than the stream that its name names
+        # a lane for waiting has another number than the stream in its name
         match = _STREAM.fullmatch(lane.thread.strip()) or _STREAM.fullmatch(lane.tid)
         stream = int(match[1]) if match and match[1] not in _NO_STREAMS else -1
         named = f"Stream {match[1]}{match[2] or ''}" if match else lane.tid
@@ -237,10 +238,11 @@ class Classifier:
             return Placed(track, OpClass.COPY)
         if sort is Sort.OTHER:
             return Placed(track, OpClass.UNCLASSIFIED)
-        return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
+        words: Sequence[str] = self.build.comm_words
+        return Placed(track, OpClass.COMPUTE, by_name=lambda name: Named(kernel_class(name, words)))
 
     def _other(self, lane: Lane) -> Placed:
-        """Unknown categories: work of a device, or beside the operators of the process."""
+        """Unknown categories: work of a device, or on the thread of the process."""
         assert self.processes is not None
         of_device = lane.pid in self.processes.devices or lane.labels not in ("", "CPU")
         if of_device and lane.phase == "X":
@@ -265,17 +267,10 @@ class Classifier:
             thread_name=label,
         )
 
-    def _annotated(self, name: str) -> Named | None:
-        if len(self.annotations) < MAX_ANNOTATIONS:
-            self.annotations[name] = None
-        return _host_named(name)
 
-    @cached_property
-    def _kernel_named(self) -> Callable[[str], Named]:
-        words: Sequence[str] = self.build.comm_words
-        return lambda name: Named(kernel_class(name, words))
-
-
-def _host_named(name: str) -> Named | None:
+def _host_named(name: str, noted: dict[str, None] | None) -> Named | None:
+    """Steps get their number; the first names of annotations are noted."""
+    if noted is not None and len(noted) < MAX_ANNOTATIONS:
+        noted[name] = None
     step = step_number(name)
     return Named(OpClass.HOST, step=step) if step >= 0 else None

@@ -6,8 +6,7 @@ Files: ``<worker>.<time>.pt.trace.json[.gz]``; any other name is recognised by w
 Files of one worker that differ in their time are collection windows of one rank.
 Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNanoseconds`` (2.3 and
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
-may follow the events: then the end of the file is looked at, which for compressed files
-means unpacking them once more, and only then.
+may follow the events: then the end of the file is read, too.
 Rank from: ``distributedInfo`` (``rank``), before or behind the events; in files that were merged of
 several ranks, what is in front of process ids (``[TP01] 2000``); else names, where all leave no
 doubt (vLLM, SGLang).
@@ -16,10 +15,10 @@ projections of host ranges (``gpu_user_annotation``) are no work and get lanes o
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
 ranges of the user that the profiler did not project are named in ``hints.range_names``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
-Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
-or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
+Launch flows follow correlation numbers, since recorded flows lack ends (replay_two_gpus) or begin
+at the same time (first_kineto). A file cut off may have lost its base (cut_off).
 How a graph was captured (``graph_capture_rank_0…``, or as ``execution_details.json`` lists) is no
-window of the rank: it names the nodes of the graphs that the passes beside it replay.
+window of the rank: it names the nodes of the graphs that the rank replays.
 Errors and warnings in the profiler's log (``ERROR``, ``WARNING``) are issues (logged).
 Ignored: keys around the events about the user, the job and the settings, by name; other log lines;
 of the host its name is taken.
@@ -33,7 +32,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -46,9 +44,6 @@ from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_am
 
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
-
-if TYPE_CHECKING:
-    from traceconv.readers.torch.kineto.header import Header
 
 
 class KinetoReader:
@@ -64,21 +59,40 @@ class KinetoReader:
         captures = [one for name in sorted(names) for one in self._captures(source, name)]
         of_graphs = captures_among(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
-        if passes and of_graphs:  # alone, such a file is what was asked for
+        if passes and of_graphs:  # alone, such a file is the capture
             uses = [of_rank(of_graphs, one.rank) for one in passes]
             passes = [replace(c, known=tuple(u), uses=u) for c, u in zip(passes, uses, strict=True)]
-        return joined_windows(passes or captures, _worker, _begin, _differ)
+        return joined_windows(
+            passes or captures,
+            lambda one: _window(one)[0],
+            lambda one: _window(one)[1],
+            lambda windows: len({one.clock for one in windows if one.clock}) > 1,
+        )
 
     def _captures(self, source: Source, name: str) -> list[Capture]:
         from traceconv.readers.torch.kineto.header import header
 
         found = header(source, name)
-        if found is None:
+        if not found:
             return []
-        whole = self._capture(source, name, found)
+        title = source.title(name)
+        whole = Capture(
+            reader=self.name,
+            source=source,
+            files=(name,),
+            rank=found.rank,
+            rank_from="distributedInfo" if found.rank is not None else "",
+            host=found.host,
+            clock=found.clock(),
+            world_size=found.world_size,
+            placement=found.placement,
+            traits=found.traits,
+            optional=found.rank is None and found.on_host,
+            label=title,
+            detail=(bool(found.is_unix),),
+        )
         if not found.merged:
             return [whole]
-        title = source.title(name)
         places = [{w.lower(): int(n) for w, n in _PLACE.findall(part)} for part in found.merged]
         ranks: list[int | None] = [None] * len(places)
         if all(place.keys() == places[0].keys() for place in places):
@@ -95,23 +109,6 @@ class KinetoReader:
             for part, rank in zip(found.merged, ranks, strict=True)
         ]
 
-    def _capture(self, source: Source, name: str, found: Header) -> Capture:
-        return Capture(
-            reader=self.name,
-            source=source,
-            files=(name,),
-            rank=found.rank,
-            rank_from="distributedInfo" if found.rank is not None else "",
-            host=found.host,
-            clock=found.clock(),
-            world_size=found.world_size,
-            placement=found.placement,
-            traits=found.traits,
-            optional=found.rank is None and found.on_host,
-            label=source.title(name),
-            detail=(bool(found.is_unix),),
-        )
-
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.torch.kineto.trace_file import File
@@ -127,7 +124,7 @@ class KinetoReader:
         self._graph_nodes(capture, build)
 
     def _graph_nodes(self, capture: Capture, build: TraceBuilder) -> None:
-        """Add the table of what is known of the nodes of graphs, if the rank replays any."""
+        """Add the table of the nodes of graphs, if the rank replays any."""
         if not any("GraphLaunch" in text for text in build.strings):
             return
         from traceconv.readers.torch.kineto.graph_nodes import TABLE, batch_sizes, nodes
@@ -141,23 +138,15 @@ class KinetoReader:
             build.side_table(TABLE, capture.source.title(next(iter(files))), load)
 
 
-def _worker(capture: Capture) -> Hashable:
-    """Equal for windows of one worker, whose names differ in their time."""
+def _window(capture: Capture) -> tuple[Hashable, int]:
+    """A key that is equal for windows of one worker, whose names differ in their time; the time,
+    0 if the name has none."""
     path = PurePosixPath(capture.files[0])
     match = _WINDOW.fullmatch(path.name)
+    if not match:
+        return capture.files[0], 0
     process = tuple(sorted(capture.traits.items()))
-    return (path.parent, match[1], capture.rank, process) if match else (capture.files[0],)
-
-
-def _begin(capture: Capture) -> int:
-    """The time in the name of a window, 0 if there is none."""
-    match = _WINDOW.fullmatch(PurePosixPath(capture.files[0]).name)
-    return int(match[2]) if match else 0
-
-
-def _differ(windows: Sequence[Capture]) -> bool:
-    """Whether windows count their time in different ways."""
-    return len({window.clock for window in windows if window.clock}) > 1
+    return (path.parent, match[1], capture.rank, process), int(match[2])
 
 
 READER = KinetoReader()

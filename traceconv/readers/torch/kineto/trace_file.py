@@ -29,7 +29,7 @@ _SPARSE = 16
 
 
 def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> list[bytes]:
-    """The arguments of some rows as JSON; ``b"{}"`` where there are none.
+    """The arguments of some rows as JSON, ``b"{}"`` for rows without.
 
     Bytes that are near each other are fetched in one go: most are, as they are read in order.
     """
@@ -74,7 +74,7 @@ class Facts(msgspec.Struct, rename={
     "description": "Process Group Description",
     "known_bytes": "bytes",
 }):  # fmt: skip
-    """What the arguments of a kernel say of its collective."""
+    """The collective of a kernel, from its arguments."""
 
     collective: Any = None
     sent: Any = None
@@ -136,7 +136,9 @@ class Collectives(msgspec.Struct):
                 facts = _decode(text)
             except NOT_JSON:
                 facts = Facts()
-            found = self._placed(facts, name, track)
+            # most repeat the arguments of others
+            values = msgspec.structs.astuple(facts)
+            found = self._known.of((name, track, *values), self._made, facts, name, track)
             if found.size >= 0:
                 longer = text.rstrip()[:-1] + found.more(dur_ns)
                 address, length = self.build.spill(longer), len(longer)
@@ -146,21 +148,20 @@ class Collectives(msgspec.Struct):
         rows.track[chosen], rows.address[chosen] = tracks, addresses
         rows.length[chosen] = lengths
 
-    def _placed(self, facts: Facts, name: int, track: int) -> _Placed:
-        """What is the same for all kernels that say so much of themselves: most repeat others."""
-        values = msgspec.structs.astuple(facts)
-        return self._known.of((name, track, *values), self._made, facts, name, track)
-
     def _made(self, facts: Facts, name: int, track: int) -> _Placed:
         title = lane_title(self.build.strings[name])
         lane = self._track(facts, self.device_lanes[track], title)
-        size = _size(facts)
-        if size < 0 or facts.known_bytes is not None:
+        elements = max(count_of(facts.sent, INT64_MAX), count_of(facts.received, INT64_MAX))
+        kind = str(facts.dtype).lower()
+        each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
+        if min(elements, each) < 0 or facts.known_bytes is not None:
             return _Placed(lane)
         ranks = count_of(facts.ranks, INT64_MAX)
         if ranks < 0:
             ranks = self.groups.get(str(facts.group), ProcessGroup()).size
-        return _Placed(lane, size, _share(facts.collective, ranks))
+        called = str(facts.collective).lower().replace("_", "")
+        shares = (share(ranks) for pattern, share in _SHARES if ranks > 1 and pattern.match(called))
+        return _Placed(lane, elements * each, next(shares, 0.0))
 
     def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
@@ -184,29 +185,13 @@ class Collectives(msgspec.Struct):
         )
 
 
-def _size(facts: Facts) -> int:
-    """Bytes of the larger side, -1 if that is not known."""
-    elements = max(count_of(facts.sent, INT64_MAX), count_of(facts.received, INT64_MAX))
-    kind = str(facts.dtype).lower()
-    each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
-    return elements * each if elements >= 0 and each > 0 else -1
-
-
-def _share(collective: Any, ranks: int) -> float:
-    """Bus bytes per byte of a collective among so many ranks; 0 if that is not defined."""
-    name = str(collective).lower().replace("_", "")
-    if ranks < 2 or not isinstance(collective, str):
-        return 0.0
-    return next((share(ranks) for pattern, share in _SHARES if pattern.match(name)), 0.0)
-
-
 class Launches(msgspec.Struct):
     """Draws arrows from calls to what they made the device do, by their correlation numbers.
 
-    The profiler also marks both ends of every launch (``ac2g``). Marks are bound by time, and in
-    files that count whole microseconds two calls may begin at once; a call that launches nothing
-    has the mark of an end, and all but the first kernel of a replayed graph one without a start.
-    The numbers have none of this, and are in filtered files, too.
+    The profiler also records both ends of every launch (``ac2g``). These are bound by time, and in
+    files of whole microseconds two calls may begin together; a call that launches nothing has an
+    end, and all but the first kernel of a replayed graph have no start. Correlation numbers have
+    none of these problems, and filtered files keep them.
 
     Attributes:
         tasks_seen: what a device did, with or without a number.
@@ -275,39 +260,45 @@ _DEVICES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA"}
 """Device types as PyTorch numbers them (CUDA and HIP are both GPUs)."""
 
 
-class Mark(msgspec.Struct, gc=False, rename={
+class Allocation(msgspec.Struct, gc=False, rename={
     "allocated": "Total Allocated",
     "reserved": "Total Reserved",
     "device": "Device Id",
     "type": "Device Type",
 }):  # fmt: skip
-    """What an allocation mark says, numbers also as text."""
+    """The totals in a record of an allocation; numbers may be text."""
 
-    allocated: int | float | str | None = None
-    reserved: int | float | str | None = None
-    device: int | float | str | None = None
-    type: int | float | str | None = None
+    allocated: Any = None
+    reserved: Any = None
+    device: Any = None
+    type: Any = None
 
 
-_decode_all = msgspec.json.Decoder(list[Mark]).decode
+_allocation = msgspec.json.Decoder(Allocation).decode
 
 
 def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> None:
-    """Add the totals in the chosen rows (marks of allocations, ``[memory]``) as counter samples.
+    """Add the totals in the chosen rows (allocations, ``[memory]``) as counter samples.
 
-    Marks since 2022 give the totals after each change, per device; older ones only the change, of
-    which no total can be made. The marks themselves stay instants.
+    Records since 2022 give the totals after each change, per device; older ones only the change.
+    The records themselves stay instants.
     """
-    start_ns = rows.start_ns[chosen].tolist()
     samples: dict[int, list[tuple[int, int]]] = {}
-    for at, mark in zip(start_ns, _marks(texts_of(build, rows, chosen)), strict=True):
-        for what, stated in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
-            value = -1 if stated is None else count_of(stated, INT64_MAX)
-            if value >= 0:
-                kind, device = _device(mark)
+    times = rows.start_ns[chosen].tolist()
+    for at, text in zip(times, texts_of(build, rows, chosen), strict=True):
+        try:
+            stated = _allocation(text)
+        except NOT_JSON:
+            continue
+        type_, device = count_of(stated.type, INT64_MAX), count_of(stated.device, INT64_MAX)
+        kind = _DEVICES.get(type_, f"Device type {type_}" if type_ >= 0 else "Device")
+        device = -1 if kind == "CPU" else device
+        owner = f"{kind} {device}" if device >= 0 else kind
+        for what, total in (("Allocated", stated.allocated), ("Reserved", stated.reserved)):
+            if (value := count_of(total, INT64_MAX)) >= 0:
                 track = build.track(
                     Layer.COUNTER,
-                    f"{kind} {device} {what}" if device >= 0 else f"{kind} {what}",
+                    f"{owner} {what}",
                     "Memory",
                     unit="B",
                     kind=TrackKind.ALLOCATOR,
@@ -316,35 +307,9 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
                 )
                 samples.setdefault(track, []).append((at, value))
     for track, pairs in samples.items():
-        times, values = zip(*pairs, strict=True)
+        start_ns, values = np.array(pairs, np.int64).T
         build.seen("counter", len(pairs))
-        build.counters(
-            track=track, start_ns=np.array(times, np.int64), value=np.array(values, np.float64)
-        )
-
-
-def _marks(texts: list[bytes]) -> list[Mark]:
-    try:
-        return _decode_all(b"[" + b",".join(texts) + b"]")
-    except NOT_JSON:
-        return [_mark(text) for text in texts]
-
-
-def _mark(text: bytes) -> Mark:
-    try:
-        stated: Any = msgspec.json.decode(text)
-    except NOT_JSON:
-        return Mark()
-    keys = ("Total Allocated", "Total Reserved", "Device Id", "Device Type")
-    values = [stated.get(key) for key in keys]
-    return Mark(*(v if isinstance(v, int | float | str) else None for v in values))
-
-
-def _device(mark: Mark) -> tuple[str, int]:
-    """Kind and number of the device; -1 for the CPU, and where it is unknown."""
-    kind, number = count_of(mark.type, INT64_MAX), count_of(mark.device, INT64_MAX)
-    name = _DEVICES.get(kind, f"Device type {kind}" if kind >= 0 else "Device")
-    return name, -1 if name == "CPU" else number
+        build.counters(track=track, start_ns=start_ns, value=values.astype(np.float64))
 
 
 _PROBES = Probes(graph=("correlation",), type="")
@@ -356,11 +321,6 @@ _USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR",
 
 _NAMES = 1000
 """Characters of the names of keys that are listed."""
-
-
-def _lines(logged: Any) -> list[Any]:
-    """The messages of a level of the profiler's log."""
-    return logged if isinstance(logged, list) else [logged] if logged else []
 
 
 class File:
@@ -387,24 +347,23 @@ class File:
         span = read_events(source, name, build, self._classify, _PROBES, self._begin, self._revise)
         self._launches.draw()
         self._identify()
-        self._note_ranges()
+        # ranges whose device time is worth showing, unless the profiler shows it
+        if Sort.PROJECTION not in self._classify.sorts.values():
+            names = self._build.hints.range_names
+            names += sorted(self._classify.annotations.keys() - names)
         return span
 
     def _begin(self, keys: Mapping[str, Any]) -> int:
-        """Take in the keys around the events; what is to be added to stamps, ns."""
+        """Use the keys around the events; the time to add to stamps, ns. Messages of the profiler,
+        and unused keys by name, are counted."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
-        self._book_keys(keys)
+        logs = [keys.get(level) or [] for level in ("ERROR", "WARNING")]
+        book_messages(self._build, *(log if isinstance(log, list) else [log] for log in logs))
+        unused = sorted(keys.keys() - _USED_KEYS)
+        self._build.skip("metadata-unused", f"keys {', '.join(unused)}"[:_NAMES], len(unused))
         note_devices(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
-
-    def _book_keys(self, keys: Mapping[str, Any]) -> None:
-        """Book what the profiler logged, and the keys nothing is made of, by name."""
-        logged = [_lines(keys.get(level)) for level in ("ERROR", "WARNING")]
-        book_messages(self._build, *logged)
-        unused = sorted(keys.keys() - _USED_KEYS)
-        where = f"keys {', '.join(unused)}"[:_NAMES]
-        self._build.skip("metadata-unused", where, len(unused))
 
     def _revise(self, rows: Incoming) -> None:
         """Look into the rows that need it. The graph probe holds correlation numbers."""
@@ -423,16 +382,10 @@ class File:
         if len(marks):
             memory_counters(self._build, rows, marks)
 
-    def _note_ranges(self) -> None:
-        """Name the ranges whose device time is worth showing, unless the profiler shows it."""
-        if self._classify.annotations and Sort.PROJECTION not in self._classify.sorts.values():
-            names = self._build.hints.range_names
-            names += sorted(self._classify.annotations.keys() - names)
-
     def _identify(self) -> None:
         """Say of the capture which process and device it is, where that is certain by now."""
         processes, capture = self._classify.processes, self._build.capture
-        if processes is None:
+        if not processes:
             return
         pid = count_of(processes.main, INT64_MAX)
         device = count_of(processes.devices[0], INT64_MAX) if len(processes.devices) == 1 else -1
