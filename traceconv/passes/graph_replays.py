@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -138,9 +139,12 @@ def graph_replays(trace: Trace) -> Trace:
     A side table that cannot be read only loses these.
     """
     side_table = trace.side_tables.get(NODES)
-    found = replays(trace) if side_table is not None else None
-    if side_table is None or found is None:
+    found = replays(trace) if side_table is not None or _is_annotated(trace) else None
+    if found is None:
         return trace
+    if side_table is None:
+        at, members = _annotated(trace, found)
+        return trace.with_arguments(found.rows[at], members) if members else trace
     issues = trace.issues.copy()
     try:
         columns = side_table.columns
@@ -193,7 +197,7 @@ def _matched(trace: Trace, found: Replays, columns: Columns) -> tuple[I64, I64, 
     at, how = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
     shared = np.full(len(rows), _ALL)
     if captures.ids:
-        at[:] = [captures.ids.get(one, -1) for one in _node_ids(trace, rows)]
+        at[:] = [captures.ids.get(one.id, -1) for one in _arguments(trace, rows)]
     by_id = at >= 0
     bounds = np.searchsorted(found.replay, np.arange(len(found.graph) + 1))
     matches: dict[int, tuple[I64, I64, int]] = {}
@@ -210,21 +214,56 @@ def _matched(trace: Trace, found: Replays, columns: Columns) -> tuple[I64, I64, 
     return at, shared, how
 
 
-class _Id(msgspec.Struct, rename={"id": "graph node id"}):
+class _Stated(msgspec.Struct, rename={"id": "graph node id", "known_by": "operator known by"}):
     id: int = ABSENT
+    known_by: Any = None
+    name: Any = None
+    module_fqn: Any = None
+    layer: Any = None
 
 
-_id = msgspec.json.Decoder(_Id).decode
+_stated = msgspec.json.Decoder(_Stated).decode
 
 
-def _node_ids(trace: Trace, rows: NDArray[np.intp]) -> list[int]:
+def _arguments(trace: Trace, rows: NDArray[np.intp]) -> list[_Stated]:
+    """What the arguments of rows state of their node."""
     found = []
     for number in trace.events.args[rows].tolist():
         try:
-            found.append(_id(trace.args.raw(number) or b"{}").id)
+            found.append(_stated(trace.args.raw(number) or b"{}"))
         except NOT_JSON:
-            found.append(ABSENT)
+            found.append(_Stated())
     return found
+
+
+_SAMPLE = 100
+
+
+def _is_annotated(trace: Trace) -> bool:
+    """Whether some of the replayed kernels name their node; looks at a few."""
+    calls = rows_named(trace, _LAUNCHES)
+    rows = trace.flows.dst[calls[trace.flows.src]] if calls.any() else trace.flows.dst[:0]
+    some = rows[:: len(rows) // _SAMPLE + 1].astype(np.intp)
+    stated = _arguments(trace, some)
+    return any(one.id > 0 and (one.name or one.module_fqn) and not one.known_by for one in stated)
+
+
+def _annotated(trace: Trace, found: Replays) -> tuple[NDArray[np.intp], list[bytes]]:
+    """Positions of the rows that name their node as ``torch/cuda/_annotate_cuda_graph_trace.py``
+    of PyTorch 2.12 writes it, and further arguments for them."""
+    at, members = [], []
+    stated = _arguments(trace, found.rows)
+    for i, (one, graph, node) in enumerate(
+        zip(stated, found.graphs.tolist(), found.node.tolist(), strict=True)
+    ):
+        module = one.layer if one.module_fqn is None else one.module_fqn
+        names = {"operator": one.name, "module": module}
+        names = {key: str(value) for key, value in names.items() if value not in (None, "")}
+        if one.id > 0 and names:
+            at.append(i)
+            text = {"graph": graph, "node": node, **names, "operator known by": BY_ID}
+            members.append(b"," + json.dumps(text, separators=(",", ":")).encode()[1:-1])
+    return np.array(at, np.intp), members
 
 
 class _Captures:

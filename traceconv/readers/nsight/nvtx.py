@@ -112,17 +112,17 @@ def _named(report: Report, rows: TableRows) -> tuple[I32, I32]:
         codes: dict[str, int] = {}
         texts = _texts(report, rows.take(part))
         code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
-        parsed = [*map(_parsed, codes)]
-        named = np.array([report.build.string(name) for name, _ in parsed], np.int32)
-        length = np.array([len(args) for _, args in parsed], np.int32)
+        split = [*map(parsed, codes)]
+        named = np.array([report.build.string(name) for name, _ in split], np.int32)
+        length = np.array([len(args) for _, args in split], np.int32)
         there = length > 0
-        first = report.build.args_bytes(b"".join(args for _, args in parsed), length[there])
+        first = report.build.args_bytes(b"".join(args for _, args in split), length[there])
         own = np.where(there, first + np.cumsum(there) - 1, -1).astype(np.int32)
         names[part], ids[part] = named[code], own[code]
     return names, ids
 
 
-def _parsed(text: str) -> tuple[str, bytes]:
+def parsed(text: str) -> tuple[str, bytes]:
     """The name of an operator without what is appended to it, and that as arguments."""
     if ", " not in text or len(text) > _LONG:
         return text, b""

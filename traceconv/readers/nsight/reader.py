@@ -28,6 +28,7 @@ Source:     the tables' own columns, read by name; NVIDIA's schema reference (:m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -114,10 +115,12 @@ class NsightReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
+        from traceconv.readers.nsight import graph_nodes
         from traceconv.readers.nsight.collectives import issued, sizes_of
         from traceconv.readers.nsight.nvtx import nvtx
         from traceconv.readers.nsight.report import Report
         from traceconv.readers.nsight.scheduling import scheduling
+        from traceconv.readers.shared.graph_nodes import TABLE
         from traceconv.readers.shared.sqlite.database import opened
 
         process: Process = capture.detail
@@ -140,6 +143,9 @@ class NsightReader:
             report.rest()
             for place in database.damaged_places():
                 build.skip("truncated", place)
+            if graph_nodes.TABLE in database.tables:
+                load = partial(graph_nodes.nodes, capture)
+                build.side_table(TABLE, build.file, load)
 
 
 def _capture(

@@ -44,6 +44,7 @@ CALL_CLASSES = (0, 1, 13, 26)
 OS_CALL = 27
 """The event class of calls in OSRT_API; other rows are the profiler's own markers."""
 
+_GRAPH_NODE = {"graph node id": "graphNodeId"}
 _PLACED = ("device", "context", "stream", "correlation")
 
 DEVICE = RowLayout(
@@ -91,18 +92,19 @@ KERNELS = _like(
     DEVICE, "CUPTI_ACTIVITY_KIND_KERNEL",
     {"demangled": "demangledName", "name": "shortName", "grid": ("gridX", "gridY", "gridZ"),
      "block": ("blockX", "blockY", "blockZ"), "registers per thread": "registersPerThread",
-     "static": "staticSharedMemory", "dynamic": "dynamicSharedMemory"},
-    op=KERNEL, args=(*_PLACED, "grid", "block", "registers per thread", "shared memory"),
+     "static": "staticSharedMemory", "dynamic": "dynamicSharedMemory", **_GRAPH_NODE},
+    op=KERNEL,
+    args=(*_PLACED, "grid", "block", "registers per thread", "shared memory", *_GRAPH_NODE),
 )  # fmt: skip
 
 WORK = (
     _like(
-        DEVICE, "CUPTI_ACTIVITY_KIND_MEMCPY", {"bytes": "bytes", "kind": "copyKind"},
+        DEVICE, "CUPTI_ACTIVITY_KIND_MEMCPY", {"bytes": "bytes", "kind": "copyKind", **_GRAPH_NODE},
         name=Shown("kind", "Memcpy {}", "Memcpy {}", "Memcpy unknown"), names={"kind": COPY_KINDS},
         op=OpClass.COPY,
     ),
     _like(
-        DEVICE, "CUPTI_ACTIVITY_KIND_MEMSET", {"bytes": "bytes", "value": "value"},
+        DEVICE, "CUPTI_ACTIVITY_KIND_MEMSET", {"bytes": "bytes", "value": "value", **_GRAPH_NODE},
         name=Shown(absent="Memset"), op=OpClass.COPY,
     ),
     # batches of copies that are to be decompressed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.readers.shared.graph_nodes import Node, columns_of
 from traceconv.readers.torch.kineto.graph_captures import (
     ANNOTATIONS,
     LIST,
@@ -27,9 +28,6 @@ from traceconv.readers.torch.kineto.graph_captures import (
     json_of,
     listed_sizes,
 )
-
-TABLE = "graph_nodes"
-"""The side table of nodes; its columns are those of :class:`Node`."""
 
 _BEGIN = lazy_regex(r"(?:cuda|hip|cu)StreamBeginCapture\w*")
 _END = lazy_regex(r"(?:cuda|hip|cu)StreamEndCapture\w*")
@@ -45,31 +43,6 @@ _SIZE = lazy_regex(r"capture_(\d+)_\w+")
 _BATCH = lazy_regex(
     r"execute_(?:diffusion_|new_)?(\d+)_|(?:step|decode|prefill)\[.*?\bbs=(?:\d+/)?(\d+)"
 )
-
-
-class Node(NamedTuple):
-    """One node of a graph; a text is "" and a number ABSENT where it is unknown.
-
-    Attributes:
-        capture: number of the graph among those captured, from 0; ABSENT if only ``id`` is known.
-        batch: the batch size that it was captured for.
-        id: of the node in replays.
-        call: the runtime call that added it.
-        operator_call: number of the call of the operator among those of the graph, from 0.
-        shapes, types, inputs: of the operator, as recorded.
-    """
-
-    capture: int = ABSENT
-    batch: int = ABSENT
-    id: int = ABSENT
-    call: str = ""
-    kernel: str = ""
-    operator: str = ""
-    operator_call: int = ABSENT
-    module: str = ""
-    shapes: str = ""
-    types: str = ""
-    inputs: str = ""
 
 
 def batch_sizes(names: Iterable[str]) -> dict[str, int]:
@@ -101,17 +74,7 @@ def nodes(capture: Capture, files: Mapping[str, str], wanted: Collection[int]) -
             found += _annotated(json_of(capture.source, name))
         elif why == NO_WINDOW and (size == ABSENT or not wanted or size in padded):
             found += _read(capture, name, size, 1 + max((n.capture for n in found), default=-1))
-    return _columns(found)
-
-
-def _columns(found: Sequence[Node]) -> Columns:
-    columns: dict[str, NDArray[Any]] = {}
-    for name, default, values in zip(
-        Node._fields, Node(), zip(*found, strict=True) if found else [()] * len(Node()), strict=True
-    ):
-        columns[name] = np.empty(len(values), object if default == "" else np.int64)
-        columns[name][:] = values
-    return columns
+    return columns_of(found)
 
 
 def _annotated(listed: Any) -> Iterator[Node]:

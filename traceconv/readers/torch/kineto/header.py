@@ -60,7 +60,7 @@ class Header(msgspec.Struct, frozen=True):
         rank, world_size: of ``distributedInfo``; None and -1 if it does not say.
         host:    the name of the host, "" if it does not say.
         base_ns: what stamps count from, Unix ns; None if they do not, or it is not known.
-        is_unix: whether the first stamps count from 1970 themselves; None if there are none.
+        is_unix: whether the first stamps count from 1970 themselves; None without stamps.
         placement: the process groups whose description names what they are for.
         traits:  the one process ("pid") and the one device that its first events are of.
         on_host: whether its first events are of the host only.
@@ -173,20 +173,20 @@ def _read(text: bytes, is_unix: bool | None) -> Header:
         host if isinstance(host, str) else "",
         base_ns,
         is_unix,
-        Placement(groups),
+        placement=Placement(groups),
     )
 
 
 def _completed(found: Header, tail: bytes) -> Header:
     """Completed by the end of the file, where the beginning says nothing."""
     after = _read(tail, found.is_unix)
-    return Header(
-        after.rank if found.rank is None else found.rank,
-        max(found.world_size, after.world_size),
-        found.host or after.host,
-        after.base_ns if found.base_ns is None else found.base_ns,
-        found.is_unix,
-        found.placement if found.placement.groups else after.placement,
+    return msgspec.structs.replace(
+        found,
+        rank=after.rank if found.rank is None else found.rank,
+        world_size=max(found.world_size, after.world_size),
+        host=found.host or after.host,
+        base_ns=after.base_ns if found.base_ns is None else found.base_ns,
+        placement=found.placement if found.placement.groups else after.placement,
     )
 
 

@@ -13,6 +13,7 @@ doubt (vLLM, SGLang).
 Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
+a ``perfetto_manifest.json`` beside the files sets machine and offset of each (manifest_beside);
 ranges of the user that the profiler did not project are named in ``hints.range_names``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch flows follow correlation numbers, since recorded flows lack ends (replay_two_gpus) or begin
@@ -38,10 +39,12 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
+from traceconv.readers.shared import perfetto_manifest
 from traceconv.readers.shared.rank_names import ranks_of
 from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_among, of_rank
 
+_MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
@@ -57,10 +60,16 @@ class KinetoReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
         captures = [one for name in sorted(names) for one in self._captures(source, name)]
+        if captures:
+            placed = perfetto_manifest.found_in(source, names, issues)
+            captures = [_placed(c, placed.get(c.files[0])) for c in captures]
+            if placed:
+                use = {n: "places the files" for n in names if PurePosixPath(n).name == _MANIFEST}
+                captures[0] = replace(captures[0], known=tuple(use), uses=use)
         of_graphs = captures_among(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
         if passes and of_graphs:  # alone, such a file is the capture
-            uses = [of_rank(of_graphs, one.rank) for one in passes]
+            uses = [{**one.uses, **of_rank(of_graphs, one.rank)} for one in passes]
             passes = [replace(c, known=tuple(u), uses=u) for c, u in zip(passes, uses, strict=True)]
         return joined_windows(
             passes or captures,
@@ -116,8 +125,9 @@ class KinetoReader:
         build.hints.free_rule = "device"
 
         def read(name: str) -> tuple[int, int] | None:
-            part = str(capture.traits.get("part", ""))
-            return File(build, any(capture.detail), part).read(capture.source, name)
+            part, shift_ns = str(capture.traits.get("part", "")), capture.traits.get("shift_ns", 0)
+            is_unix = any(capture.detail)
+            return File(build, is_unix, part, int(shift_ns)).read(capture.source, name)
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
         check_clock(capture, build)
@@ -127,7 +137,8 @@ class KinetoReader:
         """Add the table of the nodes of graphs, if the rank replays any."""
         if not any("GraphLaunch" in text for text in build.strings):
             return
-        from traceconv.readers.torch.kineto.graph_nodes import TABLE, batch_sizes, nodes
+        from traceconv.readers.shared.graph_nodes import TABLE
+        from traceconv.readers.torch.kineto.graph_nodes import batch_sizes, nodes
 
         files = dict(capture.uses)
         if any("BeginCapture" in text for text in build.strings):
@@ -136,6 +147,14 @@ class KinetoReader:
         if files:
             load = partial(nodes, capture, files, set(sizes.values()))
             build.side_table(TABLE, capture.source.title(next(iter(files))), load)
+
+
+def _placed(capture: Capture, place: perfetto_manifest.Placement | None) -> Capture:
+    """The capture with the machine and the offset that a manifest beside it states."""
+    if place is None:
+        return capture
+    traits = {**capture.traits, "shift_ns": place.shift_ns}
+    return replace(capture, host=place.machine or capture.host, traits=traits)
 
 
 def _window(capture: Capture) -> tuple[Hashable, int]:

@@ -316,7 +316,7 @@ _PROBES = Probes(graph=("correlation",), type="")
 _TASKS = (Sort.KERNEL, Sort.COPY, Sort.SYNC)
 
 
-_USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR", "WARNING"}
+USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR", "WARNING"}
 
 
 _NAMES = 1000
@@ -328,11 +328,14 @@ class File:
 
     Args:
         is_unix: its stamps count from 1970, whatever base it names.
-        part: what is in front of the process ids of the rank, in a file of several; "" reads all.
+        part: prefix of the process ids of the rank, in a file of several ranks; "" reads all.
+        shift_ns: added to all stamps.
     """
 
-    def __init__(self, build: TraceBuilder, is_unix: bool, part: str = "") -> None:
-        self._build, self._is_unix = build, is_unix
+    def __init__(
+        self, build: TraceBuilder, is_unix: bool, part: str = "", shift_ns: int = 0
+    ) -> None:
+        self._build, self._is_unix, self._shift_ns = build, is_unix, shift_ns
         self._launches = Launches(build)
         self._classify = Classifier(build, lambda: not self._launches.numbered, part)
         self._collectives = Collectives(build, self._classify.tracks)
@@ -359,11 +362,12 @@ class File:
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
         logs = [keys.get(level) or [] for level in ("ERROR", "WARNING")]
         book_messages(self._build, *(log if isinstance(log, list) else [log] for log in logs))
-        unused = sorted(keys.keys() - _USED_KEYS)
+        unused = sorted(keys.keys() - USED_KEYS)
         self._build.skip("metadata-unused", f"keys {', '.join(unused)}"[:_NAMES], len(unused))
         note_devices(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
-        return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
+        based = 0 <= base_ns <= INT64_MAX and not self._is_unix
+        return (base_ns if based else 0) + self._shift_ns
 
     def _revise(self, rows: Incoming) -> None:
         """Look into the rows that need it. The graph probe holds correlation numbers."""
