@@ -55,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         "slow-rank",
         "One rank takes longer than all others, by the table of cluster tools",
         "ranks",
-        "time per step outside of communication beyond that of the next slowest rank, of the step",
+        "share of the time per step by which it computes longer than the next slowest rank",
         (Limit(1.0, "%", OWN),),
         "cluster_step_trace_time of at least three ranks, without their timelines",
         "Profile this rank: only its timeline shows whether input, computing or the host is slow.",

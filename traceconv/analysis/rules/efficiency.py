@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from traceconv.analysis.device_peaks import peaks_of
 from traceconv.analysis.losses import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
@@ -43,34 +43,6 @@ THEME = "operators"
 # -- products of matrices -----------------------------------------------------------------
 
 _DATA_SHEETS = "data sheets of NVIDIA and AMD; of Ascend the cores and clock it states"
-_PEAKS: Mapping[str, tuple[float, float]] = {
-    r"Tesla V100-SXM2-(?:16|32)GB": (125, 900),
-    r"Tesla V100-PCIE-(?:16|32)GB": (112, 900),
-    r"(?:NVIDIA )?A100-SXM4-40GB": (312, 1555),
-    r"(?:NVIDIA )?A100-PCIE-40GB": (312, 1555),
-    r"(?:NVIDIA )?A100-SXM4-80GB": (312, 2039),
-    r"(?:NVIDIA )?A100 80GB PCIe": (312, 1935),
-    r"NVIDIA H100 80GB HBM3": (989.4, 3350),
-    r"NVIDIA H100 PCIe": (756, 2000),
-    r"NVIDIA H200": (989.4, 4800),
-    r"NVIDIA B200": (2250, 8000),
-    r"(?:NVIDIA )?A10": (125, 600),
-    r"(?:NVIDIA )?A30": (165, 933),
-    r"NVIDIA L4": (121, 300),
-    r"NVIDIA L40S": (362, 864),
-    r"AMD Instinct MI210": (181, 1638),
-    r"AMD Instinct MI300X": (1307.4, 5300),
-    r"AMD Instinct MI325X": (1307.4, 6000),
-}
-"""Names of devices that are unmistakable, and what data sheets say of them: 10^12 operations per
-second in half precision (without sparsity), and 10^9 bytes per second of memory. Names that stand
-for several sorts of a device, and devices that are run as several, are not here."""
-
-_TWICE = lazy_regex(r"NVIDIA (?:H100 .*|H200|B200|L4|L40S)|AMD Instinct MI3(?:00|25)X")
-"""Of these, data sheets say twice as many operations of 8 bits (FP8, without sparsity): 1979
-and 989 (10^12 per second) of an H100 SXM, 1513 and 756 of an H100 PCIe, 4500 and 2250 of a B200,
-242 and 121 of an L4, 733 and 362 of an L40S, 2615 and 1307 of an MI300X."""
-
 _CUBES = lazy_regex(r"Ascend chip [15]: (\d{1,4}) cores at (\d{1,5}) MHz")
 """How readers call an NPU whose ``info.json`` says this. In a cycle, each core multiplies two
 matrices of 16 x 16 in half precision (CANN, Ascend C: Basic Architecture), which is 4096 products
@@ -189,10 +161,9 @@ def _peaks(name: str) -> dict[str, Any]:
     ``faster`` is how many times as many operations of 8 bits it does, and ``slowest`` what its
     memory at least does, where no more is known of that.
     """
-    for pattern, (peak, bandwidth) in _PEAKS.items():
-        if re.fullmatch(pattern, name):
-            known = {"device": name, "peak": float(peak), "bandwidth": float(bandwidth)}
-            return {**known, "faster": 2.0} if _TWICE.fullmatch(name) else known
+    if peaks := peaks_of(name):
+        known = {"device": name, "peak": float(peaks.half), "bandwidth": float(peaks.memory)}
+        return {**known, "faster": round(peaks.eight / peaks.half, 1)} if peaks.eight else known
     if cubes := _CUBES.fullmatch(name):
         peak = int(cubes[1]) * int(cubes[2]) * _PER_CYCLE / 1e6
         slow = {"bandwidth": _SLOW_GBS, "slowest": _SLOW_GBS}
