@@ -13,6 +13,7 @@ import traceconv
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.plan import plan
 from traceconv.analysis.replay.job import replay_of
+from traceconv.analysis.replay.remedies import Change, remedies
 from traceconv.analysis.statistics import by_chance, interval, over_others
 
 LAYOUTS = {
@@ -52,6 +53,20 @@ def test_the_gain_is_that_of_the_job_without_the_delay(name):
     replay, true = replayed(job)
     gain = (replay.base - replay.mended([replay.graph.ranks.index(1)])[0]).mean()
     assert gain == pytest.approx(true.gain_ns, rel=0.15)
+
+
+def test_the_first_remedy_is_what_was_planted():
+    """One rank that is slow, and all ranks that wait for input, the larger one first."""
+    everybody = Delay(tuple(range(4)), 2e6, cause="input")
+    job = replace(LAYOUTS["dp4"], delays=(everybody, Delay((1,), 1e6)))
+    replay, _ = replayed(job)
+    named = Change("one rank slow", "rank:1=peers", "Look at it.")
+    first, second, *_ = remedies(replay, [named])
+    assert (first.change.change, second.change) == ("input:0", named)
+    assert first.gain_ns == pytest.approx(2e6, rel=0.1)
+    assert second.gain_ns == pytest.approx(1e6, rel=0.15)
+    low, high = second.interval_ns
+    assert low <= 1e6 <= high
 
 
 def test_scenarios_are_independent():

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from traceconv.analysis.replay.job import Replay
-from traceconv.analysis.replay.what_if import what_if
-from traceconv.analysis.stragglers.verdict import MATERIAL, Verdict, ranks_text
-from traceconv.core.errors import OptionError
+from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.core.intervals import length_before, union
-from traceconv.core.rank_ranges import format_ranges
 from traceconv.report.figures import time
 
 BINS = 240
@@ -23,15 +20,6 @@ RANKS_DRAWN = 16
 """Ranks whose step is kept: of more, those that are late most, and four that are late least."""
 
 _LAST = 4
-_HELPS = 3
-
-_CHANGES = (
-    ("comm:* overlap", "if other work hid all communication"),
-    ("input:0", "without waiting for input"),
-    ("host:0", "without waiting for the host"),
-    ("gc:0", "without garbage collection"),
-    ("copy:0", "without copies that nothing hides"),
-)
 
 
 def late_ns(verdict: Verdict) -> dict[str, int]:
@@ -104,29 +92,12 @@ def _moments(replay: Replay, rows: np.ndarray[Any, Any], edges: np.ndarray[Any, 
 
 
 def remedies(verdict: Verdict) -> list[dict[str, Any]]:
-    """What shortens steps most, each replayed by itself, as changes of ``traceconv what-if``."""
-    replay: Replay | None = verdict.replay
-    if replay is None or not replay.usable or len(replay.graph.ranks) < 2:
-        return []
-    found: list[tuple[int, str, str]] = []
-    if verdict.culprits:
-        ranks = [one.rank for one in verdict.culprits]
-        gain = verdict.gain_ns if len(ranks) > 1 else verdict.culprits[0].gain_ns
-        change = f"rank:{format_ranges(ranks)}=peers"
-        found.append((gain, change, f"if {ranks_text(ranks)} took as long as the others"))
-    if verdict.stage:
-        found.append((verdict.stage.gain_ns, "stage:balanced", "if all stages had equal work"))
-    for change, words in _CHANGES:
-        try:
-            found.append((round(what_if(replay, [change]).gain_ns), change, words))
-        except OptionError:  # the job has nothing of that kind
-            continue
-    whole = max(replay.step_ns, 1.0)
-    best = sorted((one for one in found if one[0] >= MATERIAL * whole), reverse=True)[:_HELPS]
+    """What shortens steps most, as changes of ``traceconv what-if``."""
     return [
-        {"change": change, "gain_ns": gain, "gain_share": gain / whole,
-         "text": f"{time(gain)} less per step ({100 * gain / whole:.2g} %) {words}"}
-        for gain, change, words in best
+        {"change": one.change.change, "gain_ns": one.gain_ns, "gain_share": one.share,
+         "text": f"{time(one.gain_ns)} less per step ({100 * one.share:.2g} %), "
+                 f"cause: {one.change.cause}"}
+        for one in verdict.remedies()
     ]  # fmt: skip
 
 
