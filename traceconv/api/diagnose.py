@@ -19,6 +19,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api.reading import read
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Capture
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.merging.run_report import Report
 from traceconv.options import values
 from traceconv.options.declaration import takes
@@ -45,6 +46,11 @@ class Diagnosis:
     document: Mapping[str, Any] | None = None
     headline: str = ""
     remedies: tuple[Remedy, ...] = ()
+
+    def __repr__(self) -> str:
+        count = len(self.findings.findings)
+        ranks = format_ranges(self.findings.ranks)
+        return f"<Diagnosis of ranks {ranks}: {count} findings>"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""

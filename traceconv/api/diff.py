@@ -144,6 +144,9 @@ class DiffReport:
         """All of it as JSON values; see ``schemas/json/diff.schema.json``."""
         return diff_document.document(self.comparison, self.gates)
 
+    def __repr__(self) -> str:
+        return f"<DiffReport: {self.document['headline']}>"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {**self.document, "issues": [issue.as_dict() for issue in self.issues]}

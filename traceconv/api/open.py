@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Unpack
+from typing import Any, Literal, Unpack
+
+import numpy as np
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_records import collective_records
+from traceconv.core import frames
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
+from traceconv.core.markup import table_html
 from traceconv.core.model import Capture, Trace
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import discovery
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.find.rank_selection import chosen
@@ -54,6 +59,22 @@ class Captures:
         """The coordinates of the ranks, as far as the captures state them."""
         return shape_of_captures(self.found)
 
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Capture]:
+        return iter(self.found)
+
+    def __repr__(self) -> str:
+        ranks = format_ranges([one.rank for one in self.found if one.rank is not None])
+        readers = ", ".join(sorted({one.reader for one in self.found}))
+        return f"<Captures: rank{'s' * (len(self) != 1)} {ranks} ({readers})>"
+
+    def _repr_html_(self) -> str:
+        """A row per rank, for notebooks."""
+        rows = [(one.rank, one.reader, one.title, one.host) for one in self.found]
+        return table_html(repr(self)[1:-1], ("rank", "format", "capture", "host"), rows)
+
     @takes(TraceOptions, TraceArguments)
     def traces(
         self, mode: values.Mode | None = None, **given: Unpack[TraceArguments]
@@ -64,7 +85,8 @@ class Captures:
             mode: "summary" or "detail" for that view; None or "source" for the events as read, of
                 which only what is asked for is kept.
 
-        For ``align="auto"`` and "collective" ranks are read twice.
+        Times are on one clock, as in a merge; ``align="none"`` leaves those of every rank as they
+        were recorded. For ``align="auto"`` and "collective" several ranks are read twice.
 
         Raises:
             TraceconvError: see :mod:`traceconv.core.errors`; before the first trace, or for it.
@@ -76,6 +98,17 @@ class Captures:
             else asked.view.passes()
         )
         return self._traces(passes, asked)
+
+    def events(
+        self, mode: values.Mode | None = "detail", **given: Unpack[TraceArguments]
+    ) -> RankFrames:
+        """The events of all ranks, as one data frame with a column ``rank``; read when it is made.
+
+        Args:
+            mode:  as of :meth:`traces`.
+            given: keywords of :meth:`traces`.
+        """
+        return RankFrames(lambda: self.traces(mode, **given))
 
     def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
         known, spans = None, {}
@@ -89,8 +122,49 @@ class Captures:
                 del trace  # one rank at a time
         plan = clocks.plan(self.found, align, known, spans=spans)
         for capture in self.found:
-            trace = passed(_events(capture, progress, patterns), passes)
-            yield clocks.aligned(trace, plan)
+            trace = clocks.aligned(passed(_events(capture, progress, patterns), passes), plan)
+            yield replace(trace, aligned=False) if align == "none" else trace
+
+
+@dataclass(frozen=True)
+class RankFrames:
+    """The events of several ranks, for data frames."""
+
+    traces: Callable[[], Iterable[Trace]]
+
+    def _joined(self, args: str) -> frames.Frame:
+        parts = []
+        for trace in self.traces():
+            rank = np.full(len(trace.events), trace.rank, np.int64)
+            parts.append({"rank": rank, **trace.events.worded(args)})
+        return frames.below(parts)
+
+    def to_pandas(self, args: Literal["json", "dict", "none"] = "json") -> Any:
+        """A ``pandas.DataFrame``: ``rank``, and the columns of ``trace.events.to_pandas()``.
+
+        Raises:
+            PluginError: pandas is not installed.
+            TraceconvError: a rank cannot be read.
+        """
+        return frames.to_pandas(self._joined(args), complete=("rank", "start_ns", "dur_ns"))
+
+    def to_arrow(self, args: Literal["json", "none"] = "json") -> Any:
+        """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`.
+
+        Raises:
+            PluginError: pyarrow is not installed.
+            TraceconvError: a rank cannot be read.
+        """
+        return frames.to_arrow(self._joined(args))
+
+    def to_polars(self, args: Literal["json", "none"] = "json") -> Any:
+        """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`.
+
+        Raises:
+            PluginError: polars is not installed.
+            TraceconvError: a rank cannot be read.
+        """
+        return frames.to_polars(self._joined(args))
 
 
 def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str]) -> Trace:

@@ -12,7 +12,7 @@ from traceconv.analysis.stragglers.judging import judge
 from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
-from traceconv.core.errors import Issues
+from traceconv.core.errors import EmptyResultError, Issues
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.verbs import StragglerArguments, StragglerOptions
@@ -36,6 +36,9 @@ class StragglerReport:
     issues: Issues = field(default_factory=Issues)
     too_few_links: Mapping[str, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<StragglerReport: {self.verdict.line()}>"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
@@ -54,6 +57,27 @@ class StragglerReport:
         ]
         verdict = [*self.verdict.lines(), *self.verdict.step_lines()]
         return [*verdict, *(link.text() for link in self.slow_links), *few]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw a heat map: how much longer than its peers each rank takes in each step.
+
+        Args:
+            ax: the ``matplotlib`` axes to draw on; None for new ones.
+
+        Returns:
+            The axes.
+
+        Raises:
+            EmptyResultError: the ranks cannot be compared.
+            PluginError: matplotlib is not installed.
+        """
+        from traceconv.analysis.tables import plots
+
+        replay = self.verdict.replay
+        if replay is None:
+            raise EmptyResultError(f"there is nothing to draw: {self.verdict.reason}")
+        steps = replay.graph.steps[:, 1].tolist()
+        return plots.heat_map(replay.own.excess, list(replay.graph.ranks), steps, ax)
 
     def _repr_html_(self) -> str:
         """What is printed for people, for notebooks."""

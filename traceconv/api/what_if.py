@@ -39,6 +39,9 @@ class WhatIfReport:
     issues: Issues = field(default_factory=Issues)
     written: Sequence[Written] = ()
 
+    def __repr__(self) -> str:
+        return f"<WhatIfReport: {self.result.line()}>"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {

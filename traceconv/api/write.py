@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from traceconv.alignment.collective_records import collective_records
-from traceconv.core.errors import RankError
+from traceconv.core.errors import Issues, RankError
 from traceconv.core.model import Trace, arranged
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import registry
 from traceconv.io.atomic import check
 from traceconv.io.run_files import one_run, read_from
@@ -31,9 +33,10 @@ def write(
     """Write traces, one per rank, into one file.
 
     The traces are written as they are, on the clocks they are on: nothing is derived, aligned or
-    selected. Rows are put into table order, and slices that cross get tracks of their own. Traces
-    are taken one at a time, so that ``traceconv.open(...).traces()`` may be written from a
-    generator whatever its size; ranks wait in temporary files.
+    selected; ranks that were read with ``align="none"`` cause a warning. Rows are put into table
+    order, and slices that cross get tracks of their own. Traces are taken one at a time, so that
+    ``traceconv.open(...).traces()`` may be written from a generator whatever its size; ranks wait
+    in temporary files.
 
     Args:
         traces: from :meth:`traceconv.Captures.traces`, changed by :meth:`traceconv.Trace.keep` and
@@ -66,6 +69,7 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
     alone = isinstance(traces, Sequence) and len(traces) == 1
     found: dict[int, SpilledRank] = {}
     captures = {}
+    unaligned: list[int] = []
     for given in traces:
         source = given.capture.source
         read_from(path for name in given.capture.files if (path := source.path(name)) is not None)
@@ -77,8 +81,19 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
             InMemoryRank(trace) if alone else spill(trace, collective_records(trace), file)
         )
         captures[trace.rank] = trace.capture
+        unaligned += [trace.rank] * (not trace.aligned)
         del given, trace  # one rank at a time
     if not found:
         raise RankError("there is no trace to write")
     order = sorted(found)
-    return Ranks(tuple(captures[r] for r in order), tuple(found[r] for r in order))
+    issues = Issues()
+    if unaligned and len(order) > 1:
+        ranks = format_ranges(sorted(unaligned))
+        warnings.warn(
+            f"the clocks of ranks {ranks} were not aligned (align='none'): do not compare times "
+            "across ranks, or read them with `traces(align='auto')`",
+            stacklevel=4,
+        )
+        for rank in unaligned:
+            issues.add("unaligned", captures[rank].title, "align='none'", rank=rank)
+    return Ranks(tuple(captures[r] for r in order), tuple(found[r] for r in order), issues)

@@ -360,6 +360,9 @@ class Table:
     def __len__(self) -> int:
         return len(getattr(self, next(iter(self.COLUMNS))))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,} rows>"
+
     def _repr_html_(self) -> str:
         """The first rows, for notebooks."""
         first = self.take(slice(0, frames.HTML_ROWS))

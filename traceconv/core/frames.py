@@ -67,6 +67,23 @@ Frame: TypeAlias = "Mapping[str, NDArray[Any] | Words]"
 """Columns by name. int64 with ``ABSENT``, and float64 with NaN, have absent cells."""
 
 
+def below(parts: Sequence[Frame]) -> Frame:
+    """Frames with the same columns as one; texts of several are one set of texts."""
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def _joined(columns: Sequence[NDArray[Any] | Words]) -> NDArray[Any] | Words:
+    words = [column for column in columns if isinstance(column, Words)]
+    if not words:
+        return np.concatenate([column for column in columns if not isinstance(column, Words)])
+    number: dict[str, int] = {}
+    codes = []
+    for one in words:
+        place = [number.setdefault(text, len(number)) for text in one.values]
+        codes.append(np.array([*place, -1], np.int32)[one.codes])  # code -1 finds the last
+    return Words(np.concatenate(codes), list(number), any(one.repeated for one in words))
+
+
 def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
     """A ``pandas.DataFrame``; texts that repeat are categories, int64 is ``Int64`` with ``<NA>``.
 

@@ -263,6 +263,8 @@ class Trace:
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
         side_tables: tables beside the timeline, by name; read when asked for.
+        aligned:  False if its clock was left as recorded on request, so that times of other ranks
+            may not be comparable.
     """
 
     capture: Capture
@@ -282,6 +284,11 @@ class Trace:
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
+    aligned: bool = True
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{n:,} {kind}s" for kind, n in self.counts().items() if n)
+        return f"<Trace of rank {self.capture.rank}: {rows or 'no events'}>"
 
     def __post_init__(self) -> None:
         """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""

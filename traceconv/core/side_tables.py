@@ -63,6 +63,10 @@ class DataTable:
         self.columns = columns
         self.units = units
 
+    def __repr__(self) -> str:
+        rows, columns = len(next(iter(self.columns.values()), ())), len(self.columns)
+        return f"<DataTable {self.name}: {rows:,} rows, {columns} columns>"
+
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with the same names and values: times are ns, whole numbers with
         absent cells are ``Int64`` with ``<NA>``.

@@ -91,6 +91,11 @@ class Report:
             step_items, headline, verdict,
         )  # fmt: skip
 
+    def __repr__(self) -> str:
+        ranks = f"rank{'s' * (len(self.ranks) != 1)} {format_ranges(self.ranks)}"
+        wrote = ", ".join(str(one.path) for one in self.written) or "nothing"
+        return f"<Report: {self.mode} of {ranks}, wrote {wrote}>"
+
     @property
     def ledger(self) -> dict[int, dict[str, dict[str, int]]]:
         """Per rank, what every stage added or took away, by kind of row."""

@@ -79,7 +79,7 @@ class TraceOptions(Group):
     """Of :meth:`traceconv.Captures.traces`."""
 
     view: View = group(View, without={"ranks", "time"}, mode="source")
-    align: str = same_as(Clocks, "align", default="none")
+    align: str = same_as(Clocks, "align")
     progress: values.Progress = same_as(RunOptions, "progress")
 
 

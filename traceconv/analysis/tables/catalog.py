@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -108,6 +108,35 @@ class Statistics:
     left_out: tuple[tuple[str, str], ...] = ()
     steps: Mapping[int, str] = field(default_factory=dict)
     shape: JobShape = field(default_factory=JobShape)
+
+    def __repr__(self) -> str:
+        ranks = f"rank{'s' * (len(self.ranks) != 1)} {format_ranges(self.ranks)}"
+        return f"<Statistics of {ranks}: {', '.join(self)}>"
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.table.name for one in self.results)
+
+    def plot(self, kind: str = "overlap", ax: Any = None) -> Any:
+        """Draw the table "overlap": a bar per step and rank, or with kind "ranks" the mean step of
+        each rank.
+
+        Args:
+            ax: the ``matplotlib`` axes to draw on; None for new ones.
+
+        Returns:
+            The axes.
+
+        Raises:
+            KeyError: the table was not requested.
+            OptionError: no such drawing.
+            PluginError: matplotlib is not installed.
+        """
+        from traceconv.analysis.tables import plots
+
+        return plots.overlap(self["overlap"], kind, ax)
 
     @property
     def step_lines(self) -> list[str]:
