@@ -111,6 +111,8 @@ def test_python_code_runs_twice(page, code, tmp_path, monkeypatch):
     (tmp_path / "prof").symlink_to(DEMO)
     for _ in range(2):
         exec(compile(code, page, "exec"), {})
+    written = [path for path in tmp_path.glob("*.*") if path.suffix in (".pftrace", ".json")]
+    assert all(traceconv.validate(path).ok for path in written)
 
 
 def test_the_action_merges_compares_and_reports(tmp_path):

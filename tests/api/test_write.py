@@ -1,7 +1,6 @@
 """``traceconv.write``: traces from Python into files, and back."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -146,25 +145,6 @@ def test_rows_that_were_moved_are_put_in_order(tmp_path):
     )
     found = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
     assert [e["name"] for e in found if e["ph"] == "X"] == ["c", "b", "a"]
-
-
-@pytest.mark.parametrize(("document", "count"), [("README.md", 1), ("docs/python.md", 3)])
-def test_the_documents_do_what_they_say(
-    root, tmp_path, monkeypatch, sample, capsys, document, count
-):
-    """Their examples in Python run as they are."""
-    blocks = re.findall(r"```python\n(.*?)```", (root / document).read_text(), re.DOTALL)
-    assert len(blocks) == count
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prof").symlink_to(sample)
-    for block in blocks:
-        exec(compile(block, document, "exec"), {})
-    shown = capsys.readouterr().out
-    assert "'method'" in shown
-    assert "'slice':" in shown or document == "README.md"
-    written = [path.name for path in tmp_path.glob("*.*")]
-    assert "two.pftrace" in written
-    assert all(traceconv.validate(tmp_path / name).ok for name in written)
 
 
 def test_masks_are_numpy(sample):
