@@ -70,7 +70,10 @@ def _communication(build, t):
     plane = build.track("comm", "Plane 0", "Group 0")
     build.slice(comm, 90 * t, 4 * t, "hcom_receive__1_0_1", op=OpClass.COMM)
     for start in (25, 125):
-        build.slice(comm, start * t, 30 * t, f"hcom_allReduce__{start}_0_1", op=OpClass.COMM)
+        sizes = {"In msg nelems": PACKET, "Out msg nelems": PACKET, "dtype": "Char",
+                 "Group size": 2}  # fmt: skip
+        build.slice(comm, start * t, 30 * t, f"hcom_allReduce__{start}_0_1", op=OpClass.COMM,
+                    args=sizes)  # fmt: skip
         for at, length, name in ((1, 6, "Notify_Wait"), (10, 8, "Memcpy"), (20, 4, "Notify_Wait")):
             args = {"src rank": 0, "dst rank": 1, "link type": "HCCS", "size(Byte)": 5 * PACKET}
             build.slice(plane, (start + at) * t, length * t, name, op=OpClass.COMM_TASK, args=args)
@@ -162,7 +165,8 @@ def test_a_column_in_python_holds_what_it_names(capture, table, column):
     if column.unit in ("ns", "B"):
         whole = TICK if column.unit == "ns" else PACKET
         assert any(values)
-        assert {value % whole for value in values} == {0}
+        if (table.name, column.name) != ("idle", "Avg Time"):  # of three intervals
+            assert {value % whole for value in values} == {0}
     growth = GROWTH.get(column.unit, 1)
     if column.kind != "text":
         assert _present(long[column.key]) == pytest.approx([float(v * growth) for v in values])

@@ -342,9 +342,7 @@ def _communication(overview: Data) -> list[Block]:
                 for key, kind, words in _COMMUNICATION
                 if row.get(key) is not None
             ]
-        speed = row.get("bandwidth_gbs")
         note = f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}"
-        note += f" · {say.digits(speed)} GB/s" if speed else ""
         bars.append(Bar(name, parts, say.time(row["total_ns"]), note))
     legend = [(kind, words) for _, kind, words in _COMMUNICATION] * split
     legend += [("k-overlapped", "elapsed: waiting and transfer")] * whole
@@ -353,7 +351,11 @@ def _communication(overview: Data) -> list[Block]:
     blocks: list[Block] = [Text(words), Legend(legend), Bars(bars, wide=True)]
     if more:
         blocks.append(Text(f"and {more} more kinds", "note"))
-    return [*blocks, Folded("figures", [plain_table(rows)])]
+    blocks.append(Folded("figures", [plain_table(rows)]))
+    if sized := overview.get("collectives", {}).get("rows"):
+        blocks += [Text("Bandwidth by size; the best is of the shortest operation."),
+                   plain_table(sized)]  # fmt: skip
+    return blocks
 
 
 def _links(overview: Data) -> list[Block]:
@@ -703,7 +705,7 @@ def plain_table(
     """
     known = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     names = keep or [key for key in known if key not in leave_out]
-    heads = [name.removesuffix("_ns").replace("_gbs", " GB/s").replace("_", " ") for name in names]
+    heads = [name.removesuffix("_ns").replace("_gbs", ", GB/s").replace("_", " ") for name in names]
     return Table(heads, [[_cell(row.get(name), name) for name in names] for row in rows])
 
 
@@ -712,6 +714,8 @@ def _cell(value: Any, name: str) -> Cell:
         return Mark(say.UNKNOWN)
     if name.endswith("_ns") and isinstance(value, int):
         return time(value)
+    if name.endswith("_bytes"):
+        return Mark(say.size(value), exact=f"{value} B")
     if isinstance(value, float):
         return Mark(say.digits(value))
     if isinstance(value, int):

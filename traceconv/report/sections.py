@@ -52,7 +52,7 @@ def of_main_graph(rows: Columns, length: str) -> Columns:
     return {heading: column[keep] for heading, column in rows.items()}
 
 
-TABLES = ("step", "overlap", "type", "op", "comm", "link", "data")
+TABLES = ("step", "overlap", "type", "op", "comm", "link", "collective", "data")
 """The tables the sections are made from."""
 
 OPERATORS_KEPT = 20
@@ -86,6 +86,7 @@ def sections(
         "steps": _steps(known["step"], unmarked),
         "operators": _operators(known["type"] if _named(known["type"]) else known["op"]),
         "communication": _communication(known["comm"]),
+        "collectives": _collectives(known["collective"]),
         "links": _links(known["link"]),
         "queues": _queues(known["data"]),
     }
@@ -226,6 +227,23 @@ def _communication(result: Result) -> Section:
         row = dict(zip((*keys, *parts), cells, strict=True))
         found.append({k: None if v == ABSENT or v != v else v for k, v in row.items()})
     return {"rows": found, "others": len(job["Count"]) - len(found)}
+
+
+def _collectives(result: Result) -> Section:
+    """Bandwidth by kind and size of operations, over all ranks."""
+    if not result.rows:
+        return missing(result)
+    job = rows_of(result, of_job=True)
+    names = ("Group", "Operation", "Group Size", "Message(B)", "Count", "Avg Time(ns)",
+             "Bus Bandwidth(GB/s)", "Best Bus Bandwidth(GB/s)")  # fmt: skip
+    keys = ("group", "operation", "ranks", "message_bytes", "count", "avg_ns",
+            "bus_bandwidth_gbs", "best_bus_bandwidth_gbs")  # fmt: skip
+    rows = [dict(zip(keys, cells, strict=True)) for cells in _cells(job, *names)]
+    kept = [
+        {key: None if value == ABSENT or value != value else value for key, value in row.items()}
+        for row in rows[:OPERATORS_KEPT]
+    ]
+    return {"rows": kept, "others": len(rows) - len(kept)}
 
 
 def _links(result: Result) -> Section:

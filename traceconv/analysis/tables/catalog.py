@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables import calls as _call_tables
+from traceconv.analysis.tables import collective as _collective_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables import file_tables
 from traceconv.analysis.tables import graph as _graph_tables
+from traceconv.analysis.tables import idle as _idle_tables
 from traceconv.analysis.tables import kernel as _kernel_tables
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
@@ -35,6 +37,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
+    _collective_tables, _idle_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -80,6 +83,9 @@ BY: Mapping[str, tuple[str, ...]] = {
     "module": ("module", "phase"),
     "comm": ("comm", "comm_op"),
     "link": ("link",),
+    "collective": ("collective",),
+    "idle": ("idle", "idle_gap"),
+    "launch": ("launch",),
     "memory": ("memory", "memory_curve"),
     "data": ("data", "pipeline", "reader", "cpu"),
     "api": ("api",),

@@ -1,0 +1,121 @@
+"""The table of collectives by size: bytes, and the bandwidth that is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from traceconv.alignment.collective_records import kind_of
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Keys,
+    Ranked,
+    Table,
+    texts,
+    timed,
+)
+from traceconv.analysis.tables.fields import fields, names_of
+from traceconv.analysis.tables.groups import Groups
+from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.tables.texts import Texts
+from traceconv.core.model import OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+_SIZES = {
+    1: "Byte Char Bool QInt8 QUInt8 Float8_e5m2 Float8_e4m3fn Float8_e5m2fnuz Float8_e4m3fnuz "
+    "Float8_e8m0fnu",
+    2: "Short Half BFloat16 UInt16",
+    4: "Int Float QInt32 UInt32 ComplexHalf",
+    8: "Long Double ComplexFloat UInt64",
+    16: "ComplexDouble",
+}
+_ELEMENT = {name: size for size, names in _SIZES.items() for name in names.split()}
+"""Bytes of an element, by the names of PyTorch's ``c10/core/ScalarType.h``."""
+
+_KEYS = Keys(("Group", "Operation", "Group Size", "Message(B)"))
+_FIELDS = ("In msg nelems", "Out msg nelems", "dtype", "Group size", "Collective name")
+_ROUNDS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
+"""Times (n - 1) / n: what each of n ranks moves of a message (nccl-tests, PERFORMANCE.md)."""
+
+
+def _count(text: str) -> int:
+    """A number of elements, as PyTorch writes it: "12", "12.0"; -1 where it is none."""
+    digits = text.removesuffix(".0")
+    return int(digits) if digits.isdigit() and len(digits) < 18 else -1
+
+
+def _facts(trace: Trace) -> Columns:
+    rows = kernels(trace, OpClass.COMM)
+    if not len(rows):
+        return NOTHING
+    taken, given, kind, size, stated = fields(trace, rows, *_FIELDS)
+    elements = np.maximum(*(
+        np.array([_count(text) for text in one.values], np.int64)[one.code]
+        for one in (taken, given)
+    ))  # fmt: skip
+    width = np.array([_ELEMENT.get(text, 0) for text in kind.values], np.int64)[kind.code]
+    known = (elements >= 0) & (width > 0)
+    if not known.any():
+        return NOTHING
+    rows, n_bytes = rows[known], (elements * width)[known]
+    operation = stated[known].filled(names_of(trace, rows)).mapped(kind_of)
+    tracks, code = np.unique(trace.events.track[rows], return_inverse=True)
+    named = [trace.tracks[track] for track in tracks.tolist()]
+    group = Texts([track.group or track.name for track in named], code)
+    ranks = size[known].whole(ABSENT)
+    groups = Groups.of(group.numbers(), operation.numbers(), ranks, n_bytes)
+    first = groups.first
+    return {
+        "Group": texts(group[first].tolist()),
+        "Operation": texts(operation[first].tolist()),
+        "Group Size": ranks[first],
+        "Message(B)": n_bytes[first],
+        **groups.measured(trace.events.dur_ns[rows]),
+    }
+
+
+def _build(ranked: Ranked) -> Columns:
+    rows = timed(ranked, _KEYS)
+    size, ranks = rows["Message(B)"], rows["Group Size"].astype(np.float64)
+    share = np.array([_ROUNDS.get(one, 0.0) for one in rows["Operation"].tolist()])
+    moved = np.where(share > 0, share * (ranks - 1) / np.maximum(ranks, 1), 1.0)
+    moved = np.where((share > 0) & (ranks < 1), np.nan, moved)
+
+    def speed(ns: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        return np.divide(size, ns, out=np.full(len(size), np.nan), where=(ns > 0) & (size > 0))
+
+    usual, best = speed(rows["Avg Time(ns)"]), speed(rows["Min Time(ns)"])
+    return {
+        **rows,
+        "Algorithm Bandwidth(GB/s)": usual,
+        "Bus Bandwidth(GB/s)": usual * moved,
+        "Best Bus Bandwidth(GB/s)": best * moved,
+    }
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "collective",
+        "Collectives by size, and the bandwidth they reach",
+        "Whole operations of one group, kind, number of ranks and message size. Message = elements "
+        "x bytes of an element, of the larger of both buffers. Algorithm Bandwidth = Message / Avg "
+        "Time (10^9 bytes per second). Bus Bandwidth = that x 2 (n - 1) / n for all-reduce, x "
+        "(n - 1) / n for all-gather, reduce-scatter and all-to-all of n ranks, x 1 for others, as "
+        "nccl-tests counts. Times include waiting for other ranks; Best Bus Bandwidth is of the "
+        "Min Time, of all ranks together that of the rank that came last.",
+        "collectives with sizes: NCCL metadata of PyTorch (In msg nelems, dtype)",
+        (
+            *Column.whole(RANK), *Column.text("Group", "Operation"), *Column.whole("Group Size"),
+            *Column.size("Message"), *Column.whole("Count"),
+            *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"), *Column.percent("Ratio"),
+            *(Column(f"{of}Bandwidth", "GB/s", "float")
+              for of in ("Algorithm ", "Bus ", "Best Bus ")),
+        ),
+        _facts,
+        _build,
+        capped=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""Tables of what keeps devices from working: idle intervals with their causes, and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Column,
+    Keys,
+    Ranked,
+    Table,
+    ordered,
+    stacked,
+    texts,
+    timed,
+)
+from traceconv.analysis.tables.fields import names_of
+from traceconv.analysis.tables.groups import Groups, mean, share
+from traceconv.analysis.tables.host import kernels, launches
+from traceconv.analysis.utilisation import measured
+from traceconv.core.columns import I64, once_each
+from traceconv.core.intervals import intersection, length_within, merged, subtraction, union
+from traceconv.core.model import Covered, Kind, Layer, OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.passes.input_wait import input_spans
+from traceconv.passes.overlap import DeviceTime, device_times
+
+GAPS_KEPT = 1000
+"""Longest idle intervals of a rank that are listed."""
+
+CAUSES = ("input", "late launch", "dependency", "unknown")
+_INPUT, _LATE, _DEPENDENCY, _UNKNOWN = range(len(CAUSES))
+
+
+@once_each
+def _gaps(trace: Trace) -> tuple[I64, I64, I64, I64, NDArray[np.intp]]:
+    """Idle intervals in the steps, of all devices: (n, 2) start and end, step, device, cause, and
+    the row of the work that ends each (-1 if none does)."""
+    steps = measured(trace.steps)
+    steps = steps.take(steps.covered == Covered.TIMELINE)
+    devices = device_times(trace) if len(steps) and not trace.hints.partial_device else []
+    found = [_of_device(trace, one, steps.device_spans) for one in devices]
+    if not found:
+        none = np.zeros(0, np.int64)
+        return np.zeros((0, 2), np.int64), none, none, none, np.zeros(0, np.intp)
+    spans, at, cause, row = (np.concatenate(column) for column in zip(*found, strict=True))
+    place = np.array([track.device for track in trace.tracks], np.int64)
+    rows = [np.concatenate((d.kernels, d.calls, d.copies, d.unclassified_tasks)) for d in devices]
+    numbers = [int(place[trace.events.track[one[0]]]) if len(one) else -1 for one in rows]
+    device = np.repeat(numbers, [len(one[0]) for one in found])
+    return spans, steps.step[at].astype(np.int64), device, cause, row
+
+
+def _of_device(
+    trace: Trace, one: DeviceTime, steps: I64
+) -> tuple[I64, NDArray[np.intp], I64, NDArray[np.intp]]:
+    events = trace.events
+    busy = merged(one.computing, one.exposed, one.unclassified)
+    if trace.hints.vendor != "ascend":  # copies of NPUs are idle time, as the vendor counts
+        busy = merged(busy, one.copying)
+    idle = intersection(subtraction(one.known, busy), union(*steps.T))
+    at = np.maximum(np.searchsorted(steps[:, 0], idle[:, 0], "right") - 1, 0)
+    rows = np.concatenate((one.kernels, one.calls, one.copies, one.unclassified_tasks))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    # boundaries from the profiler's own lanes may be 1 ns before a row
+    after = np.searchsorted(events.start_ns[rows], idle[:, 1] - 1)
+    row = np.append(rows, -1)[np.minimum(after, len(rows))]
+    calls = launches(trace)
+    launched = np.full(len(events) + 1, -1, np.int64)  # the last one is row -1
+    launched[calls.device] = calls.time_ns
+    time = launched[row]
+    cause = np.where(time < 0, _UNKNOWN, np.where(time >= idle[:, 0], _LATE, _DEPENDENCY))
+    waits = length_within(input_spans(trace), idle)
+    cause[2 * waits > idle[:, 1] - idle[:, 0]] = _INPUT
+    return idle, at, cause.astype(np.int64), row.astype(np.intp)
+
+
+def _idle_facts(trace: Trace) -> Columns:
+    spans, _, _, cause, _ = _gaps(trace)
+    if not len(spans):
+        return NOTHING
+    groups = Groups.of(cause)
+    return {
+        "Cause": texts([CAUSES[i] for i in cause[groups.first].tolist()]),
+        **groups.measured(spans[:, 1] - spans[:, 0]),
+    }
+
+
+def _gap_facts(trace: Trace) -> Columns:
+    spans, step, device, cause, row = _gaps(trace)
+    if not len(spans):
+        return NOTHING
+    length = spans[:, 1] - spans[:, 0]
+    kept = np.argsort(-length, kind="stable")[:GAPS_KEPT]
+    return {
+        "Step": np.where(step[kept] < 0, ABSENT, step[kept]),
+        "Device": np.where(device[kept] < 0, ABSENT, device[kept]),
+        "Start Time(ns)": spans[kept, 0],
+        "Length(ns)": length[kept],
+        "Cause": texts([CAUSES[i] for i in cause[kept].tolist()]),
+        "Before": names_of(trace, row[kept]).column(),
+    }
+
+
+def _listed(ranked: Ranked) -> Columns:
+    rows = stacked(ranked)
+    return ordered(rows, rows["Length(ns)"]) if rows else {}
+
+
+_LAUNCH = Keys(("Kernel",), ("API Total(ns)", "Queue Total(ns)", "Short"))
+
+
+def _launch_facts(trace: Trace) -> Columns:
+    """Kernels with the runtime call that launched each."""
+    events, flows = trace.events, trace.flows
+    wanted = np.zeros(len(events), bool)
+    wanted[kernels(trace, OpClass.COMPUTE, OpClass.UNCLASSIFIED)] = True
+    kept = flows.take(trace.rows_of(Layer.RUNTIME)[flows.src] & wanted[flows.dst])
+    kept = kept.take(events.kind[kept.src] == Kind.SLICE)
+    if not len(kept):
+        return NOTHING
+    _, first = np.unique(kept.dst, return_index=True)
+    call, kernel = kept.src[first], kept.dst[first]
+    length = events.dur_ns[kernel]
+    groups = Groups.of(events.name[kernel])
+    queue = np.maximum(events.start_ns[kernel] - events.ends(call), 0)
+    return {
+        "Kernel": names_of(trace, kernel[groups.first]).column(),
+        **groups.measured(length),
+        "API Total(ns)": groups.total(events.dur_ns[call]),
+        "Queue Total(ns)": groups.total(queue),
+        "Short": groups.total((events.dur_ns[call] > length).astype(np.int64)),
+    }
+
+
+def _launches(ranked: Ranked) -> Columns:
+    rows = timed(ranked, _LAUNCH)
+    return {
+        **rows,
+        "API Avg Time(ns)": mean(rows["API Total(ns)"], rows["Count"]),
+        "Queue Avg Time(ns)": mean(rows["Queue Total(ns)"], rows["Count"]),
+        "Launch Bound(%)": share(rows["Short"], rows["Count"]),
+    }
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "idle",
+        "Idle time by cause",
+        "Intervals within steps in which a device does nothing, by cause. input = most of the "
+        "interval waits for input. late launch = the call that launches the work after it begins "
+        "in the interval or later: the host was late. dependency = that work was launched before: "
+        "it waited for another stream, an event or a synchronisation. unknown = no launch was "
+        "recorded. Count, Total, Min, Avg, Max of lengths; Ratio = Total / idle time of the rank. "
+        "On NPUs copies are idle time.",
+        "device work in steps",
+        (*Column.whole(RANK), *Column.text("Cause"), *TIMED),
+        _idle_facts,
+        lambda ranked: timed(ranked, Keys(("Cause",))),
+    ),
+    Table(
+        "idle_gap",
+        "The longest idle intervals",
+        f"Up to {GAPS_KEPT} of a rank: step, device, start, length, cause as in the table idle, "
+        "and the work that ends it.",
+        "device work in steps",
+        (
+            *Column.whole(RANK, "Step", "Device"), *Column.ns("Start Time", "Length"),
+            *Column.text("Cause", "Before"),
+        ),
+        _gap_facts,
+        _listed,
+        capped=True,
+    ),
+    Table(
+        "launch",
+        "Launches: API, queue and kernel time",
+        "Kernels with a recorded launch, by name: Count; Total, Min, Avg, Max of kernel durations; "
+        "Ratio = Total / sum of Totals. API Avg = mean duration of the runtime call. Queue Avg = "
+        "mean time from its end to the start of the kernel, 0 where the kernel starts before. "
+        "Launch Bound = share of launches whose kernel is shorter than its runtime call.",
+        "device work with launch flows from runtime calls",
+        (
+            *Column.whole(RANK), *Column.text("Kernel"), *TIMED,
+            *Column.ns("API Avg Time", "Queue Avg Time"), *Column.percent("Launch Bound"),
+        ),
+        _launch_facts,
+        _launches,
+        capped=True,
+    ),
+)  # fmt: skip
