@@ -2,7 +2,7 @@
 
     python examples/make_sample.py golden/trace_view/demo/input
 
-The story it tells: graph 1 trains, with two all-reduces per step; graph 2 evaluates beside it.
+Graph 1 trains, with two all-reduces per step; graph 2 evaluates meanwhile.
 Rank 1 is slow in the backward pass - worst in step 2, when its clock drops - so rank 0 waits for
 it inside the all-reduce. The same call writes the same bytes on every machine.
 """
@@ -58,7 +58,7 @@ LAUNCH_THREAD = {1: 77, 2: 78}  # added to the process id
 
 @dataclass(frozen=True)
 class Kernel:
-    """A device task with an operator: what graph it is of, where it lies and how long it takes."""
+    """A device task with an operator: its graph, place and duration."""
 
     name: str
     task_type: str
@@ -371,7 +371,7 @@ def covered(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def without(spans: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of ``spans`` lies in none of ``holes``."""
+    """The part of ``spans`` outside of ``holes``."""
     left = []
     for start, end in spans:
         for first, last in holes:

@@ -1,7 +1,7 @@
 """A reader, a writer, a rule and a table in one package. tictoc: a line per event - start, length,
 name.
 
-Written by: nobody; it is an example
+Written by: an example, no real tool
 Files:      ``*.tictoc``, one per rank.
 Units and clock: ns, on an unknown clock.
 Rank from:  "rank<n>" in the path.
@@ -59,7 +59,7 @@ class LogReader:
     order = 50  # before readers that take any text
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """A capture for every file of ours. Events are not read here."""
+        """A capture for each of our files. Events are not read here."""
         return [
             Capture(self.name, source, (name,), label=source.title(name))
             for name in names
