@@ -246,7 +246,8 @@ def grouped_tables(
             place = tuple(shape.value(rank, axis) for axis in axes)
             by_place.setdefault(place, []).append((rank, facts))
         parts = []
-        for place, members in sorted(by_place.items(), key=lambda one: _unknown_last(one[0])):
+        unknown_last = sorted(by_place, key=lambda at: [(value < 0, value) for value in at])
+        for place, members in ((at, by_place[at]) for at in unknown_last):
             table, columns = _built(_EVERY[name], members, partial)
             if len(members) > 1:
                 together = columns[RANK] == ABSENT
@@ -264,10 +265,6 @@ def grouped_tables(
 def coordinate_columns(axes: Sequence[str]) -> tuple[Column, ...]:
     """The columns of grouped tables that other tables do not have."""
     return Column.whole(*axes, RANKS)
-
-
-def _unknown_last(place: tuple[int, ...]) -> tuple[tuple[bool, int], ...]:
-    return tuple((value < 0, value) for value in place)
 
 
 def _at(place: Sequence[int], axes: Sequence[str], ranks: int, columns: Columns) -> Columns:

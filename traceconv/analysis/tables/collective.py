@@ -21,6 +21,7 @@ from traceconv.analysis.tables.fields import fields, names_of
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.texts import Texts
+from traceconv.core.columns import F64, I64
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -84,8 +85,9 @@ def _build(ranked: Ranked) -> Columns:
     moved = np.where(share > 0, share * (ranks - 1) / np.maximum(ranks, 1), 1.0)
     moved = np.where((share > 0) & (ranks < 1), np.nan, moved)
 
-    def speed(ns: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        return np.divide(size, ns, out=np.full(len(size), np.nan), where=(ns > 0) & (size > 0))
+    def speed(ns: I64) -> F64:
+        found: F64 = np.full(len(size), np.nan)
+        return np.divide(size, ns, out=found, where=(ns > 0) & (size > 0))
 
     usual, best = speed(rows["Avg Time(ns)"]), speed(rows["Min Time(ns)"])
     return {

@@ -173,14 +173,11 @@ def stacked(ranked: Ranked) -> dict[str, NDArray[Any]]:
     if not ranked:
         return {}
     rank = np.repeat(
-        np.array([r for r, _ in ranked], np.int64), [_length(facts) for _, facts in ranked]
+        np.array([r for r, _ in ranked], np.int64),
+        [len(next(iter(facts.values()), ())) for _, facts in ranked],
     )
     joined = {h: np.concatenate([facts[h] for _, facts in ranked]) for h in ranked[0][1]}
     return {RANK: rank, **joined}
-
-
-def _length(columns: Columns) -> int:
-    return next((len(c) for c in columns.values()), 0)
 
 
 def with_job(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:

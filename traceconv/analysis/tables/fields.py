@@ -28,7 +28,8 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[Texts]:
     Numbers come as written, lists and objects as JSON without white space.
     """
     wanted, first = frozenset(keys), int(rows[0]) if len(rows) else -1
-    if first >= 0 and wanted <= _TASK_KEYS and _layer(trace, first) is Layer.DEVICE:
+    layer = trace.tracks[int(trace.events.track[first])].layer if first >= 0 else None
+    if wanted <= _TASK_KEYS and layer is Layer.DEVICE:
         place, columns = _of_tasks(trace)
     elif first >= 0 and wanted <= _MESSAGE_KEYS and trace.events.op[first] == OpClass.COMM_TASK:
         place, columns = _of_messages(trace)
@@ -36,11 +37,6 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[Texts]:
         return _read(trace, rows, keys)
     at = place[rows]
     return [columns[key][at] for key in keys] if at.min() >= 0 else _read(trace, rows, keys)
-
-
-def _layer(trace: Trace, row: int) -> Layer:
-    layer: Layer = trace.tracks[int(trace.events.track[row])].layer
-    return layer
 
 
 def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
@@ -131,11 +127,11 @@ def names_of(trace: Trace, rows: NDArray[Any]) -> Texts:
 def mentioned(trace: Trace, *keys: str) -> bool:
     """Whether any argument of the trace may have one of these keys: a look at the bytes alone."""
     needles = [msgspec.json.encode(key) for key in keys]
-    return any(_holds(blob, needle) for blob in trace.args.blobs for needle in needles)
-
-
-def _holds(blob: Any, needle: bytes) -> bool:
-    return blob.find(needle) >= 0 if hasattr(blob, "find") else True
+    return any(
+        not hasattr(blob, "find") or blob.find(needle) >= 0
+        for blob in trace.args.blobs
+        for needle in needles
+    )
 
 
 _MEMBERS = tuple(f"f{number}" for number in range(16))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from traceconv.analysis.tables.definition import (
     texts,
     timed,
 )
-from traceconv.analysis.tables.fields import fields
+from traceconv.analysis.tables.fields import fields, names_of
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
 from traceconv.analysis.utilisation import measured, utilisation
@@ -38,10 +37,6 @@ _KINDS = {
 }
 _KERNEL = Keys(("Kernel", "Kind"))
 _COPY = Keys(("Copy",), ("Bytes",))
-
-
-def _names(trace: Trace, ids: NDArray[Any]) -> NDArray[Any]:
-    return texts([trace.strings[i] for i in ids.tolist()])
 
 
 def _kernel_facts(trace: Trace) -> Columns:
@@ -68,10 +63,6 @@ def _kernel_facts(trace: Trace) -> Columns:
     }  # fmt: skip
 
 
-def _kernels(ranked: Ranked) -> Columns:
-    return timed(ranked, _KERNEL)
-
-
 def _copy_facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COPY)
     if not len(rows):
@@ -79,7 +70,7 @@ def _copy_facts(trace: Trace) -> Columns:
     groups = Groups.of(trace.events.name[rows])
     size, big, moved = (text.whole() for text in fields(trace, rows, "bytes", "size", "size(Byte)"))
     return {
-        "Copy": _names(trace, trace.events.name[rows[groups.first]]),
+        "Copy": names_of(trace, rows[groups.first]).column(),
         **groups.measured(trace.events.dur_ns[rows]),
         "Bytes": groups.total(np.maximum(np.maximum(size, big), moved)),
     }
@@ -122,7 +113,9 @@ def _device_facts(trace: Trace) -> Columns:
         return NOTHING
     seen = steps.covered == Covered.TIMELINE
     spans = union(*steps.take(seen).device_spans.T)
-    device = _devices(trace)[trace.events.track]
+    other = trace.capture.device if trace.capture.device >= 0 else ABSENT
+    of_track = [t.device if t.device >= 0 else other for t in trace.tracks]
+    device = np.array(of_track, np.int64)[trace.events.track]
     numbers = np.unique(device[lanes])
     found = [
         _of_device(trace, np.flatnonzero(lanes & (device == number)), spans)
@@ -138,13 +131,6 @@ def _device_facts(trace: Trace) -> Columns:
         "Steps Time(ns)": np.full(len(numbers), total(union(steps.start_ns, steps.end_ns))),
         **{key: np.array([one[key] for one in found], np.int64) for key in found[0]},
     }
-
-
-def _devices(trace: Trace) -> I64:
-    """The device of each track, else that of the capture; ABSENT where neither is known."""
-    other = trace.capture.device if trace.capture.device >= 0 else ABSENT
-    found = (t.device if t.device >= 0 else other for t in trace.tracks)
-    return np.fromiter(found, np.int64, len(trace.tracks))
 
 
 def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, int]:
@@ -222,7 +208,7 @@ TABLES: Sequence[Table] = (
         "device or communication slices",
         (*Column.whole(RANK), *Column.text("Kernel", "Kind"), *TIMED),
         _kernel_facts,
-        _kernels,
+        lambda ranked: timed(ranked, _KERNEL),
         capped=True,
     ),
     Table(

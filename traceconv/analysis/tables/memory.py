@@ -29,13 +29,8 @@ Curve = tuple[str, str, I64, F64]
 """Component, what is measured, instants (ns), bytes."""
 
 
-def _curves(trace: Trace) -> Iterator[Curve]:
-    """Every series of bytes over time."""
-    for _, curve in _by_track(trace):
-        yield curve
-
-
 def _by_track(trace: Trace) -> Iterator[tuple[Track, Curve]]:
+    """Every series of bytes over time."""
     counters = trace.counters
     for number, track in enumerate(trace.tracks):
         if track.layer is not Layer.COUNTER or track.unit not in _BYTES:
@@ -79,7 +74,7 @@ def _whole(value: Any) -> int:
 
 
 def _curve_facts(trace: Trace) -> Columns:
-    curves = list(_curves(trace))
+    curves = [curve for _, curve in _by_track(trace)]
     if not curves:
         return NOTHING
     length = [len(c[2]) for c in curves]

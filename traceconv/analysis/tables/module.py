@@ -48,10 +48,6 @@ def _module_facts(trace: Trace) -> Columns:
     }
 
 
-def _modules(ranked: Ranked) -> Columns:
-    return timed(ranked, _MODULE)
-
-
 # -- phases: Paddle's Model Summary, from any source ----------------------------------------
 
 _PHASE_ORDER = ("Step", "Dataloader", "Forward", "Backward", "Optimization", "Others")
@@ -172,7 +168,7 @@ TABLES: Sequence[Table] = (
         "module calls: with_stack and with_modules, or scope lanes",
         (*Column.whole(RANK), *Column.text("Module"), *TIMED, *Column.ns("Device Time")),
         _module_facts,
-        _modules,
+        lambda ranked: timed(ranked, _MODULE),
         capped=True,
     ),
     Table(

@@ -85,19 +85,8 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
     (category,) = fields(trace, rows[loose], "hlo_category")
     code = launched.code + len(category.values)
     code[loose] = category.code
-    return Texts([*category.values, *launched.values], code), _kinds(trace, rows)
-
-
-def _kinds(trace: Trace, rows: NDArray[np.intp]) -> Texts:
-    """The kind of device of each row ("TPU"); "" where it is unknown, and of collectives."""
     kinds = [t.device_kind if t.layer is Layer.DEVICE else "" for t in trace.tracks]
-    return Texts(kinds, trace.events.track[rows])
-
-
-def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: Texts) -> Columns:
-    groups = Groups.of(*(key.numbers() for key in keys.values()))
-    named = {name.replace("_", " "): key[groups.first].column() for name, key in keys.items()}
-    return {**named, **groups.measured(trace.events.dur_ns[rows])}
+    return Texts([*category.values, *launched.values], code), Texts(kinds, trace.events.track[rows])
 
 
 def _type_facts(trace: Trace) -> Columns:
@@ -105,11 +94,13 @@ def _type_facts(trace: Trace) -> Columns:
     if not len(rows):
         return NOTHING
     kind, core = _typed(trace, rows)
-    return _grouped(trace, rows, OP_Type=kind, Core_Type=core)
-
-
-def _types(ranked: Ranked) -> Columns:
-    return timed(ranked, _TYPE)
+    groups = Groups.of(kind.numbers(), core.numbers())
+    first = groups.first
+    return {
+        "OP Type": kind[first].column(),
+        "Core Type": core[first].column(),
+        **groups.measured(trace.events.dur_ns[rows]),
+    }
 
 
 # -- by name ------------------------------------------------------------------------------
@@ -156,10 +147,6 @@ def _named_ops(
     }
 
 
-def _ops(ranked: Ranked) -> Columns:
-    return timed(ranked, _OP)
-
-
 # -- by shape -----------------------------------------------------------------------------
 
 
@@ -180,7 +167,10 @@ def _shape_facts(trace: Trace) -> Columns:
     rows = rows[known]
     step = trace.events.step[rows].astype(np.int64)
     if (step < 0).any():
-        step = np.where(step < 0, _step_at(trace, trace.events.start_ns[rows]), step)
+        spans = np.stack((trace.steps.start_ns, trace.steps.end_ns), axis=1)
+        at = holding(spans, trace.events.start_ns[rows])
+        around = np.append(trace.steps.step, -1).astype(np.int64)[at]  # the last one: no step
+        step = np.where(step < 0, around, step)
     step = np.where(step < 0, ABSENT, step)
     dense = np.unique(step, return_inverse=True)[1]
     kinds, shapes = kinds[known], shapes[known]
@@ -191,13 +181,6 @@ def _shape_facts(trace: Trace) -> Columns:
         "Input Shapes": shapes[first].column(),
         **groups.measured(trace.events.dur_ns[rows]),
     }  # fmt: skip
-
-
-def _step_at(trace: Trace, time: I64) -> I64:
-    """The step whose span holds each instant; -1 = none."""
-    steps = trace.steps
-    at = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), time)
-    return np.append(steps.step, -1).astype(np.int64)[at]  # the last one is for no step
 
 
 def _told_shapes(trace: Trace) -> Columns:
@@ -292,7 +275,7 @@ TABLES: Sequence[Table] = (
         "compute tasks on a device",
         (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
         _type_facts,
-        _types,
+        lambda ranked: timed(ranked, _TYPE),
         capped=True,
         reads=OPERATORS,
     ),
@@ -310,7 +293,7 @@ TABLES: Sequence[Table] = (
             *Column.ns("Self Time", "Device Time"),
         ),
         _op_facts,
-        _ops,
+        lambda ranked: timed(ranked, _OP),
         capped=True,
         reads=OPERATORS,
     ),
