@@ -87,7 +87,8 @@ def _build(ranked: Ranked) -> Columns:
 
     def speed(ns: I64) -> F64:
         found: F64 = np.full(len(size), np.nan)
-        return np.divide(size, ns, out=found, where=(ns > 0) & (size > 0))
+        np.divide(size, ns, out=found, where=(ns > 0) & (size > 0))
+        return found
 
     usual, best = speed(rows["Avg Time(ns)"]), speed(rows["Min Time(ns)"])
     return {
