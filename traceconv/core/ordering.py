@@ -37,13 +37,30 @@ def combined_key(*columns: NDArray[Any]) -> I64:
     return found
 
 
+def different(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different values in order, and which of them each is: as ``numpy.unique``, in a fraction
+    of its time where values are few or close to each other.
+    """
+    if values.dtype.kind == "i" and len(values):
+        low, room = int(values.min()), int(values.max()) - int(values.min()) + 1
+        if room <= 4 * len(values) + 1024:
+            seen = np.zeros(room, bool)
+            seen[values - low] = True
+            found = np.flatnonzero(seen) + low
+            return found.astype(values.dtype), (np.cumsum(seen) - 1)[values - low]
+        found = np.unique(values)
+        if len(found) * 8 < len(values):
+            return found, np.searchsorted(found, values)
+    return np.unique(values, return_inverse=True)
+
+
 def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.intp]]:
     """The different rows of some columns of whole numbers, in order, and which of them each row is.
 
     As ``numpy.unique`` with ``axis=0``, which compares whole rows: five times as long.
     """
-    different, which = np.unique(combined_key(*columns), return_inverse=True)
-    somewhere = np.empty(len(different), np.intp)
+    keys, which = different(combined_key(*columns))
+    somewhere = np.empty(len(keys), np.intp)
     somewhere[which] = np.arange(len(which))
     parts = (column[somewhere].tolist() for column in columns)
     return [*zip(*parts, strict=True)], which

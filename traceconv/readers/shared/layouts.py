@@ -35,7 +35,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
-from traceconv.core.ordering import factored_rows
+from traceconv.core.ordering import combined_key, different, factored_rows
 from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
@@ -199,6 +199,10 @@ class TableRows:
         names, identity = dict(self.names), dict(self.identity)
         return replace(self, columns=columns, count=count, names=names, identity=identity)
 
+    def keep(self, *fields: str) -> None:
+        """Drop the columns of all other fields."""
+        self.columns = {field: self.columns[field] for field in fields if field in self.columns}
+
     def coded(self, name: str, texts: Sequence[str]) -> None:
         """Add a column of text. "" is absent."""
         codes = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -321,7 +325,7 @@ def _spans(
 
 def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[str], I64]:
     """The distinct texts of a label in some rows, and the index of each row's text."""
-    codes, back = np.unique(rows[label.field][at], return_inverse=True)
+    codes, back = different(rows[label.field][at])
     return [label.text(rows, code) for code in codes.tolist()], back
 
 
@@ -334,12 +338,12 @@ def _classes(
     op = np.full(len(at), _BY_NAME, np.int8)
     if layout.op is not None:
         key, table, _ = layout.op
-        codes, back = np.unique(rows[key][at], return_inverse=True)
+        codes, back = different(rows[key][at])
         names = rows.names.get(key, {})
         found = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
         op = np.array([_BY_NAME if one is None else one for one in found], np.int8)[back]
     kernels = np.flatnonzero(op == _BY_NAME)
-    ids, back = np.unique(name[kernels], return_inverse=True)
+    ids, back = different(name[kernels])
     texts = [build.strings[i] for i in ids.tolist()]
     classes = [
         OpClass.UNCLASSIFIED if text in _NAMELESS else kernel_class(text, build.comm_words)
@@ -414,10 +418,14 @@ def arguments(
 ) -> I32:
     """One JSON object per row, from the fields ``keys``; -1 for rows without members.
 
-    Only the texts of one batch of rows are in memory at a time.
+    Rows share an object if most rows have equal fields. Only the texts of one batch of rows are in
+    memory at a time.
     """
     if not keys and more is None:
         return np.full(len(at), -1, np.int32)
+    if more is None and (repeated := _repeated(rows, keys, at)) is not None:
+        first_of_each, which = repeated
+        return arguments(build, rows, keys, at[first_of_each])[which]
     ids = np.full(len(at), -1, np.int32)
     for first in range(0, len(at), AT_ONCE):
         part = at[first : first + AT_ONCE]
@@ -436,6 +444,25 @@ def arguments(
     return ids
 
 
+_SAMPLE = 1 << 12
+
+
+def _repeated(
+    rows: TableRows, keys: Sequence[str], at: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """The first of some rows with equal fields, and which of them each row equals; None if most
+    rows differ."""
+    if any(rows[key].ndim > 1 or rows[key].dtype.kind != "i" for key in keys):
+        return None
+    for part in (at[:_SAMPLE], at):
+        found, which = different(combined_key(*(rows[key][part] for key in keys)))
+        if len(found) * 2 >= len(part):
+            return None
+    first = np.empty(len(found), np.intp)
+    first[which[::-1]] = np.arange(len(at))[::-1]
+    return first, which
+
+
 def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, list[Sequence[Any]]]:
     """The format of one member of the objects, and its values."""
     column, names = rows[key][part], rows.names.get(key)
@@ -448,7 +475,7 @@ def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, l
         return head + b"[" + places + b"]", [column[:, i].tolist() for i in range(column.shape[1])]
     if names is None and column.dtype.kind == "i" and (not len(column) or column.min() >= 0):
         return head + b"%d", [column.tolist()]
-    codes, back = np.unique(column, return_inverse=True)
+    codes, back = different(column)
     plain = b"," + quoted(key) + b":"
     table = [_value(plain, names, code) for code in codes.tolist()]
     return b"%b", [[table[i] for i in back.tolist()]]

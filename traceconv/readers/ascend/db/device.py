@@ -127,6 +127,10 @@ def tasks(export: Export) -> Tasks:
     if mark.any():
         _add_marks(export, rows, np.flatnonzero(mark), event, pmu)
     good = event >= 0
+    rows.keep(
+        "start", "end", "device", "task", "connection_id", "Model Id", "Task Id", "Subtask Id",
+        "Physic Stream Id",
+    )  # fmt: skip
     launched = (operator | copies)[good]
     return Tasks(rows.take(good), event[good], launched, parent[good], mark[good])
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.ordering import different
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
 from traceconv.readers.shared.sqlite.database import Database
@@ -70,7 +71,7 @@ class Export:
         rows = database_rows(self.database, layout, lambda ids: self.strings if len(ids) else {})
         book_unread(self.build, rows)
         for key in layout.strings - {layout.name.field}:
-            codes, back = np.unique(rows[key], return_inverse=True)
+            codes, back = different(rows[key])
             stated = [self.strings.get(code, "") not in ("", "N/A") for code in codes.tolist()]
             rows.columns[key] = np.where(np.array(stated, bool)[back], rows[key], -1)
         if layout.end:

@@ -13,7 +13,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import factored_rows
+from traceconv.core.ordering import different, factored_rows
 from traceconv.readers.ascend.db import event_tables as tables
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import Export, Placed
@@ -85,7 +85,7 @@ class Operators:
 def operators(export: Export) -> Operators:
     """Add the rows of the framework; its step markers carry their number."""
     rows = export.threads(tables.FRAMEWORK)
-    values, codes = np.unique(rows["name"], return_inverse=True)
+    values, codes = different(rows["name"])
     texts = [export.strings.get(v, "") for v in values.tolist()]
     marks = [host_named(name) for name in texts]
     step = np.array([mark.step if mark else -1 for mark in marks], np.int32)[codes]
@@ -97,6 +97,7 @@ def operators(export: Export) -> Operators:
     layout = structs.replace(tables.FRAMEWORK, title=export.framework)
     event = add_rows(export.build, layout, rows, step=step)
     good = event >= 0
+    rows.keep("connection", "Sequence number", "Fwd thread id", "global", "start")
     return Operators(rows.take(good), event[good], queue[good], (queue & dequeue)[good])
 
 
