@@ -17,7 +17,7 @@ from traceconv.readers.shared.trace_events.contract import Lane
 _MSPROF, _MSPROF_DATE = "Ascend/msprof", "2026-07-21"
 _DB = f"`msprof_db.cpp` and `db_constant.h` of {_MSPROF}"
 _TORCH = "`_constant.py` of Ascend/pytorch (torch_npu), which adds tables to those of CANN"
-_CLUSTER = "`tables_config.py` of Ascend/msprof-analyze"
+_CLUSTER = "`tables_config.py`, `constant.py` and recipes of Ascend/msprof-analyze"
 
 # -- databases ------------------------------------------------------------------------------------
 
@@ -43,6 +43,13 @@ _CLUSTER_TABLES = (
     "CommunicationGroup", "ClusterStepTraceTime", "HostInfo", "RankDeviceMap",
     "ClusterCommunicationTime", "ClusterCommunicationBandwidth", "ClusterCommunicationMatrix",
     "CommunicationGroupMapping", "ClusterBaseInfo",
+    # of recipes
+    "ClusterTimeCompareSummary", "ClusterTimeSummary", "CommunicationBottleneck",
+    "ComputationalOperatorMaskingLinearity", "ComputeOpAllRankStats",
+    "ComputeOpPerRankStatsByOpName", "ComputeOpPerRankStatsByOpType", "HcclAllRankStats",
+    "HcclGroupNameMap", "HcclPerRankStats", "HcclTopOpStats", "MSTXAllCannStats",
+    "MSTXAllDeviceStats", "MSTXAllFrameworkStats", "MSTXMarkStats", "ModuleMFU", "ModuleStatistic",
+    "OperatorMFU", "SlowLinkOps", "SlowLinkSum",
 )  # fmt: skip
 
 _LAYOUTS = {layout.table: layout for layout in events.EVENTS}
@@ -60,9 +67,9 @@ def _table(name: str) -> str:
 
 
 def _cluster_table(name: str) -> str:
-    if name in ("CommunicationGroupMapping", "ClusterBaseInfo"):
-        return DESCRIBES  # parallel groups
-    return READ if name in _SUMS else LEFT
+    if name in events.CLUSTER:
+        return DESCRIBES
+    return READ if name in _SUMS else COUNTED
 
 
 _COLUMNS: dict[str, tuple[str, ...]] = {

@@ -747,6 +747,20 @@ def test_calls_are_those_of_the_profilers_table_where_no_timeline_has_any(tmp_pa
     assert data["Variance"].tolist() == pytest.approx([9.238, 0.0])
 
 
+def test_results_of_recipes_in_a_database_of_cluster_tools_are_counted(folder):
+    """What the file holds beyond the tables that are read is named, with its rows."""
+    path = folder.root / "cluster_analysis_output" / "cluster_analysis.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute('CREATE TABLE ClusterStepTraceTime(step, type, "index", computing)')
+        made.execute("INSERT INTO ClusterStepTraceTime VALUES('5', 'rank', '0', 100.5)")
+        made.execute("CREATE TABLE SlowLinkSum(rank, ratio)")
+        made.executemany("INSERT INTO SlowLinkSum VALUES(?, 0.5)", [(0,), (1,)])
+    (trace,) = traces(folder)
+    [issue] = [one for one in trace.issues if one.code == "kind-not-read"]
+    assert (issue.count, issue.places) == (2, ("table SlowLinkSum",))
+
+
 def test_a_database_of_cluster_tools_has_the_steps_and_links_of_all_ranks(tmp_path):
     """As their CSV and JSON say it; totals are left out, and a slow link is found."""
     folder = tmp_path / "cluster_analysis_output"

@@ -18,20 +18,14 @@ from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
+from traceconv.readers.ascend.common.table_files import MINDSPORE_TABLES, TABLES
 
 PROF = lazy_regex(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""
 
-_TABLES = (
-    "kernel_details|op_statistic|api_statistic|step_trace_time|operator_details|dataset"
-    "|data_preprocess|operator_memory|memory_record|npu_module_mem|static_op_mem|l2_cache|soc_pmu"
-    "|task_time|nic|roce|pcie|hccs|hbm|ddr|llc|npu_mem|ai_core_utilization"
-    "|communication_statistic|op_summary|aicpu|aicpu_mi|dp"
-)
-
 _OUTPUT = (
     r"trace_view\.json(?:\.gz)?",
-    rf"(?:{_TABLES})(?:_\d+)*\.csv",
+    rf"(?:{'|'.join(TABLES)})(?:_\d+)*\.csv",
     r"communication(?:_matrix)?\.json",
     r"ascend_[a-z]+_profiler(?:_\d+)?\.db(?:-wal|-shm)?",
     r"(?:analysis|communication_analyzer|msprof_\d+)\.db",
@@ -48,25 +42,18 @@ _IN_PROF = (
 )
 _DERIVED = (
     r"profiler_info_(\d{1,18})\.json",
-    r"(?:ascend_|gpu_)?timeline_(?:display|summary)_(\d{1,18})\.json",
-    r"step_trace_raw_(\d{1,18})_detail_time\.csv",
-    r"step_trace_point_info(?:_(\d{1,18}))?\.json",
-    r"step_trace_time_(\d{1,18})\.csv",
-    r"output_(?:timeline_data|op_compute_time|op_compute_time_detail|format_data_hwts"
-    r"|data_preprocess_aicpu)_(\d{1,18})\.txt",
-    r"(?:aicore|aicpu)_intermediate_(\d{1,18})(?:_detail|_type)?\.csv",
-    r"(?:framework_raw|hccl_raw|minddata_pipeline_raw|minddata_pipeline_summary)_(\d{1,18})\.csv",
-    r"ascend_cluster_analyse_.+_(\d{1,18})\.csv",
-    r"flops(?:_summary|_scope)?_(\d{1,18})\.(?:txt|json)",
-    r"(?:pipeline_profiling|minddata_cpu_utilization|minddata_pipeline_summary"
-    r"|dynamic_shape_info|parallel_strategy)_(\d{1,18})\.json",
-    r"(?:device_queue_profiling|dataset_iterator_profiling|minddata_aicpu"
-    r"|minddata_getnext_profiling|cpu_op_execute_timestamp|min_cycle_counter)_(\d{1,18})\.txt",
+    r"(?:ascend_|gpu_)?timeline_display_(\d{1,18})\.json",
+    r"(?:output_timeline_data|output_format_data_hwts|cpu_op_execute_timestamp)_(\d{1,18})\.txt",
     r"host_info/(?:host_info|host_memory|dataset)_(\d{1,18})\.csv",
     r"host_info/timeline_(\d{1,18})\.json",
     r"FRAMEWORK/op_range_(\d{1,18})",
+    *(
+        file.replace(r"\d+", r"(\d{1,18})")
+        for table, file, _ in MINDSPORE_TABLES
+        if table != "dataset"
+    ),
 )
-
+"""Files of the ``profiler`` folder of MindSpore before 2.4."""
 
 _CAPTURE = (
     r"profiler_info(?:_\d+)?\.json",

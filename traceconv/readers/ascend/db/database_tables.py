@@ -81,7 +81,7 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
 def unread_tables(names: Iterable[str]) -> list[str]:
     """The tables of a database that this reader does not know."""
     known = {layout.table for layout in tables.EVENTS} | {gauge.table for gauge in GAUGES}
-    known |= {*tables.BESIDE, *tables.DESCRIBING, *tables.TOTALS, *tables.VIEWER}
+    known |= {*tables.BESIDE, *tables.DESCRIBING, *tables.TOTALS, *tables.VIEWER, *tables.CLUSTER}
     known |= {table for table, _ in SUMS.values()}  # of side tables
     prefixes = ("ENUM_", "sqlite_", "_")  # "_": older tables that a viewer kept
     return [name for name in names if name not in known and not name.startswith(prefixes)]

@@ -29,6 +29,12 @@ DESCRIBING = (
 )  # fmt: skip
 """Tables that describe a recording."""
 
+CLUSTER = (
+    "CommunicationGroup", "CommunicationGroupMapping", "ClusterBaseInfo", "HostInfo",
+    "RankDeviceMap",
+)  # fmt: skip
+"""Tables of cluster tools that describe ranks and their groups."""
+
 TOTALS = ("SAMPLE_PMU_SUMMARY", "METRIC_SUMMARY")
 """Tables of totals, which have no times."""
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import I64, Capture, Layer, OpClass
+from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
-from traceconv.readers.ascend.mindspore.shown_rows import Shown
+from traceconv.readers.ascend.mindspore.shown_rows import Shown as ShownRows
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.ascend.tables.json_rows import (
     DECODER,
@@ -38,8 +37,8 @@ from traceconv.readers.ascend.tables.json_rows import (
     listed,
     mapping,
 )  # fmt: skip
-from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Doubt, csv_columns
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 
 # -- hccl_raw_<rank>.csv: the cost of the collectives of each step, and their links -------------
 #
@@ -152,20 +151,16 @@ _PARTS: tuple[tuple[str, OpClass, str, str], ...] = (
 """Name, class, start and end of the parts of a step."""
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The rows that are steps.
-
-    Attributes:
-        number: of each step.
-        ns:     columns of points, in ns; ``ABSENT`` where there is none.
-    """
-
-    number: NDArray[np.int32]
-    ns: Mapping[str, I64]
+STEPS = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.STEP, title="Step Trace", lane=Shown(absent="Steps")
+)
+COLLECTIVES = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.COMM, title="Communication",
+    lane=Shown("stream", "Stream {}"), op=OpClass.COMM,
+)  # fmt: skip
 
 
-def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:
     """Add the steps, and the collectives that ``shown`` lacks.
 
     Raises:
@@ -174,95 +169,61 @@ def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) 
     columns = csv_columns(capture.source, part.name, build.issues, ended=True)
     if not {"step_num", "start_point", "end_point"} <= columns.keys():
         raise MalformedInputError(build.file, "line 1", "no step table: headings are missing")
-    table = _steps(build, columns)
-    track = build.add_track(step_lane(-1).track)
+    steps = _steps(build, columns)
     for name, op, start, end in _PARTS:
-        _add(build, table, track, op, start, end, name)
+        rows = _between(steps, start, end)
+        if op is OpClass.INTERVAL:  # an interval of no length is left out
+            rows = rows.take(rows["end"] != rows["start"])
+        rows.coded("name", [f"{name} {number}" for number in rows["number"].tolist()])
+        layout = structs.replace(STEPS, op=op)
+        add_rows(build, layout, rows, step=rows["number"].astype(np.int32))
     costs = costs_beside(capture, part.name, build.issues)
     for heading in columns:
         if match := _COLLECTIVE.fullmatch(heading):
-            track = build.track(Layer.COMM, f"Stream {match[2]}", title="Communication")
-            _add_collective(build, table, track, match[1], shown, costs)
+            name = match[1]
+            rows = _between(steps, f"{name}_start_point", f"{name}_end_point")
+            every = np.ones(len(rows), bool)
+            rows = rows.take(shown.lacks(build, Layer.COMM, rows["start"], every))
+            rows.coded("name", [name] * len(rows))
+            rows.columns["stream"] = np.full(len(rows), int(match[2]))
+            numbers = rows["number"]
+            args = [build.args(costs.get((number, name))) for number in numbers.tolist()]
+            # a collective within its step is found there by its time, as all other rows are; a
+            # number would mean that the device's work on the step begins with it
+            step = np.where(rows["start"] < rows["start_point"], numbers, -1).astype(np.int32)
+            add_rows(build, COLLECTIVES, rows, args=np.array(args, np.int32), step=step)
 
 
-def _steps(build: TraceBuilder, columns: Columns) -> _Table:
-    """The rows without the average; rows without a number or a start and an end are booked."""
+def _steps(build: TraceBuilder, columns: Columns) -> TableRows:
+    """The rows without the average; rows without a number or a start and an end are reported.
+
+    Points are ns, ``ABSENT`` for cells that are no ticks.
+    """
     text = [str(cell) for cell in columns["step_num"].tolist()]
     if text and text[-1] in _AVERAGE:
         build.skip("metadata-unused", "the last row is an average, no step")
         text.pop()
-    rows = len(text)
-    points = {
-        heading: _nanoseconds(column[:rows])
-        for heading, column in columns.items()
-        if heading.endswith("_point")
-    }
-    numbered = np.array([bool(re.fullmatch(r"\d{1,9}", cell)) for cell in text], bool)
-    whole = (points["start_point"] != ABSENT) & (points["end_point"] != ABSENT)
-    good = numbered & whole
+    rows = TableRows({}, "", len(text))
+    for heading, column in columns.items():
+        if heading.endswith("_point"):
+            ticks = whole(column[: len(text)])
+            usable = (ticks > 0) & (ticks <= _LARGEST)
+            rows.columns[heading] = np.where(usable, np.where(usable, ticks, 0) * TICK_NS, ABSENT)
+    number = [int(cell) if re.fullmatch(r"\d{1,9}", cell) else -1 for cell in text]
+    rows.columns["number"] = np.array(number, np.int64)
+    good = rows["number"] >= 0
+    good &= (rows["start_point"] != ABSENT) & (rows["end_point"] != ABSENT)
     if not good.all():
-        bad = np.flatnonzero(~good).tolist()
+        bad = np.flatnonzero(~good)
         build.seen("slice", len(bad))
-        build.skip("malformed-record", f"row {bad[0] + 1}", len(bad), kind="slice")
-    number = [int(cell) for cell, fine in zip(text, good.tolist(), strict=True) if fine]
-    return _Table(np.array(number, np.int32), {h: c[good] for h, c in points.items()})
+        build.skip("malformed-record", f"row {int(bad[0]) + 1}", len(bad), kind="slice")
+    return rows.take(good)
 
 
-def _nanoseconds(ticks: NDArray[Any]) -> I64:
-    """Ticks as nanoseconds; ``ABSENT`` for other cells."""
-    ticks = whole(ticks)
-    usable = (ticks > 0) & (ticks <= _LARGEST)
-    return np.where(usable, np.where(usable, ticks, 0) * TICK_NS, ABSENT)
-
-
-def _add(
-    build: TraceBuilder, table: _Table, track: int, op: OpClass, start: str, end: str, name: str
-) -> None:
-    """One part of every step that has it; intervals of length 0 are left out."""
-    if start not in table.ns or end not in table.ns:
-        return
-    begin, stop = table.ns[start], table.ns[end]
-    rows = (begin != ABSENT) & (stop != ABSENT)
-    if op is OpClass.INTERVAL:
-        rows &= stop != begin
-    rows = _forward(build, rows, begin, stop)
-    names = [build.string(f"{name} {number}") for number in table.number[rows].tolist()]
-    build.extend(
-        track=track, start_ns=begin[rows], dur_ns=stop[rows] - begin[rows],
-        name=np.array(names, np.int32), op=op, step=table.number[rows],
-    )  # fmt: skip
-
-
-def _add_collective(
-    build: TraceBuilder,
-    table: _Table,
-    track: int,
-    name: str,
-    shown: Shown,
-    costs: Mapping[tuple[int, str], dict[str, Any]],
-) -> None:
-    begin = table.ns[f"{name}_start_point"]
-    stop = table.ns.get(f"{name}_end_point", np.full(len(begin), ABSENT, np.int64))
-    rows = shown.lacks(build, Layer.COMM, begin, (begin != ABSENT) & (stop != ABSENT))
-    rows = _forward(build, rows, begin, stop)
-    numbers = table.number[rows]
-    args = [build.args(costs.get((number, name))) for number in numbers.tolist()]
-    # what begins within its step is found there by its time, as all other rows are; a number
-    # would mean that the device's work on the step begins with it
-    early = begin < table.ns["start_point"]
-    build.extend(
-        track=track, start_ns=begin[rows], dur_ns=stop[rows] - begin[rows],
-        name=build.string(name), op=OpClass.COMM, step=np.where(early[rows], numbers, -1),
-        args=np.array(args, np.int32),
-    )  # fmt: skip
-
-
-def _forward(
-    build: TraceBuilder, rows: NDArray[np.bool_], begin: I64, stop: I64
-) -> NDArray[np.bool_]:
-    """The rows that do not end before they start; the accounts of all."""
-    backward = rows & (stop < begin)
-    build.seen("slice", int(np.count_nonzero(rows)))
-    build.skip("negative-duration", "", int(np.count_nonzero(backward)), kind="slice")
-    forward: NDArray[np.bool_] = rows & ~backward
-    return forward
+def _between(steps: TableRows, start: str, end: str) -> TableRows:
+    """The steps that have both points, from the one to the other."""
+    if not {start, end} <= steps.columns.keys():
+        return steps.take(np.zeros(len(steps), bool))
+    rows = steps.take((steps[start] != ABSENT) & (steps[end] != ABSENT))
+    rows.columns["start"], rows.columns["end"] = rows[start], rows[end]
+    return rows

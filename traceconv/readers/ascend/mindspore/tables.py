@@ -270,7 +270,7 @@ LAYOUTS: dict[str, Load] = {
     "cluster": _cluster,
 }
 """Loads a file, by its layout in ``MINDSPORE_TABLES`` of
-:mod:`traceconv.readers.ascend.tables.names`."""
+:mod:`traceconv.readers.ascend.common.table_files`."""
 
 
 def announce(capture: Capture, build: TraceBuilder) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64
@@ -24,7 +23,7 @@ from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.shared.numbers import whole_number
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 MHZ = Fraction(100)
 """How fast a device's counter is taken to run where no file says it: most do."""
@@ -230,18 +229,6 @@ def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: in
     if at_ns is None or not 0 <= at_ns < _LONGEST_NS or (tick is None and offset == 0):
         return Counter(tick_ns)
     return Counter(tick_ns, tick, at_ns)
-
-
-def timed(build: TraceBuilder, start: I64, end: I64, place: str = "") -> NDArray[np.bool_]:
-    """Which slices have usable times (:meth:`Clock.device_ns` gives -1 for others) and do not end
-    before they start; the others are booked as lost.
-    """
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    build.seen("slice", len(start))
-    build.skip("bad-time", place, int(bad.sum()), "slice")
-    build.skip("negative-duration", place, int(negative.sum()), "slice")
-    return ~bad & ~negative
 
 
 # -- the files ----------------------------------------------------------------------------

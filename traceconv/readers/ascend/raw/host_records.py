@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Layer, OpClass
+from traceconv.core.model import I64, Layer
 from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.host import LAYERS
-from traceconv.readers.ascend.raw.clock import Clock, timed
+from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
-from traceconv.readers.shared.arguments import Value, number, quoted, shared, tracks
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import occurrences
 from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 
@@ -254,35 +254,36 @@ class Around:
         return found
 
 
+CALLS = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.RUNTIME, title="CANN", lane=Shown("lane"),
+    args=("Thread Id", "Mode", "level", "id", "item_id"),
+)  # fmt: skip
+
+
 def read_calls(files: HostFiles, names: Dictionary, clock: Clock) -> Calls:
-    """Put all calls into the builder; halves without the other are closed, and booked."""
+    """Add all calls; halves without the other are closed, and reported."""
     build = files.build
-    rows = files.columns("api_event.data")
-    rows, end, closed = _whole(rows, clock.host_ns(rows["time"]), clock)
-    start = np.where(rows["time"] == 0, -1, rows["start_ns"])
-    good = timed(build, start, end, "api_event")
-    build.skip("unfinished-slice", "api_event", int((good & ~closed).sum()))
-    rows = {name: column[good] for name, column in rows.items()}
-    start, end, closed = start[good], end[good], closed[good]
-    first = build.extend(
-        track=threads(build, rows["thread"], Layer.RUNTIME, "CANN"),
-        start_ns=start,
-        dur_ns=end - start,
-        op=OpClass.HOST,
-        **_names_and_arguments(build, names, rows, closed),
+    records = files.columns("api_event.data")
+    records, end, closed = _whole(records, clock.host_ns(records["time"]), clock)
+    start = np.where(records["time"] == 0, -1, records["start_ns"])
+    rows = TableRows(
+        {"start": start, "end": end, "Thread Id": records["thread"]}, "api_event", len(end)
     )
-    row = np.arange(first, first + len(start))
-    return Calls(rows["level"], rows["type"], rows["thread"], rows["item"], start, end, row)
+    usable = (start >= 0) & (end >= start)
+    build.skip("unfinished-slice", "api_event", int((usable & ~closed).sum()))
+    _describe(build, names, records, rows)
 
+    def lane(thread: int) -> tuple[str, Mapping[str, int]]:
+        return f"Thread {thread % (1 << 64)}", {"thread": max(thread, -1)}
 
-def threads(build: TraceBuilder, ids: I64, layer: Layer, title: str) -> I32:
-    """The lane of the thread of every row."""
+    rows.label("lane", ("Thread Id",), lane)
 
-    def track(thread: int) -> int:
-        name = f"Thread {thread % (1 << 64)}"
-        return build.track(layer, name, "", title, thread=max(thread, -1))
+    def state(at: NDArray[np.intp]) -> list[bytes]:
+        return [b"" if one else b',"unfinished":true' for one in closed[at].tolist()]
 
-    return tracks((ids,), track)
+    event = add_rows(build, CALLS, rows, None if closed.all() else state)
+    columns = (records["level"], records["type"], records["thread"], records["item"], start, end)
+    return Calls(*columns, event).take(event >= 0)
 
 
 def _whole(
@@ -327,28 +328,20 @@ def _last_of_thread(thread: I64, time_ns: I64) -> I64:
     return last
 
 
-def _names_and_arguments(
-    build: TraceBuilder, names: Dictionary, rows: Mapping[str, I64], closed: NDArray[np.bool_]
-) -> dict[str, I32]:
-    """Names and arguments, called as in the profiler's own JSON."""
-    table, codes = factored_rows(rows["level"], rows["type"])
+def _describe(
+    build: TraceBuilder, names: Dictionary, records: Mapping[str, I64], rows: TableRows
+) -> None:
+    """Add names and arguments, as in the profiler's own JSON."""
+    table, codes = factored_rows(records["level"], records["type"])
     plain = np.array([_is_plain(names, *row) for row in table], bool)[codes]
-    items = names.names(np.where(plain, 0, rows["item"]), "api_event: item_id")
-    table, codes = factored_rows(rows["level"], rows["type"], rows["item"])
-    spelled = [_call(names, items, *row) for row in table]
+    items = names.names(np.where(plain, 0, records["item"]), "api_event: item_id")
+    table, codes = factored_rows(records["level"], records["type"], records["item"])
     unknown = np.array([not names.type_name(level, kind) for level, kind, _ in table], bool)
     build.skip("name-unknown", "api_event: type", int(unknown[codes].sum()))
-
-    def member(key: str) -> tuple[I64, Value]:
-        return codes, lambda code: quoted(spelled[code][key]) if key in spelled[code] else b""
-
-    arguments: dict[str, tuple[I64, Value]] = {
-        "Thread Id": (rows["thread"], number),
-        **{key: member(key) for key in ("Mode", "level", "id", "item_id")},
-        "unfinished": (np.where(closed, -1, 1), lambda code: b"true" if code > 0 else b""),
-    }
-    texts = np.array([build.string(call["name"]) for call in spelled], np.int32)
-    return {"name": texts[codes], "args": shared(build, arguments)}
+    calls = [_call(names, items, *row) for row in table]
+    for key in ("name", *CALLS.args[1:]):
+        rows.columns[key] = codes.astype(np.int64)
+        rows.names[key] = {i: call[key] for i, call in enumerate(calls)}
 
 
 def _is_plain(names: Dictionary, level: int, kind: int) -> bool:

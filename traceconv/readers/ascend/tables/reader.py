@@ -41,6 +41,7 @@ from traceconv.readers.ascend.common.capture_files import (
 from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
+from traceconv.readers.shared.sqlite.files import is_sqlite
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = lazy_regex(rb"\b1\d{15}(?=[.\t,])")
@@ -79,6 +80,7 @@ class AscendTablesReader:
         describe(build, capture.detail.notes)
         build.hints.tables_only = True
         tables = add_side_tables(capture, build)
+        _report_unread(capture, build)
         side_table = tables.get(_KERNELS)
         if side_table is None:
             build.skip("empty-file")
@@ -88,6 +90,19 @@ class AscendTablesReader:
         side_table.account(build.issues)
         read_kernels(columns, build)
         book_missing(side_table, tables.get(STEP_TABLE), build)
+
+
+def _report_unread(capture: Capture, build: TraceBuilder) -> None:
+    """Report the tables of databases that are not side tables, such as results of recipes."""
+    from traceconv.readers.ascend.db.database_tables import unread_tables
+    from traceconv.readers.shared.sqlite.database import opened
+
+    for name in dict.fromkeys(name for files in capture.tables.values() for name in files):
+        if is_sqlite(capture.source.head(name, 16)):
+            build.file = capture.source.title(name)
+            with opened(capture.source, name, salvage=True) as database:
+                for table in unread_tables(database.tables):
+                    build.skip("kind-not-read", f"table {table}", database.count(table))
 
 
 def _capture(
