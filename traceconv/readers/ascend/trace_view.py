@@ -8,7 +8,7 @@ Units and clock: us as text with three digits, Unix time.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
 Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
-groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
+groups are called alike; at level 0 the runtime layer is gone and its flows stay.
 Tables in the same folder are side tables; in the detail view the rows of ``kernel_details.csv`` are
 arguments of their slices, and memory is a counter (golden with_tables).
 Ignored: databases and raw data of the same folder (listed as known); environment variables in

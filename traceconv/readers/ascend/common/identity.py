@@ -106,7 +106,7 @@ class Identity(msgspec.Struct):
             self.claims.append((trust, rank, place))
 
     def rank(self, label: str) -> tuple[int | None, str]:
-        """The rank and what named it; disagreement is booked as an issue of ``label``."""
+        """The rank and its source; disagreement is reported as an issue of ``label``."""
         if not self.claims:
             return None, ""
         ordered = sorted(self.claims, key=lambda c: c[0])

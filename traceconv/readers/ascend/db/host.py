@@ -206,7 +206,7 @@ def backward_pairs(
     sequence: I64, backward: NDArray[np.bool_], thread: I64, start_ns: I64
 ) -> tuple[I64, I64]:
     """From the innermost forward operator of a sequence number to the first backward one, if
-    that runs on another thread: the arrows of the JSON export.
+    that runs on another thread: the flows of the JSON export.
 
     Args:
         sequence: of each operator; -1 for none.

@@ -194,7 +194,7 @@ class Place(msgspec.Struct, frozen=True):
 def places(
     source: Source, ordered: Sequence[str], held: Mapping[str, Held], issues: Issues
 ) -> Iterator[Place]:
-    """The databases to read; those that repeat others are booked."""
+    """The databases to read; those that repeat others are reported."""
     chosen = _chosen(source, held, issues)
     folders = {}
     for name, root in chosen.items():  # the folder that carries names is around that of CANN

@@ -21,7 +21,7 @@ class Shown:
         self, build: TraceBuilder, layer: Layer, start_ns: I64, rows: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """Which of ``rows``, by their starts, are not on a layer of the display file. The others
-        are booked as repeated-content.
+        are reported as repeated-content.
         """
         seen = self.starts.get(layer)
         if not seen:

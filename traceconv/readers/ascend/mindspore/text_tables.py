@@ -112,7 +112,7 @@ def _body(lines: Sequence[str]) -> list[str]:
 def spaced_columns(
     source: Source, name: str, issues: Issues, headings: Sequence[str], ended: bool = False
 ) -> dict[str, Column]:
-    """Values with spaces between, and no headings in the file. Lines of another length are booked.
+    """Values with spaces between, and no headings in the file. Other lines are reported.
 
     Args:
         ended: as in :func:`traceconv.readers.shared.csv_tables.csv_columns`.

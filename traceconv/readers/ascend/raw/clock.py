@@ -2,7 +2,7 @@
 
 ``info.json`` has the frequencies of the counters, ``host_start.log`` and ``dev_start.log`` their
 values at one instant of the monotonic clock, ``start_info`` the Unix time of it. Where they are
-missing after a crash, times are relative to the first record, which is booked (clock-assumed).
+missing after a crash, times are relative to the first record, which is reported (clock-assumed).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
-from traceconv.core.model import F64, I64, Layer
+from traceconv.core.model import F64, I64
 from traceconv.core.ordering import combined_key
 from traceconv.core.source import Source
 from traceconv.readers.ascend.raw import device_tasks as texts
@@ -37,6 +37,7 @@ from traceconv.readers.ascend.raw.slice_files import (
     layout,
     records,
 )
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_samples
 
 # -- counters that a device samples itself: frequency of its cores, use of its memory ------------
 
@@ -56,15 +57,18 @@ MEMORY = layout(32, owner=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24,
 _OWNERS = ("APP", "Device")
 
 
-@dataclass(frozen=True)
-class Samples:
-    """One series: names of its group and of itself, unit, ticks and values."""
+COUNTERS = RowLayout(
+    title="Counters", lane=Shown("name"), group=Shown("group"), unit=Shown("unit"),
+    track={"device_kind": "NPU"},
+)  # fmt: skip
 
-    group: str
-    name: str
-    unit: str
-    time: I64
-    value: F64
+
+def samples(group: str, name: str, unit: str, ticks: I64, value: F64) -> TableRows:
+    """One series; ``start`` is in ticks."""
+    rows = TableRows({"start": ticks, "value": value}, name, len(ticks))
+    for key, text in (("group", group), ("name", name), ("unit", unit)):
+        rows.columns[key], rows.names[key] = np.zeros(len(ticks), np.int64), {0: text}
+    return rows
 
 
 def plausible_frequency(rows: Records) -> NDArray[np.bool_]:
@@ -79,16 +83,16 @@ def plausible_memory(rows: Records) -> NDArray[np.bool_]:
     return found
 
 
-def frequency(rows: Records) -> list[Samples]:
+def frequency(rows: Records) -> list[TableRows]:
     """How fast the cores of a device ran, from every change on."""
     # a record has room for a fixed number of changes; only the first ones are filled
     filled = np.arange(_CHANGES) < rows["count"][:, None]
     changes = rows["changes"][filled]
     time, mhz = changes["time"].astype(np.int64), changes["mhz"].astype(np.float64)
-    return [Samples("AI Core Freq", "AI Core Freq", "MHz", time, mhz)]
+    return [samples("AI Core Freq", "AI Core Freq", "MHz", time, mhz)]
 
 
-def memory(rows: Records) -> list[Samples]:
+def memory(rows: Records) -> list[TableRows]:
     """The memory of a device in use, by the application and in all."""
     found = []
     for number, owner in enumerate(_OWNERS):
@@ -96,26 +100,17 @@ def memory(rows: Records) -> list[Samples]:
         time = of["time"].astype(np.int64)
         for kind in ("ddr", "hbm"):
             used = of[kind].astype(np.float64) / 1024
-            found.append(Samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
+            found.append(samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
     return found
 
 
-def put_samples(build: TraceBuilder, samples: Samples, clock: Clock) -> None:
+def put_samples(build: TraceBuilder, rows: TableRows, clock: Clock) -> None:
     """Add one series."""
-    time = clock.device_ns(samples.time)
-    kept = time >= 0
-    build.seen("counter", len(time))
-    build.skip("bad-time", samples.name, int((~kept).sum()), "counter")
-    if kept.any():
-        track = build.track(
-            Layer.COUNTER,
-            samples.name,
-            samples.group,
-            "Counters",
-            unit=samples.unit,
-            device_kind="NPU",
-        )
-        build.counters(track=track, start_ns=time[kept], value=samples.value[kept])
+    add_samples(
+        build,
+        COUNTERS,
+        replace(rows, columns={**rows.columns, "start": clock.device_ns(rows["start"])}),
+    )
 
 
 # -- files of FRAMEWORK: what PyTorch and MindSpore record of themselves -------------------------
@@ -201,7 +196,7 @@ class Device:
     new: steps.Markers | None = None
     tasks: list[Tasks] = field(default_factory=list)
     flips: logs.Flips | None = None
-    samples: list[Samples] = field(default_factory=list)
+    samples: list[TableRows] = field(default_factory=list)
     ai_cpu: texts.AiCpu | None = None
     data_queue: texts.DataQueue | None = None
     operators: texts.Operators = field(default_factory=lambda: texts.operators("", ""))
@@ -209,7 +204,7 @@ class Device:
 
     def first_tick(self, tick_ns: Fraction) -> int | None:
         """The earliest of all ticks, of that length."""
-        every = [t.start for t in self.tasks] + [s.time for s in self.samples]
+        every = [t.start for t in self.tasks] + [rows["start"] for rows in self.samples]
         every += [marks.time for marks in (self.old, self.new) if marks is not None]
         every += [self.ai_cpu.first] if self.ai_cpu is not None else []
         every += [self.data_queue.ticks(tick_ns)] if self.data_queue is not None else []
@@ -241,8 +236,8 @@ def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: 
     if device.new is not None:
         build.file = source.title(raw.slices["track"][0])
         steps.put_new(build, device.new, clock)
-    for samples in device.samples:
-        put_samples(build, samples, clock)
+    for series in device.samples:
+        put_samples(build, series, clock)
     if device.data_queue is not None:
         _put_queue(build, device.data_queue, clock)
     if device.ai_cpu is not None:
@@ -256,7 +251,7 @@ def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock) -> Non
     for name in dict.fromkeys(found.queue):
         of = np.array([one == name for one in found.queue], bool)
         size = found.size[of].astype(np.float64)
-        put_samples(build, Samples("Data Queue", name, "", ticks[of], size), clock)
+        put_samples(build, samples("Data Queue", name, "", ticks[of], size), clock)
     if len(ticks):
         time = clock.device_ns(ticks)
         build.side_table("dp", build.file, lambda: found.side_table(time))
@@ -314,7 +309,7 @@ class _Files:
     raw: Raw
 
     def records(self, kind: str, layout: np.dtype[np.void], plausible: Plausible) -> Records:
-        """All records of a kind; issues are booked under its first file."""
+        """All records of a kind; issues are reported under its first file."""
         return records(self._bytes(kind), layout, plausible, self.build)
 
     def text(self, kind: str, end: str = "\n") -> str:

@@ -259,7 +259,7 @@ def read_host(build: TraceBuilder, source: Source, names: Sequence[str], clock: 
     dictionary = Dictionary.of(files)
     calls = read_calls(files, dictionary, clock)
     side = _described(Launches(files, dictionary, calls, clock))
-    files.book_others()
+    files.report_others()
     return side
 
 

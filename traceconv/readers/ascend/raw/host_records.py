@@ -97,7 +97,7 @@ class HostFiles:
 
     def columns(self, kind: str) -> dict[str, I64]:
         """The records of a kind as int64 columns (64-bit numbers keep their bits), in the order
-        of their files; what is damaged is booked.
+        of their files; damaged records are reported.
         """
         cut = [np.zeros(0, LAYOUTS[kind])]
         for slices in self.slices.get(kind, ()):
@@ -116,7 +116,7 @@ class HostFiles:
             gathered(self.source, slices, self.build) for slices in self.slices.get(kind, ())
         )
 
-    def book_others(self) -> None:
+    def report_others(self) -> None:
         """Count the records of kinds that are not read."""
         for kind, every in sorted(self.slices.items()):
             if kind in LAYOUTS or kind in (HASH_DIC, TYPE_DIC):
@@ -140,7 +140,7 @@ class Dictionary:
     Attributes:
         hashes: by 64-bit hash, as a signed number.
         types:  by level and type.
-        build:  where numbers without a name are booked.
+        build:  where numbers without a name are reported.
     """
 
     hashes: Mapping[int, str]
@@ -168,7 +168,7 @@ class Dictionary:
 
     def names(self, codes: I64, place: str) -> dict[int, str]:
         """Strings of all hashes of a column but 0, which means none; those that are lacking
-        are booked under ``place``.
+        are reported under ``place``.
         """
         values, back = np.unique(codes, return_inverse=True)
         lacking = np.array([v != 0 and v not in self.hashes for v in values.tolist()], bool)

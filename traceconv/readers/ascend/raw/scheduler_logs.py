@@ -126,7 +126,7 @@ def marked(rows: Records) -> NDArray[np.bool_]:
 
 def hwts_tasks(rows: Records, build: TraceBuilder) -> Tasks:
     """Pairs of an HWTS log, and beginnings without an end."""
-    _book_gaps(rows["head"] >> 4, build)
+    _report_gaps(rows["head"] >> 4, build)
     kind = rows["head"] & 7
     build.skip("kind-not-read", "blocks and counters of a task", int((kind > 1).sum()))
     marks = rows[kind < 2] if int(kind.max(initial=0)) > 1 else rows
@@ -142,7 +142,7 @@ def _wide(column: NDArray[Any]) -> I64:
     return column.astype(np.int64)
 
 
-def _book_gaps(sequence: NDArray[Any], build: TraceBuilder) -> None:
+def _report_gaps(sequence: NDArray[Any], build: TraceBuilder) -> None:
     lost = lost_between(sequence.astype(np.uint8))
     build.skip("source-dropped", "gaps in the numbers of records", lost)
 
@@ -172,7 +172,7 @@ def stars_tasks(rows: Records, expanded: bool, build: TraceBuilder) -> Tasks:
         rows: laid out as :data:`STARS` or :data:`STARS_6`.
         expanded: whether numbers are encoded for more streams than eleven bits hold.
     """
-    _book_gaps(rows["head"] >> 6 & 15, build)
+    _report_gaps(rows["head"] >> 6 & 15, build)
     function = rows["head"] & 63
     read = np.isin(function, (_TASK, _TASK + 1, _SUBTASK, _SUBTASK + 1))
     build.skip("kind-not-read", "samples, blocks and counters of STARS", int((~read).sum()))

@@ -48,7 +48,7 @@ def numbered(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def gathered(source: Source, names: Sequence[str], build: TraceBuilder) -> Blob:
-    """The bytes of slices, one after the other; those that cannot be read are booked."""
+    """The bytes of slices, one after the other; those that cannot be read are reported."""
     parts: list[Blob] = []
     room = LARGEST_BYTES
     for name in names:
@@ -78,7 +78,7 @@ def _content(source: Source, name: str, room: int, alone: bool) -> Blob:
 def records(
     blob: Blob, layout: np.dtype[np.void], plausible: Plausible, build: TraceBuilder
 ) -> Records:
-    """The records of a file that look as they should; all else is booked.
+    """The plausible records of a file; all other bytes are reported.
 
     Args:
         blob:      its bytes.

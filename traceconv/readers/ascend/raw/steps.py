@@ -207,7 +207,7 @@ def put_old(build: TraceBuilder, markers: Markers, clock: Clock, points: Mapping
         points: operators by the tag of the marker next to them.
     """
     steps = old_iterations(markers)
-    _book_open(build, markers, steps, (_FORWARD, _BACKWARD))
+    _report_open(build, markers, steps, (_FORWARD, _BACKWARD))
     add = _Adding(build, clock, -1)
     named = {"FP Start": _FORWARD, "BP End": _BACKWARD}
     facts = {key: points[tag] for key, tag in named.items() if tag in points}
@@ -225,7 +225,7 @@ def put_new(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     for graph in np.unique(markers.graph[own]).tolist():
         of = markers.take(own & (markers.graph == graph))
         steps = new_iterations(of)
-        _book_open(build, of, steps, (_FP, _BP))
+        _report_open(build, of, steps, (_FP, _BP))
         add = _Adding(build, clock, graph)
         add.iterations(steps, {})
         add.parts(steps, new_reduces(of, steps), {})
@@ -249,7 +249,7 @@ def _put_pairs(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     build.skip("kind-not-read", "markers of an unknown tag", strange)
 
 
-def _book_open(
+def _report_open(
     build: TraceBuilder, markers: Markers, steps: Iterations, tags: Sequence[int]
 ) -> None:
     """Report markers of these tags behind the last iteration that ended."""

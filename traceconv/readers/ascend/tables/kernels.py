@@ -121,7 +121,7 @@ def _add_steps(step: I32, start: I64, end: I64, build: TraceBuilder) -> None:
     add_rows(build, STEPS, TableRows(columns, "column Step Id", len(numbers)), step=numbers)
 
 
-def book_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder) -> None:
+def report_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder) -> None:
     """Report if the operators of a table are not all that ran.
 
     Args:

@@ -75,7 +75,7 @@ class AscendTablesReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
-        from traceconv.readers.ascend.tables.kernels import book_missing, read_kernels
+        from traceconv.readers.ascend.tables.kernels import read_kernels, report_missing
 
         describe(build, capture.detail.notes)
         build.hints.tables_only = True
@@ -89,7 +89,7 @@ class AscendTablesReader:
         columns = side_table.read()
         side_table.account(build.issues)
         read_kernels(columns, build)
-        book_missing(side_table, tables.get(STEP_TABLE), build)
+        report_missing(side_table, tables.get(STEP_TABLE), build)
 
 
 def _report_unread(capture: Capture, build: TraceBuilder) -> None:
