@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from job_simulator import Delay
+from job_simulator import Clock, Delay
 from job_simulator import Job as TrainingJob
 from job_simulator import capture as seen
 from job_simulator import run as simulate
@@ -392,3 +392,56 @@ def test_a_step_of_no_pattern_may_be_chance():
     assert found.culprits[0].pattern == "intermittent"
     assert [one.pattern for one in found.steps.values() if one] == ["intermittent"] * 6
     assert "chance" not in found.step_lines()[8]
+
+
+# -- captures that are not whole, and clocks that are wrong ---------------------------------------
+
+
+PLANTED = TrainingJob(dp=4, jitter=3e3, steps=20, delays=(Delay((1,), 600e3),))
+
+
+def cost_of(verdict, rank):
+    """What is said of one rank."""
+    return next(one.gain_ns for one in verdict.culprits if one.rank == rank)
+
+
+@pytest.mark.parametrize("clocks", [
+    (Clock(jumps=((60 * MS, 3 * MS),)), Clock(-2 * MS), Clock(drift_ppm=80.0), Clock()),
+    (Clock(), Clock(7 * MS), Clock(), Clock(jumps=((40 * MS, 5 * MS), (90 * MS, -4 * MS)))),
+])  # fmt: skip
+def test_clocks_that_contradict_the_collectives_change_no_verdict(clocks):
+    """Set in the middle, set back, drifting: what a rank does by itself needs no other clock."""
+    true = of_job(PLANTED)
+    verdict = of_job(replace(PLANTED, clocks=clocks))
+    assert ranks_of(verdict) == ranks_of(true) == [1]
+    assert 0.5 * cost_of(true, 1) < cost_of(verdict, 1) < 1.3 * cost_of(true, 1)
+
+
+def test_a_slow_rank_is_named_among_those_that_were_captured():
+    """One rank has no capture: said, and the others are compared."""
+    verdict = of_job(replace(PLANTED, uncaptured=(3,)))
+    assert ranks_of(verdict) == [1]
+    assert any("not all members of the groups were captured" in one for one in verdict.limits)
+
+
+def test_who_waits_for_a_rank_without_capture_is_not_named():
+    """The slow one is the one that was not captured."""
+    verdict = of_job(replace(PLANTED, uncaptured=(1,)))
+    assert verdict.culprits == ()
+    assert any("not all members of the groups were captured" in one for one in verdict.limits)
+
+
+@pytest.mark.parametrize("lost", [{1: 0.1}, {0: 0.2}, dict.fromkeys(range(4), 0.1)])
+def test_operations_that_were_lost_hide_no_slow_rank(lost):
+    """Of the slow rank, of a peer, or of all, which hides a part of the cost."""
+    true = cost_of(of_job(PLANTED), 1)
+    verdict = of_job(replace(PLANTED, lost=lost))
+    assert ranks_of(verdict) == [1]
+    assert (0.5 if len(lost) > 1 else 0.75) * true < cost_of(verdict, 1) < 1.1 * true
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_operations_that_were_lost_make_no_rank_slow(seed):
+    """The time of what is missing is nobody's own."""
+    job = TrainingJob(dp=4, jitter=3e3, steps=20, seed=seed, lost={2: 0.15})
+    assert of_job(job).culprits == ()

@@ -26,9 +26,9 @@ _TIED = 1e-3  # what an operation counts in which two ranks come at once
 _WILD = 3.0  # standard deviations beyond which a value counts no more
 _KNOWN_NS = 1e6  # with a standard error below that, something is known of a bias
 _LEAST_NS, _SIZES = 1e3, 10  # the smallest, and how many, other values of a bias are tried
-_UNKNOWN_NS = 1e7  # the error of a bias that may be anything
-_REFUTED = 9.0  # by how much more squares of scatters add up to where that is no chance
-_WILDEST = 4.0  # standard deviations; what is further off counts as that there
+_UNKNOWN_NS = 1e7  # the standard deviation of an unknown bias
+_REFUTED = 9.0  # growth of the sum of squares that may be chance
+_WILDEST = 4.0  # standard deviations, at which values are cut off there
 _FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
 
 
@@ -37,7 +37,7 @@ class Bias(msgspec.Struct, frozen=True):
 
     Attributes:
         late:   per column, ns.
-        error:  of these, one standard deviation; infinite where a rank never comes last.
+        error:  of these, one standard deviation; :data:`_UNKNOWN_NS` where a rank never comes last.
         linked: per column, a number; biases of columns with the same one can be compared.
         dof:    degrees of freedom these are estimated from.
         least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
@@ -66,20 +66,19 @@ class Bias(msgspec.Struct, frozen=True):
             return 0.0, most
         error = math.hypot(self.error[one], self.error[other])
         if self.linked[one] != self.linked[other]:
-            error = math.inf
+            error = _UNKNOWN_NS
         later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
-        if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
+        if not math.isnan(usual):  # weigh the measured bias and the expected one
             share = usual**2 / (usual**2 + reach**2)
-            later, reach = share * later, usual if math.isinf(reach) else math.sqrt(share) * reach
+            later, reach = share * later, math.sqrt(share) * reach
         return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
 def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
     """How late the ends of ranks come.
 
-    Who comes last follows from starts as far as clocks are known, which they are but for the bias;
-    so both are looked for in turns, from two sides: as if there was none, and as if each rank's
-    shortest time inside was one in which it came last.
+    Starts tell which rank is last, but for the bias. So both are estimated in turns, from two
+    sides: without a bias, and as if each rank was last when it was inside for the shortest time.
 
     Args:
         start, took: (operations, ranks): starts by the fitted clocks and times inside, ns; -inf
@@ -100,8 +99,8 @@ def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
 
 
 def _linked(last: NDArray[np.intp], sort: NDArray[np.intp], ranks: int) -> NDArray[np.intp]:
-    """Numbers for ranks; equal of those that come last to operations of one sort, or are linked by
-    others that do."""
+    """A number per rank: equal for ranks that are last in operations of one sort, and for ranks
+    that others link so."""
     found = np.arange(ranks)
     while True:
         least = np.full(int(sort.max()) + 1, ranks)
@@ -178,26 +177,24 @@ def _by_last(
             sigma[mine] = scale(rest[mine], len(mine) * dof / rows)
         shown = np.partition(start + late, -2, axis=1)
         lead = shown[:, -1] - shown[:, -2]
-        weight = np.maximum(lead / (lead + sigma), _TIED) / (sigma + 1.0) ** 2
+        weight = np.maximum(lead / (lead + sigma + 1.0), _TIED) / (sigma + 1.0) ** 2
         count = np.bincount(last, weight, ranks).astype(np.float64)
         of_sort = np.bincount(sort, weight, sorts)
         left = np.clip(rest, -_WILD * sigma, _WILD * sigma)
-        for _ in range(_SWEEPS):  # what is left belongs to ranks and to sorts of operations
+        for _ in range(_SWEEPS):  # the rest is due to ranks and to sorts of operations
             total = np.bincount(last, weight * left, ranks)
             off = np.divide(total, count, out=np.zeros(ranks), where=count > 0)
             late, left = late + off, left - off[last]
-            left -= (np.bincount(sort, weight * left, sorts) / of_sort)[sort]
+            left -= (np.bincount(sort, weight * left, sorts) / np.maximum(of_sort, 1e-300))[sort]
         late = np.where(count > 0, late - (count @ late) / count.sum(), 0.0)
         before, last = last, np.argmax(start + late, axis=1)
         if np.array_equal(before, last):
             break
-    error = np.full(ranks, np.inf)
-    error[count > 0] = 1 / np.sqrt(count[count > 0])
-    return late, error, dof, every
+    return late, 1 / np.sqrt(count + _UNKNOWN_NS**-2), dof, every
 
 
 def usual_bias(biases: Iterable[Bias]) -> float:
-    """What the bias between two ranks is expected to be less than, ns, 99 of 100 times, from those
+    """The expected limit of the bias between two ranks, ns, held 99 of 100 times, from the biases
     of all ranks for which it is known; NaN if these are few."""
     squares, weights, ranks, dof = 0.0, 0.0, 0, 0
     for bias in (bias for bias in biases if bias.certain):

@@ -58,7 +58,7 @@ class _Star(msgspec.Struct, frozen=True):
 
 
 class _Stepped(msgspec.Struct, frozen=True):
-    """Two ranks of a group, one of whose clocks seems to have been set, or for a while."""
+    """Two ranks of a group; one of their clocks seems to have been set, or for a while."""
 
     group: Matched
     columns: tuple[int, int]
@@ -258,9 +258,8 @@ def _checked(
 ) -> dict[int, Fit]:
     """The same with the errors of ranks that another way leads elsewhere: as far as that is.
 
-    Which of both ways is right, nobody knows; whoever is reached by way of such a rank is no surer.
-    The same holds for two ranks one of whose clocks was set, by operations in another group than
-    those they were fitted by.
+    Either way may be right, so a rank that is reached through such a rank is as unsure. The same
+    holds for two ranks if a clock was set, by operations in another group than they were fitted by.
     """
     more = dict.fromkeys(done, 0.0)
     for one in stepped:
@@ -274,7 +273,14 @@ def _checked(
             other = link.other(rank)
             if link.star.group.ranks[link.column] != rank or rank == came[other]:
                 continue
-            apart = max(_differ(done[rank], link.fit, done[other], ns) for ns in link.fit.span_ns)
+            ways = (  # from the rank's clock, its own and that by way of the other
+                (
+                    done[rank].correction.of(ns),
+                    done[other].correction.of(link.fit.correction.of(ns)),
+                )
+                for ns in link.fit.span_ns
+            )
+            apart = float(max(abs(own - way) for own, way in ways))
             for end in (rank, other):
                 if done[end].matches and apart > done[end].error_ns(*done[end].span_ns):
                     more[end] = max(more[end], apart)
@@ -283,13 +289,6 @@ def _checked(
         more[rank] = max(more[rank], more[came[rank]])
         found[rank] = fit.widened(more[rank]) if fit.matches else fit
     return found
-
-
-def _differ(own: Fit, link: Fit, other: Fit, ns: int) -> float:
-    """How far the ways from a rank's clock at an instant differ, ns: its own, and that by way of
-    another rank."""
-    way = other.correction.of(link.correction.of(ns))
-    return float(abs(own.correction.of(ns) - way))
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -326,7 +325,11 @@ def by_collectives(
     result = solved((e.rank for e in records), groups)
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
-    every = {one.rank: _span(one) for one in records} | dict(spans or {})
+    every: dict[int, tuple[int, int] | None] = {
+        one.rank: (int(one.start_ns.min()), int(one.end_ns.max())) if len(one) else None
+        for one in records
+    }
+    every |= dict(spans or {})
     offsets, alone, unchecked = {}, {}, {}
     for rank, root in result.root.items():
         if root == main and sizes[main] > 1:
@@ -340,10 +343,6 @@ def by_collectives(
             alone[rank] = result.doubts.get(rank, "no collective matches the other ranks'")
     loose = {rank: fit.loose for rank, fit in result.fits.items() if fit.loose}
     return Found(offsets, alone, loose, unchecked)
-
-
-def _span(one: CollectiveRecords) -> tuple[int, int] | None:
-    return (int(one.start_ns.min()), int(one.end_ns.max())) if len(one) else None
 
 
 def _unchecked(fit: Fit, first: int, last: int) -> str:

@@ -1,4 +1,4 @@
-"""Which operations of the ranks of a group are the same: all sequences beside the longest."""
+"""Which operations of the ranks of a group are the same: each sequence against the longest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.alignment.hypotheses import Pairing, Timed, nothing
+from traceconv.alignment.hypotheses import Timed, nothing
 from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
 
@@ -100,8 +100,11 @@ def _matched(
         ours = theirs = np.arange(len(lead))
         if column != base:
             found = paired(lead, other, numbered)
-            doubts[column] = found.why_not(_apart(stamped, other.rank, lead.rank))
-            if doubts[column] and not _straight(lead, other, found):
+            known = other.rank in stamped and lead.rank in stamped
+            apart = stamped[other.rank] - stamped[lead.rank] if known else None
+            doubts[column] = found.why_not(apart)
+            same = np.array_equal(lead.token, other.token) and len(found) == len(lead)
+            if doubts[column] and not same:
                 found = nothing("")
             ours, theirs = found.ours, found.theirs
             identified[column] = found.identified
@@ -113,18 +116,6 @@ def _matched(
     named, sizes = one.groups[index].named, one.size[lead.rows]
     said = tuple(doubts), tuple(identified)
     return Matched(key, named, kinds, sizes, ranks, base, start, end, row, *said)
-
-
-def _apart(stamped: Mapping[int, int], rank: int, lead: int) -> int | None:
-    """What the files say has to be added to the stamps of one rank to meet those of another."""
-    if rank not in stamped or lead not in stamped:
-        return None
-    return stamped[rank] - stamped[lead]
-
-
-def _straight(lead: Timed, other: Timed, found: Pairing) -> bool:
-    """Whether both sequences are the same and matched one to one."""
-    return len(lead) == len(other) == len(found) and np.array_equal(lead.token, other.token)
 
 
 def _sequence(

@@ -2,7 +2,7 @@
 
 Groups are recognised across ranks by what their profilers say: the name and the members of a
 process group (PyTorch), the hash in the names of HCCL's operations, else the title of the lane.
-Where a lane says no more than its stream, lanes stand for groups by their order.
+Where a lane names only its stream, lanes represent groups by their order.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
 
     @classmethod
     def none(cls, rank: int) -> CollectiveRecords:
-        """No operation, where there is no other rank to compare clocks with."""
+        """No operations: no other rank to compare clocks with."""
         code, number = np.empty(0, np.int32), np.empty(0, np.int64)
         return cls(rank, (), (), code, code, number, code, number, number)
 
@@ -254,14 +254,15 @@ class _Named(msgspec.Struct):
         stated = _text(f.name)
         if _PERMUTE.search(stated or name):
             return None
-        what = _kind(stated, name)
+        # its name says more where "coalesced" is stated
+        what = kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
         kind = self.kinds.setdefault(what, len(self.kinds))
         one = _group(f, name, track, self.lanes)
         group = self.groups.setdefault(one.key, len(self.groups))
         if one.size > self.largest.setdefault(one.key, one).size:
             self.largest[one.key] = one
         direction = (_direction(stated) or _direction(name)) if what == P2P else 0
-        size = UNKNOWN if what in _UNEVEN else _size(f)
+        size = UNKNOWN if what in _UNEVEN else max(_count(f.n_bytes), _count(f.count))
         return group, kind, size, direction, _peer(f, name, direction)
 
 
@@ -274,11 +275,6 @@ def _unnumbered(name: str) -> str:
     before, _, last = name.rpartition("_")
     before, _, index = before.rpartition("_")
     return f"{before}_0_0" if index.isdecimal() and last.isdecimal() else name
-
-
-def _kind(stated: str, name: str) -> str:
-    """What is stated of an operation; its name says more where that is "coalesced"."""
-    return kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
 
 
 def _letters(name: str) -> str:
@@ -360,10 +356,6 @@ def _identity(facts: _Arguments, name: str) -> int:
 
     words = "\0".join((program, _text(facts.instruction) or name, run))
     return int.from_bytes(blake2b(words.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
-
-
-def _size(facts: _Arguments) -> int:
-    return max(_count(facts.n_bytes), _count(facts.count))
 
 
 def _count(value: Any) -> int:

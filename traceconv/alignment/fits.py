@@ -40,8 +40,8 @@ _LOOSE = 0.03  # above this share of the gap, used only where "collective" was r
 _BROKEN = 0.1  # share of operations that may end before all have begun
 _MEET = 3.0  # times that ends are nearer to each other than starts, where ranks wait for each other
 SETTABLE_NS = 50_000  # a clock that was set by less is uncertain by that, by more it is refused
-_SAME_FAMILY = 0.001  # probability that a clock that was not set is said to have been
-_FAR = 3.0  # standard deviations; what is nearer may be chance
+_SAME_FAMILY = 0.001  # probability of calling a clock set that was not
+_FAR = 3.0  # standard deviations that may be chance
 _BLOCK = 6  # values per block, at least, whose means are compared with the line
 _BLOCKS = 8
 
@@ -177,7 +177,15 @@ def fitted(
     beyond = int(np.count_nonzero(x >= after))
     edge = size != 0 and min(beyond, n - beyond) < FEWEST
     if abs(size) > SETTABLE_NS and not (edge and identified):
-        return Fit(matches=n, step_ns=size, doubt=_was_set(size, after))
+        return Fit(
+            matches=n,
+            step_ns=size,
+            doubt=(
+                f"from {after / 1e9:.3f} s after their first match on, ends are "
+                f"{abs(size) / 1e3:.1f} µs further apart than before: a clock was set, or one of "
+                "the ranks ended later from then on"
+            ),
+        )
     if abs(known.slope) > FASTEST:
         return Fit(matches=n, doubt=f"the clocks would differ by {known.slope * 1e6:.0f} ppm")
     centre = zero + round(known.at)
@@ -233,7 +241,7 @@ def _resolution(stamps: I64) -> int:
     return int(np.gcd.reduce(stamps - stamps[0])) or 1
 
 
-# -- what is no line ----------------------------------------------------------------------
+# -- clocks that were set ----------------------------------------------------------------------
 
 
 def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
@@ -295,16 +303,8 @@ def _shifted(known: Line, error: float) -> float:
     return most
 
 
-def _was_set(size: float, after: float) -> str:
-    return (
-        f"from {after / 1e9:.3f} s after their first match on, ends are {abs(size) / 1e3:.1f} µs "
-        "further apart than before: a clock was set, or one of the ranks came out later from then "
-        "on"
-    )
-
-
 def _bent(x: F64, known: Line) -> float:
-    """How far means of neighbours are from the line if that is no chance, ns: a clock whose pace
+    """How far means of neighbours are from the line beyond chance, ns: a clock whose pace
     changes, as it does with temperature."""
     n = len(x)
     blocks = min(_BLOCKS, n // _BLOCK)
@@ -334,7 +334,7 @@ def _doubt(fit: Fit, own: Stamps, other: Stamps, synchronous: NDArray[np.bool_])
 
 
 def _apart(fit: Fit, own: Stamps, other: Stamps) -> str:
-    """Message if ends are no nearer to each other than starts, or ""."""
+    """Message if ends are as far from each other as starts, or ""."""
     starts = other[0] - fit.correction.of(own[0])
     apart = scale((starts - median_ns(starts)).astype(np.float64), len(starts))
     if fit.spread_ns < max(apart / _MEET, _NEAR_NS):

@@ -5,7 +5,7 @@ different ones, and some operations are missing. Training repeats itself, so kin
 many places. What tells these apart is the *pace*: the time from one operation to the next, which
 both ranks see alike but for noise, differs from step to step.
 
-Each way to lay the sequences side by side is a hypothesis. One is chosen, and all others are tested
+Each way to pair the two sequences is a hypothesis. One is chosen, and all others are tested
 against it: were the captures shifted by a step, would the times from operation to operation fit
 about as well? If so, only numbers of steps or the stamps of the files can tell, and
 :class:`Pairing` says which hypotheses are left. How sure the choice is, is stated as the logarithm
@@ -24,13 +24,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.robust import median
+from traceconv.core.robust import median, quantile
 
 CERTAIN = 5.0
 """Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace
 these are reached by chance once in 10,000.)"""
 
-_FEW = 20.0  # more for few pairs: so much, divided by their number
+_FEW = 20.0  # more for few pairs, divided by their number
 
 FEWEST = 3
 """Fewer pairs than this prove nothing: any two ends are some offset apart."""
@@ -39,7 +39,7 @@ _NUMBERED = 10.0  # what numbers of steps count where they are known to be those
 _AGREED = 0.8  # share of pairs whose numbers of steps have to be equal for that
 _ENOUGH = 0.5  # share of operations that have to be matched where both captures were running
 _OVERLAP = 0.5  # of the shorter capture, too: the ends of captures fit by chance if steps are alike
-RIVAL = 0.7  # so much of the pairs' number a hypothesis needs for its fit to say something
+RIVAL = 0.7  # share of the pairs that a hypothesis needs for its fit to count
 _FREEDOM = 4.0
 _ROUNDS = 12
 FLOOR_NS = 500.0  # noise below this is taken for this
@@ -221,7 +221,7 @@ class Found(msgspec.Struct, frozen=True):
         return mine * (level - math.log(self.noise)) > its * (level - math.log(other.noise))
 
     def pairing(self, ours: NDArray[np.intp], theirs: NDArray[np.intp]) -> Pairing:
-        """As it is told others, with rows of the whole sequences."""
+        """The pairing, with rows of the whole sequences."""
         a, b = self.sides.a, self.sides.b
         zero = a.zero_ns - b.zero_ns
         apart = zero + int(median(a.end[self.ours] - b.end[self.theirs]))
@@ -281,7 +281,7 @@ def steps_between(sides: Sides, ours: I64, theirs: I64) -> tuple[F64, F64]:
 
 
 def drift_of(differ: F64, long: F64) -> float:
-    """What the times between pairs differ by per time, as far as clocks may."""
+    """By how much the times between pairs differ per time, within the drift of clocks."""
     known = long > 0
     if not known.any():
         return 0.0
@@ -405,7 +405,7 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
-    low = max(_quartile(np.abs(differ)) / 0.32, sides.floor)
+    low = max(quantile(np.abs(differ), 0.25) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
@@ -419,13 +419,6 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -
         unseen += _NUMBERED * (1 if agree else -1)
     odds = np.maximum(odds, 0.0)
     return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
-
-
-def _quartile(values: F64) -> float:
-    """What a quarter of the values is below, as ``numpy.quantile``; see :func:`.robust.median`."""
-    at, ordered = 0.25 * (len(values) - 1), np.sort(values)
-    low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
-    return float(low + (high - low) * (at % 1))
 
 
 def _odds(compared: Sequence[Contrast], many: NDArray[np.bool_], floor: float) -> F64:
@@ -448,7 +441,7 @@ def _odds(compared: Sequence[Contrast], many: NDArray[np.bool_], floor: float) -
 
 
 def _less(odds: F64, few: float | F64) -> F64:
-    """Odds, less sure by so much; never for the contrary because of that."""
+    """Odds, reduced towards 0 by ``few``."""
     return np.where(odds > 0, np.maximum(odds - few, 0.0), odds)
 
 

@@ -14,7 +14,7 @@ MOST_MEMBERS = 64
 """Of groups in which messages are paired by time; pipelines have fewer stages."""
 
 MOST_CLEAR = 0.9
-"""So many of the messages of a group have to be clear."""
+"""Share of the messages of a group that have to be clear."""
 
 CLEAR = 5
 """A message is clear if the next candidate ends this many times as far away as the nearest."""

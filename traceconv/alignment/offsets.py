@@ -29,12 +29,12 @@ from traceconv.core.model import Capture
 SCHEMA_VERSION = 1
 
 
-_OUTSIDE = 0.01  # so much of a capture before or after what its clock was checked by is said
+_OUTSIDE = 0.01  # share of a capture, outside of what checked its clock, that is worth a warning
 
 
 def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, int]:
     """How much of a capture, at its beginning and at its end, is outside of where a clock that was
-    set would have shown, ns; 0 of what is not worth a word.
+    set would have shown, ns; 0 if it is not worth a warning.
 
     Args:
         checked: between which instants it would have.
@@ -174,7 +174,7 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
     The monotonic clock of a host is one physical clock: its captures share the offset of the
     first, whatever the steps of the wall clock between their starts were. A capture of such a
     host that has no pair of its own shares it, too. Errors that an output of ours states are those
-    of its ranks among each other: beside captures of anything else, nobody knows them.
+    of its ranks among each other: beside other captures they are unknown.
     """
     offsets, clocks = {}, _host_clocks(captures)
     together = len({one.clock.origin for one in captures if one.clock}) == 1
@@ -194,7 +194,7 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
 
 
 def stamped(captures: Sequence[Capture]) -> dict[int, int]:
-    """What the files say has to be added to the stamps of ranks to compare them; ns.
+    """Nanoseconds to add to the stamps of ranks to compare them, by their files.
 
     Only of captures that say something of their clock.
     """
@@ -218,7 +218,7 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
 
 
 GATHERED = "stamps of one file, into which ranks were gathered"
-"""The evidence of offsets of which nobody says how far they are off: ranks of one file of a format
+"""The evidence of offsets whose error is unknown: ranks of one file of a format
 into which programs gather them, ours among them, so that it is not one clock."""
 
 _GATHERING = ("perfetto", "chrome_json")

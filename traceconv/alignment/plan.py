@@ -302,7 +302,7 @@ Method = Callable[
 ENOUGH = 8
 """Operations a rank must share with others for "auto" to prefer them to stamps that agree."""
 
-_COARSE_NS = 1_000_000  # nor does it if they are no surer than clocks kept over a network
+_COARSE_NS = 1_000_000  # nor does it if their error is that of clocks kept over a network
 _FAR_NS = 3600 * 10**9  # such clocks are not wrong by an hour
 _AGREED_NS = 20_000  # stamps that differ by less than that, besides the error, agree
 
@@ -340,7 +340,7 @@ def _auto(
 def _say_unchecked(
     captures: Sequence[Capture], issues: Issues, found: Fitted, used: Mapping[int, Offset]
 ) -> None:
-    """Where errors do not hold if a clock was set there: outside of what was matched."""
+    """Report where a clock that was set would not show: outside of the matched operations."""
     for capture in captures:
         rank = rank_of(capture)
         if rank in used and rank in found.unchecked:
@@ -350,7 +350,7 @@ def _say_unchecked(
 def _unused(
     offsets: Mapping[int, Offset], used: Mapping[int, Offset], reasons: Mapping[int, str]
 ) -> str:
-    """Why collectives say nothing of some ranks; "" if there is no reason."""
+    """Why collectives were not used for some ranks, or ""."""
     rank = max((r for r, why in reasons.items() if why), default=None)
     if rank is None:  # the first may be alone for the others
         return ""
@@ -389,9 +389,7 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         elif one.matches < ENOUGH:
             kept[rank] = f"only {one.matches} operations match; {ENOUGH} needed"
         elif error > _COARSE_NS:
-            kept[rank] = (
-                f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"
-            )
+            kept[rank] = f"they agree with its stamps, to {error / 1e6:.1f} ms only"
     return kept
 
 
@@ -425,7 +423,7 @@ def _doubt_stamps(
 ) -> None:
     """Call ranks unaligned whose stamps are kept and refuted, by their own collectives or, as far
     as these say nothing, by those of others: where the stamps of ranks that were fitted are wrong,
-    nobody knows of the rest, but for hosts whose stamps are right."""
+    those of the rest are in doubt, except on hosts whose stamps are right."""
     from traceconv.alignment.stamps import refuted
 
     kept = {rank for rank, one in offsets.items() if one.method == "meta"}
@@ -537,16 +535,12 @@ def _wall(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
     return {rank_of(c): Offset(0, "wall", "stamps taken as Unix time") for c in captures}, ""
 
 
-def _none(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
-    return {rank_of(c): Offset() for c in captures}, ""
-
-
 METHODS: Mapping[str, Method] = {
     "auto": _auto,
     "collective": _collective,
     "meta": _meta,
     "wall": _wall,
-    "none": _none,
+    "none": lambda captures, *_: ({rank_of(one): Offset() for one in captures}, ""),
 }
 """How offsets are found, by the name of the ``align`` option."""
 

@@ -1,8 +1,8 @@
 """Which operation of one rank is which of another's: two sequences side by side.
 
 Where nothing is missing, all shifts of one against the other are tried; else all ways to let one
-operation fall on another, the rest being matched by time. What is likely says
-:mod:`.hypotheses`.
+operation fall on another, and the rest is matched by time. :mod:`.hypotheses` judges which
+is likely.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from traceconv.core.columns import F64, I64
 from traceconv.core.robust import median
 
 _LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side
-_RIVALS = 12  # others that are looked at closely, and as many with few pairs
-_SCREENED = 48  # times between operations that are looked at for every shift
+_RIVALS = 12  # others that are compared, and as many with few pairs
+_SCREENED = 48  # times between operations that are compared for every shift
 _SAMPLE = 192  # the same for shifts that may be right
 _PARTS = (32, 12)
 _PIVOTS = (0.5, 1 / 6, 5 / 6)
@@ -65,7 +65,14 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
     x, y = Beats(a, ours), Beats(b, theirs)
     sides = Sides(x, y, numbered and x.counts and y.counts)
     found = _by_index(sides)
-    if found is None or not found.clean or not (_settled(found) or _equal(x, y)):
+    settled = False
+    if found is not None and found.clean:
+        # where operations are missing, a part between two losses may fit by chance
+        equal = len(x) == len(y) and np.array_equal(x.token, y.token)
+        whole = len(found.ours) == min(len(x), len(y))
+        sure = whole or float(found.odds.min(initial=np.inf)) >= _SETTLED
+        settled = equal or (found.certain and sure)
+    if not settled:
         other = _by_time(sides)
         if other is not None and (found is None or other.better_than(found)):
             found = other
@@ -103,18 +110,6 @@ def _once(identity: I64) -> NDArray[np.intp]:
     """The rows of identities that occur once."""
     values, first, count = np.unique(identity, return_index=True, return_counts=True)
     return np.asarray(first[(count == 1) & (values >= 0)])
-
-
-def _settled(found: Found) -> bool:
-    """Whether nothing else is to be looked for. Where steps are alike and operations are missing, a
-    part between two losses may fit by chance at an index at which the whole does not."""
-    whole = len(found.ours) == min(len(found.sides.a), len(found.sides.b))
-    surest = float(found.odds.min(initial=np.inf))
-    return found.certain and (whole or surest >= _SETTLED)
-
-
-def _equal(x: Beats, y: Beats) -> bool:
-    return len(x) == len(y) and np.array_equal(x.token, y.token)
 
 
 # -- by index: nothing is missing --------------------------------------------------------------
@@ -216,7 +211,7 @@ def _by_numbers(sides: Sides) -> list[int]:
 
 
 def _sample(b: Beats, most: int) -> NDArray[np.intp]:
-    """Which times between operations are looked at: the longest, which differ most from step to
+    """Which times between operations are compared: the longest, which differ most from step to
     step, and others anywhere."""
     every = np.arange(len(b) - 1)
     if len(every) <= most:
@@ -245,10 +240,13 @@ def _by_time(sides: Sides) -> Found | None:
     tried = [c for share in _PIVOTS for c in _around(x, y, look, share, near, sides.floor)]
     tried.sort(key=lambda c: -c[0])
     known: list[tuple[I64, I64]] = []
+    codes: list[I64] = []
     for _, pivot, offset in tried[: 3 * _FOLLOWED]:
         pairs = _follow(x, look, pivot, offset, near)
-        if len(pairs[0]) >= FEWEST and not any(_alike(pairs, one) for one in known):
+        code = (pairs[0] << 32) | pairs[1]
+        if len(code) >= FEWEST and not any(np.isin(code, one).mean() > 0.5 for one in codes):
             known.append(pairs)
+            codes.append(code)
         if len(known) == _FOLLOWED:
             break
     if not known:
@@ -289,12 +287,6 @@ def _share(sides: Sides, ours: I64, theirs: I64) -> float:
         for end in (sides.a.end, sides.b.end + apart)
     ]
     return len(ours) / max(min(inside), 1)
-
-
-def _alike(one: tuple[I64, I64], other: tuple[I64, I64]) -> bool:
-    """Whether most pairs are the same."""
-    shared = np.isin((one[0] << 32) | one[1], (other[0] << 32) | other[1])
-    return bool(np.mean(shared) > 0.5)
 
 
 class _Nearest:
@@ -349,7 +341,7 @@ def _around(
 
 
 def _middle(values: F64) -> F64:
-    """Medians of rows, 0 where there is no value."""
+    """Medians of rows, 0 of empty rows."""
     ordered = np.sort(values, axis=1)
     count = (~np.isnan(values)).sum(axis=1)
     at = np.maximum(count - 1, 0) // 2
@@ -375,7 +367,7 @@ def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> t
     usual = float(median(np.abs(off[np.abs(off) <= limit]))) if len(off) else 0.0
     good = np.abs(off) <= min(limit, max(20 * usual, 20.0 * FLOOR_NS))
     rows = np.flatnonzero(good)
-    order = np.lexsort((np.abs(off[rows]), found[rows]))  # nobody has two partners
+    order = np.lexsort((np.abs(off[rows]), found[rows]))  # each has one partner
     first = np.ones(len(order), bool)
     first[1:] = np.diff(found[rows][order]) > 0
     kept = np.sort(rows[order][first])

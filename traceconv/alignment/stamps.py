@@ -6,7 +6,7 @@ they are not are refuted, whatever the profilers say of their clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
 import msgspec
@@ -24,7 +24,7 @@ _SLACK_NS = 20_000  # stamps may be off by that without contradicting anything
 _FEWEST = 3
 _AGREE = 0.9  # share of operations that meet if stamps are right; some are missing
 _REFUTED = 0.5
-_ALL_PAIRS = 8  # ranks of a group up to which all pairs are looked at
+_ALL_PAIRS = 8  # ranks of a group up to which all pairs are compared
 
 
 def refuted(
@@ -33,7 +33,7 @@ def refuted(
     """The ranks that cannot be compared by these clocks, and why.
 
     Of ranks that contradict each other, those that agree with most others are right; if there are
-    as many on either side, nobody knows which.
+    as many on either side, all are in doubt.
 
     Args:
         records: the collectives of every rank.
@@ -70,18 +70,13 @@ def _compared(
                 groups.setdefault(group.key, []).append(_timed(one, index, corrections[one.rank]))
     for members in groups.values():
         members.sort(key=lambda m: m.rank)
-        for mine, its in _pairs(members):
+        pairs: Iterable[tuple[_Timed, _Timed]] = combinations(members, 2)
+        if len(members) > _ALL_PAIRS:
+            pairs = [*pairwise(members), *((members[0], other) for other in members[2:])]
+        for mine, its in pairs:
             found = _meeting(mine, its)
             if found is not None:
                 yield mine.rank, its.rank, found
-
-
-def _pairs(members: Sequence[_Timed]) -> Iterator[tuple[_Timed, _Timed]]:
-    if len(members) <= _ALL_PAIRS:
-        yield from combinations(members, 2)
-        return
-    yield from pairwise(members)
-    yield from ((members[0], other) for other in members[2:])
 
 
 class _Timed(msgspec.Struct, frozen=True):
@@ -110,7 +105,7 @@ def _timed(one: CollectiveRecords, index: int, by: Correction) -> _Timed:
 
 
 def _meeting(one: _Timed, other: _Timed) -> str | None:
-    """ "" if most operations of both meet, how they do not, or None if nothing can be said."""
+    """ "" if most operations of both meet, how they do not, or None if it is unknown."""
     if min(len(one.token), len(other.token)) == 0:
         return None
     first = max(int(one.start_ns[0]), int(other.start_ns[0]))

@@ -2,7 +2,7 @@
 
 Operations of a process group are numbered on each rank, and run in that order. So the group hangs
 in the first number at which ranks differ: one has not issued it, or has issued another operation.
-Compared is what PyTorch's own analyzer compares (torch/distributed/flight_recorder/components of
+The comparison is that of PyTorch's own analyzer (torch/distributed/flight_recorder/components of
 pytorch/pytorch): the type, and sizes and types of elements, but for operations whose sizes may
 differ between ranks. Messages are counted apart on each rank, so they are paired in order, by
 sender and receiver.
@@ -38,7 +38,7 @@ _GROUPED = ("coalesced", "ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced")
 
 _UNEVEN_INPUT, _UNEVEN_OUTPUT = ("alltoall", "scatter"), ("alltoall", "gather")
 _SHOWN = 8  # frames of a stack
-_FACTOR = 1_000_003  # by which codes of operations issued together are told apart
+_FACTOR = 1_000_003  # makes one code of the codes of operations issued together
 _MOST = 2**40  # numbers beyond are damaged
 
 
@@ -121,7 +121,11 @@ def recorded(trace: Trace) -> Recorded:
     issued: dict[tuple[str, str, str], int] = {}
     stacks: dict[tuple[str, ...], int] = {}
     rows = []
-    ended = {(_name(f), f.is_p2p, _number(f)): _state(f) for f, name in found if _grouped(name)}
+    ended = {
+        (_name(f), f.is_p2p, _number(f)): _state(f)
+        for f, name in found
+        if name.partition(":")[2] in _GROUPED
+    }
     for facts, full in found:
         name = full.partition(":")[2] or full
         purpose = str(facts.process_group[1]) if len(facts.process_group) > 1 else ""
@@ -152,10 +156,6 @@ def _name(facts: _Arguments) -> str:
 
 def _number(facts: _Arguments) -> int:
     return facts.p2p_seq_id if facts.is_p2p else facts.collective_seq_id
-
-
-def _grouped(name: str) -> bool:
-    return name.partition(":")[2] in _GROUPED
 
 
 def _state(facts: _Arguments) -> int:
@@ -229,15 +229,17 @@ class Hang(msgspec.Struct, frozen=True):
         return f"operation {self.number} of group {self.group}{purpose}"
 
     def line(self) -> str:
-        """What hangs, and because of whom."""
+        """The operation in which ranks wait, and which ranks differ."""
         usual, others = self.sides[0], self.sides[1:]
-        first = f"hang: {_ranks(usual.ranks)} {_waits(usual)} in {usual.what}, {self._where}"
+        waits = "waits" if len(usual.ranks) == 1 else "wait"
+        first = f"hang: {_ranks(usual.ranks)} {waits} in {usual.what}, {self._where}"
         if self.kind == STUCK:
             return f"{first}; all members are in it"
         if self.kind == UNDECIDED:
             return f"{first}; no dump of {_ranks(self.without_dump)}"
         said = [
-            f"{_ranks(one.ranks)} {_has(one)} not issued it" if not one.what
+            f"{_ranks(one.ranks)} {'has' if len(one.ranks) == 1 else 'have'} not issued it"
+            if not one.what
             else f"{_ranks(one.ranks)} issued {one.what}{self._differs(usual, one)}"
             for one in others
         ]  # fmt: skip
@@ -284,14 +286,6 @@ class Hang(msgspec.Struct, frozen=True):
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) != 1)} {format_ranges(ranks)}"
-
-
-def _waits(side: Side) -> str:
-    return "waits" if len(side.ranks) == 1 else "wait"
-
-
-def _has(side: Side) -> str:
-    return "has" if len(side.ranks) == 1 else "have"
 
 
 def hang(every: Mapping[int, Recorded]) -> Hang | None:
@@ -378,7 +372,7 @@ class _Group:
     def _different(
         self, rows: Mapping[int, I64], numbers: Mapping[int, I64], first: int, last: int
     ) -> int | None:
-        """The first number at which operations differ, of those that all dumps hold."""
+        """The first number at which operations differ, if all dumps hold it."""
         kinds: dict[Any, int] = {}
         base: tuple[I64, I64] | None = None
         worst = last + 1
@@ -484,7 +478,7 @@ def _together(issued: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
 
 
 def _compared(issued: tuple[str, str, str]) -> tuple[str, str, str]:
-    """What has to be alike on all ranks."""
+    """The part of an operation that has to be equal on all ranks."""
     name, given, made = issued
     kind = kind_of(name)
     uneven = name.endswith("_v") or "_v_" in name

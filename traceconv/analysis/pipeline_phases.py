@@ -1,4 +1,4 @@
-"""What a rank does as a stage of a pipeline: forward and backward passes, and bubbles."""
+"""Forward and backward passes and bubbles of a rank, as a stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traceconv.passes.overlap import device_times
 PHASES = FORWARD, BACKWARD, BUBBLE, UNTOLD = range(4)
 """Computing launched within ranges that are a forward or a backward pass (as in the table "phase"),
 waiting for neighbours, in which the rank only sends or receives, and computing of an unknown pass.
-Messages do not tell the pass: in a V-shaped schedule they travel both ways in both, and the last
+Messages do not tell the pass: in a V-shaped schedule each pass sends both ways, and the last
 stage sends nothing between its passes."""
 
 PHASE_NAMES = ("forward", "backward", "bubble", "pass unknown")
@@ -40,7 +40,7 @@ def bubbles(known: CollectiveRecords, exposed: I64) -> I64:
 
 
 def phases(trace: Trace, known: CollectiveRecords) -> I64:
-    """What a rank did as a stage of a pipeline.
+    """The passes and bubbles of a rank.
 
     Args:
         trace: after the passes of the detail view.

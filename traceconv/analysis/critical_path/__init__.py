@@ -1,1 +1,1 @@
-"""The critical path across ranks: what is gathered of a rank, and the walk over all of them."""
+"""The critical path across ranks."""

@@ -9,7 +9,7 @@ statistics, but operations that are known to be the same, and clocks that do not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,10 +22,10 @@ from traceconv.core.columns import I64
 
 NEEDS_ALL = tuple(kind for kind in SYNCHRONOUS if kind != "alltoall")
 """Collectives that end on no rank before all have begun; an all-to-all may have nothing for a rank,
-so that nobody waits for it there."""
+so that no rank waits for it there."""
 
 FEWEST = 3
-"""Operations of two ranks, at least: of fewer nobody knows that they are the same."""
+"""Fewest operations of two ranks: fewer may be matched by chance."""
 
 SLACK_NS = 20_000
 """Stamps of single operations are off by as much, however well clocks agree."""
@@ -91,19 +91,16 @@ class _Limits:
         columns = [c for c, r in enumerate(group.ranks) if r in self.place and not group.doubts[c]]
         if not kept.any() or len(columns) < 2:
             return
-        times = self._times(group, columns)
-        hub, hub_start, hub_end = next(times)
-        for column, start, end in times:
+        hub, *others = columns
+        shared = {c: tuple(self.plan.corrected(group.ranks[c], ns[:, c])
+                           for ns in (group.start_ns, group.end_ns)) for c in columns}  # fmt: skip
+        hub_start, hub_end = shared[hub]
+        for column in others:
+            start, end = shared[column]
             both = kept & (group.row[:, hub] >= 0) & (group.row[:, column] >= 0)
             first, other = group.ranks[hub], group.ranks[column]
             self._add(first, other, hub_start[both], end[both])
             self._add(other, first, start[both], hub_end[both])
-
-    def _times(self, group: Matched, columns: Sequence[int]) -> Iterator[tuple[int, I64, I64]]:
-        for c in columns:
-            rank = group.ranks[c]
-            start, end = group.start_ns[:, c], group.end_ns[:, c]
-            yield c, self.plan.corrected(rank, start), self.plan.corrected(rank, end)
 
     def of_messages(self, records: Mapping[int, CollectiveRecords]) -> None:
         """Between the two sides of messages."""
@@ -119,7 +116,7 @@ class _Limits:
             )
 
     def solved(self) -> tuple[I64, I64]:
-        """What has to be added to each rank, at least and at most, nothing to the first; beyond
+        """The limits of what is added to each rank, 0 for the first; beyond
         ``_FAR`` where nothing limits it, or limits contradict each other."""
         n = len(self.place)
         low, high = np.full(n, -2 * _FAR), np.full(n, 2 * _FAR)

@@ -1,4 +1,4 @@
-"""The critical path as tables: by step, by rank, and stretch by stretch."""
+"""The critical path as tables: by step, by rank, and its intervals."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ TABLES: Mapping[str, Table] = {
     ),
     "segments": _table(
         "segments",
-        "Critical path, stretch by stretch",
+        "Critical path, interval by interval",
         "The path of every step in order of time, on the shared clock: a rank's own work, or the "
         f"communication (kind and group) that it waited for. {_SUM} Came Last: the rank whose "
-        "arrival ended the waiting. Why: what is not decided there.",
+        "arrival ended the waiting. Why: the open choice there.",
         *Column.whole("Step", RANK),
         *Column.text("What", "Group"),
         *Column.ns("Start Time", "Length"),
@@ -238,7 +238,7 @@ RANKS_KEPT = 20
 
 def section(path: Path) -> dict[str, Any]:
     """What a report says of it, as JSON values: a row per rank that is on the path, and the line;
-    under "missing" why there is none."""
+    under "missing" why there is no path."""
     if not path.segments:
         return {"missing": line(path)}
     columns = _by_rank(path)
@@ -247,7 +247,7 @@ def section(path: Path) -> dict[str, Any]:
         "steps",
         "length_ns",
         "percent",
-        *(_key(name) for name in PARTS),
+        *(name.replace(" ", "_") + "_ns" for name in PARTS),
         "certain_percent",
     )
     rows = [
@@ -255,7 +255,3 @@ def section(path: Path) -> dict[str, Any]:
         for cells in zip(*(column.tolist() for column in columns.values()), strict=True)
     ]
     return {"text": line(path), "rows": rows[:RANKS_KEPT], "others": len(rows[RANKS_KEPT:])}
-
-
-def _key(part: str) -> str:
-    return part.replace(",", "").replace(" ", "_") + "_ns"

@@ -3,9 +3,9 @@
 From the operation that ends a step last the path goes back to what that operation waited for: of
 communication, to the member that came last; on a rank, to the operation that ended last of those
 that it follows. The replay decides, so the path is that of the replayed step; it is drawn at the
-recorded times, and its stretches tile the step.
+recorded times, and its intervals tile the step.
 
-What is not decided by what was recorded is said: where clocks cannot tell who came last, where
+The path names what the recording leaves open: where clocks cannot tell who came last, where
 members have no capture or were not matched, and where an operation need not have waited for the
 communication before it. Where the choice is between known operations, all ways are followed; where
 they meet again, the path is certain again. Else nothing before is certain.
@@ -40,7 +40,7 @@ from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.model import Capture
 
 PARTS = (*SORTS, "communication")
-"""What the time on the path goes to. ``host`` holds what has no recorded cause, too."""
+"""Parts of the time on the path. ``host`` includes time without a recorded cause."""
 
 COMMUNICATION = len(SORTS)
 
@@ -63,7 +63,7 @@ UNKNOWN_SIZE = "how many members the group has is unknown"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A stretch of the path.
+    """An interval of the path.
 
     Attributes:
         step:    (number, occurrence).
@@ -115,7 +115,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 NOT_FOLLOWED = Path("not requested")
-"""Where nobody asked for it."""
+"""Where it was not requested."""
 
 
 def of_job(
@@ -209,7 +209,7 @@ def _clocks(
 
 
 class _Before(msgspec.Struct, frozen=True):
-    """What is before the end of an operation.
+    """Where the path goes back to from the end of an operation.
 
     Attributes:
         members: operations that may have come last, the likeliest first.
@@ -253,7 +253,7 @@ class _Walk:
         follows = self.ends[graph.before].max(axis=1, initial=0.0) + replay.delays
         first = (graph.before == n).all(axis=1)
         self.came = np.where(first & np.isfinite(start), start, np.minimum(start, follows))
-        # of what is received from an eager send: which of both came last
+        # a receive from an eager send: which of both was last
         sender = np.append(graph.rank, 0)[graph.source]
         unsure = self.error[graph.rank] + self.error[sender] + RESOLUTION_NS
         begun = graph.start_ns - np.append(graph.start_ns, 0)[graph.source]
@@ -337,7 +337,7 @@ class _Walk:
         )  # fmt: skip
 
     def _of_step(self, step: tuple[int, int], start: int, end: int, rows: I64) -> list[Segment]:
-        """The stretches of a step, from its end to its start.
+        """The intervals of a step, from its end to its start.
 
         Args:
             rows: the operations of the step, by the replayed end, the last one first.
@@ -355,7 +355,7 @@ class _Walk:
             here = found.get(op) or self._before(op, start)
             sure = op in certain
             begin = int(graph.start_ns[here.members[0]])
-            if self.sender_last[here.members[0]]:  # what was sent before had not arrived until then
+            if self.sender_last[here.members[0]]:  # the message had not arrived until then
                 begin = max(begin, int(graph.end_ns[graph.source[here.members[0]]]))
             begin = min(max(begin, start), time)
             self._draw(segments, step, op, here, begin, time, sure)
@@ -375,7 +375,7 @@ class _Walk:
         self, segments: list[Segment], step: tuple[int, int], op: int, here: _Before,
         begin: int, end: int, sure: bool,
     ) -> None:  # fmt: skip
-        """Add the stretch of an operation."""
+        """Add the interval of an operation."""
         graph = self.graph
         rank = graph.ranks[graph.rank[op]]
         if graph.kind[op] < 0:
@@ -398,10 +398,6 @@ class _Walk:
         known = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
         return known.groups[int(known.group[call])].key if call >= 0 else ""
 
-    def _directed(self, op: int) -> bool:
-        known = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
-        return bool(known.direction[self.graph.call[op]])
-
     # -- what may be before --------------------------------------------------------------------
 
     def _unsure(self, rows: I64) -> I64:
@@ -422,7 +418,7 @@ class _Walk:
         return bool(outside)
 
     def _followed(self, heads: Sequence[int], start: int) -> tuple[dict[int, _Before], set[int]]:
-        """What is before the operations that ways lead to, and the operations on all ways, as long
+        """The operations that ways lead to, with those before them, and those on all ways, as long
         as there can be any."""
         found: dict[int, _Before] = {}
         certain: set[int] = set()
@@ -486,7 +482,7 @@ class _Walk:
         return "", False
 
     def _last(self, op: int) -> tuple[list[int], str, bool]:
-        """The members of communication that may have come last, the likeliest first; why it is not
+        """The members of communication that may be the last, the likeliest first; why it is not
         certain who; and whether it could be somebody else."""
         graph, rank = self.graph, self.graph.ranks
         at = int(self.set_of[op])
@@ -521,7 +517,8 @@ class _Walk:
         kind, size, _ = graph.kinds[graph.kind[op]]
         if graph.call[op] < 0:
             return ""
-        if kind == P2P and self._directed(op):
+        known = self.every[graph.ranks[graph.rank[op]]].collectives
+        if kind == P2P and known.direction[graph.call[op]]:
             return "" if len(rows) == 2 else "not matched on other ranks"
         key = self._group(op)
         doubts = (self.doubts.get((key, graph.ranks[i])) for i in graph.rank[rows].tolist())
@@ -540,7 +537,7 @@ class _Walk:
 
 
 def _extend(segments: list[Segment], own: Segment) -> None:
-    """Add a stretch of a rank's own work, to the one after it if that is alike."""
+    """Add an interval of a rank's own work; it joins the one after it if that is alike."""
     if own.end_ns <= own.start_ns:
         return
     after = segments[-1] if segments else own
@@ -553,8 +550,8 @@ def _extend(segments: list[Segment], own: Segment) -> None:
 
 
 def _fitted(parts: I64, length: int) -> tuple[int, ...]:
-    """Parts that add up to a length. Where the shared clock makes a stretch longer or shorter than
-    the rank's own does, or it overlaps what is before it, the longest part differs."""
+    """Parts that add up to a length. Where the shared clock makes it longer or shorter than the
+    rank's own does, or it overlaps what is before it, the longest part differs."""
     found = parts.tolist()
     wrong = sum(found) - length
     while wrong:

@@ -1,6 +1,6 @@
 """From the replay of a job to the verdict on it.
 
-Compared is what ranks with the same role do by themselves between synchronisation points
+It compares what ranks with the same role do by themselves between synchronisation points
 (:mod:`traceconv.analysis.replay.own`). A rank that takes longer than its peers by more than chance
 (:mod:`traceconv.analysis.statistics`) is a straggler if the job, replayed as if the rank were like
 its peers, gains a part of a step that matters. The same test and the same replay decide on groups
@@ -116,7 +116,7 @@ def _unmatched(every: Sequence[RankSummary], groups: Sequence[Matched]) -> str:
 
 
 def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
-    """What is not covered by the verdict."""
+    """Limits of the verdict."""
     why: dict[str, list[int]] = {}
     for one in every:
         if one.replay.why:
@@ -145,7 +145,7 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
 
 
 class _Judging:
-    """What is named in a job that can be replayed."""
+    """The verdict on a job that can be replayed."""
 
     def __init__(self, replay: Replay, material: float) -> None:
         self.replay, self.own, self.graph = replay, replay.own, replay.graph
@@ -392,11 +392,11 @@ class _Judging:
         replay = self.replay
         everyone = replay.mended(range(len(self.graph.ranks)))[0]
         gain = float((replay.base - everyone).mean())
-        # what is left is due to single ranks in single steps; noise alone costs some of it
+        # the rest is due to single ranks in single steps; noise alone costs some of it
         return round(gain) if gain >= max(self.least, _UNEVEN * replay.step_ns) else 0
 
     def _bound(self, excess: F64, steps: Mapping[Step, Finding | None]) -> tuple[int | None, str]:
-        """What a rank could cost at most, and why none is named."""
+        """The most that a rank can cost, and why no rank is named."""
         graph, own = self.graph, self.own
         compared = np.flatnonzero(np.bincount(own.roles)[own.roles] > 1).tolist()
         late: dict[int, list[int]] = {}
@@ -438,7 +438,7 @@ class _Judging:
 
 
 def _column_medians(table: F64) -> F64:
-    """Medians of columns, NaN of what holds no value."""
+    """Medians of columns, NaN of empty ones."""
     found = np.full(table.shape[1], np.nan)
     for column in range(table.shape[1]):
         values = table[~np.isnan(table[:, column]), column]

@@ -78,7 +78,7 @@ class SlowLink(msgspec.Struct, frozen=True):
 
 
 def of_rank(trace: Trace) -> Columns:
-    """What one rank knows of its links; empty if nothing.
+    """The links of one rank; empty if it knows none.
 
     Raises:
         TraceconvError: the matrix cannot be read.
@@ -112,20 +112,15 @@ _Links = dict[tuple[int, str, int, int, str], list[int]]
 def _by_transport(summaries: Sequence[RankSummary]) -> dict[str, _Links]:
     found: dict[str, _Links] = {}
     for one in summaries:
-        for group, source, target, transport, size, time in _rows(one.links):
+        names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
+        columns = [one.links[name].tolist() for name in names] if one.links else []
+        for group, source, target, transport, size, time in zip(*columns, strict=True):
             if source != target and size > 0 and time > 0:
                 alike = found.setdefault(transport, {})
                 both = alike.setdefault((one.rank, group, source, target, transport), [0, 0])
                 both[0] += size
                 both[1] += time
     return dict(sorted(found.items()))
-
-
-def _rows(links: Columns) -> Any:
-    if not links:
-        return ()
-    names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
-    return zip(*(links[name].tolist() for name in names), strict=True)
 
 
 def _outliers(links: _Links, below: float) -> list[SlowLink]:

@@ -109,7 +109,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """What is slow, and when."""
+        """The cause in words."""
         if self.sort != COMPUTE:
             return f"{_CAUSES[self.sort]} of one rank"
         if self.since:
@@ -274,7 +274,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def gain_ns(self) -> int:
-        """What a step would be shorter by if all that are late were like their peers."""
+        """The time per step that is saved if all late ranks are like their peers."""
         return self.saves_ns
 
     def headline(self) -> str:
