@@ -41,8 +41,8 @@ class TracePacket:
 
 
 SYSTEM_DATA = frozenset(
-    (1, 2, 7, 9, 37, 38, 40, 54, 56, 57, 64, 66, 67, 68, 70, 71, 72, 73, 74, 75, 82, 83, 91, 128,
-     135)
+    (1, 2, 7, 9, 37, 38, 40, 54, 56, 57, 61, 64, 66, 67, 68, 70, 71, 72, 73, 74, 75, 76, 77, 82,
+     91, 117, 118, 120, 128, 129, 130, 135)
 )  # fmt: skip
 """Fields with data of other sources that viewers show: ftrace, samples of CPUs, memory, power ...
 Fields that may identify the user are left out: logs, packages, properties, configurations."""

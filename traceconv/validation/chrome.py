@@ -216,6 +216,7 @@ class _Records:
             if done is None:
                 raise Refused(self._label, "J16-syntax", place) from None
             event = msgspec.structs.asdict(done[0])
+            event |= event.pop("more")
             found = {key: _LOOSE(bytes(raw)) for key, raw in event.items() if bytes(raw)}
             self._tally.add("J16-args", place)
         return dict(found)

@@ -51,6 +51,17 @@ FIELDS = (
     _SOURCE_LOCATION_IID,
 )
 
+UNREAD = {
+    5: "task_execution", 21: "log_message", 24: "cc_scheduler_state", 25: "chrome_user_event",
+    26: "chrome_keyed_service", 27: "chrome_legacy_ipc", 28: "chrome_histogram_sample",
+    29: "chrome_latency_info", 32: "chrome_frame_reporter", 35: "chrome_message_pump",
+    38: "chrome_mojo_event_info", 39: "chrome_application_state_info",
+    40: "chrome_renderer_scheduler_state", 41: "chrome_window_handle_event_info",
+    43: "chrome_content_settings_event_info", 49: "chrome_active_processes", 50: "screenshot",
+    55: "callstack", 56: "callstack_iid", 57: "callstack_weight",
+}  # fmt: skip
+"""Names of fields that are not read: the others of ``track_event.proto`` (2026-11)."""
+
 _EXTRAS = (
     *(TrackEvent.CORRELATION_ID, TrackEvent.CORRELATION_ID_STR, TrackEvent.CORRELATION_ID_STR_IID),
     *(GPU_CORRELATION, _SOURCE_LOCATION, _SOURCE_LOCATION_IID),
@@ -151,15 +162,10 @@ class _Block:
         for at, dur in self._lengths.items():
             self._into.last(int(mark[at]), dur)
         self._links(rows, mark)
-        self._book_others(rows)
-
-    def _book_others(self, rows: I64) -> None:
-        """Book the events that carry more than is read, with the numbers of those fields."""
-        more = rows[(self._event.rest[rows] & OTHERS) > 0]
-        if len(more):
-            numbers = {n for at in more[:_LOOKED_AT].tolist() for n, _, _ in self._fields(at)}
-            listed = ", ".join(map(str, sorted(numbers.difference(FIELDS))))
-            self._build.skip("perfetto-field-unread", f"fields {listed}", len(more))
+        more = rows[(event.rest[rows] & OTHERS) > 0]
+        found = {n for at in more[:_LOOKED_AT].tolist() for n, _, _ in self._fields(at)}
+        unread = (UNREAD.get(n, f"field {n}") for n in sorted(found.difference(FIELDS)))
+        self._build.skip("perfetto-field-unread", ", ".join(unread), len(more))
 
     # -- what holds for rows ---------------------------------------------------------------------
 

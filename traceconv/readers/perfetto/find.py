@@ -14,13 +14,13 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.io.streams import ZSTD
-from traceconv.protobuf.message import last_values, number, signed, whole_fields
-from traceconv.protobuf.message_columns import CUT, DAMAGED, Columns, columns, frames
+from traceconv.protobuf.message import is_whole, last_values, number, signed, whole_fields
+from traceconv.protobuf.message_columns import CUT, Columns, columns, frames
 from traceconv.protobuf.perfetto_schema import Clock, ClockSnapshot, TracePacket
 from traceconv.readers.perfetto import own_files
 from traceconv.readers.perfetto.clock_snapshots import BOOTTIME
 from traceconv.readers.perfetto.foreign_file import Part
-from traceconv.readers.perfetto.others import KINDS, OTHERS_NS
+from traceconv.readers.perfetto.others import DESCRIPTIVE, KINDS, OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
 from traceconv.readers.perfetto.tracks import Descriptors, track_key
@@ -47,8 +47,12 @@ def is_trace(head: bytes, whole: bool, named: bool) -> bool:
         return found.how == CUT and not whole and _begins_packet(head)
     if plausible(columns(head, found.start, found.size, FIELDS)).any():
         return True
-    of = columns(head, found.start, found.size, tuple(KINDS))
-    return named and not (of.rest & DAMAGED).any() and any(of.is_bytes(n).any() for n in KINDS)
+    packets_ = (head[a : a + n] for a, n in zip(found.start, found.size, strict=True))
+    whole_packets = [whole_fields(one) for one in packets_ if named and is_whole(one)]
+    data = KINDS.keys() - DESCRIPTIVE
+    return len(whole_packets) == len(found.start) and any(
+        n in data and isinstance(value, bytes) for one in whole_packets for n, _, value in one
+    )
 
 
 def _begins_packet(head: bytes) -> bool:

@@ -37,27 +37,42 @@ from traceconv.protobuf.perfetto_schema import (
 )
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets
 
-SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
-"""Kinds of packets that say how a trace was recorded."""
-
 KINDS = {
     1: "ftrace_events", 2: "process_tree", 4: "inode_file_map", 5: "chrome_events", 7: "sys_stats",
-    9: "process_stats", 37: "profile_packet", 38: "battery", 39: "android_log",
-    40: "power_rails", 45: "system_info", 47: "packages_list", 48: "chrome_benchmark_metadata",
-    49: "perfetto_metatrace", 51: "chrome_metadata", 54: "streaming_profile_packet",
-    55: "profiled_frame_symbols", 56: "heap_graph", 57: "graphics_frame_event",
-    61: "deobfuscation_mapping", 62: "vulkan_memory_event", 63: "gpu_log",
-    64: "streaming_allocation", 65: "vulkan_api_event", 66: "perf_sample", 67: "cpu_info",
-    68: "smaps_packet", 70: "initial_display_state", 71: "gpu_mem_total_event",
-    72: "memory_tracker_snapshot", 73: "frame_timeline_event", 74: "streaming_free",
-    75: "android_energy_estimation_breakdown", 77: "profile_bytes", 78: "ui_state",
+    9: "process_stats", 33: "trace_config", 34: "ftrace_stats", 35: "trace_stats",
+    36: "synchronization_marker", 37: "profile_packet", 38: "battery", 39: "android_log",
+    40: "power_rails", 45: "system_info", 46: "trigger", 47: "packages_list",
+    48: "chrome_benchmark_metadata", 49: "perfetto_metatrace", 51: "chrome_metadata",
+    54: "streaming_profile_packet", 55: "profiled_frame_symbols", 56: "heap_graph",
+    57: "graphics_frame_event", 61: "module_symbols", 62: "vulkan_memory_event", 63: "gpu_log",
+    64: "deobfuscation_mapping", 65: "vulkan_api_event", 66: "perf_sample", 67: "cpu_info",
+    68: "smaps_packet", 69: "service_event", 70: "initial_display_state", 71: "gpu_mem_total_event",
+    72: "extension_descriptor", 73: "memory_tracker_snapshot", 74: "streaming_allocation",
+    75: "streaming_free", 76: "frame_timeline_event", 77: "android_energy_estimation_breakdown",
+    78: "ui_state", 80: "android_camera_frame_event", 81: "android_camera_session_stats",
     82: "translation_table", 83: "android_game_intervention_list", 84: "statsd_atom",
-    86: "android_system_property", 91: "entity_state_residency", 94: "surfaceflinger_layers",
-    95: "etw_events", 96: "modem_connection", 98: "machine", 99: "v8_js_code",
-    100: "v8_internal_code", 101: "v8_wasm_code", 102: "v8_reg_exp_code", 128: "gpu_info",
-    135: "stack_sample",
+    86: "android_system_property", 88: "network_packet", 89: "trace_uuid",
+    90: "track_event_range_of_interest", 91: "entity_state_residency", 92: "network_packet_bundle",
+    93: "surfaceflinger_layers_snapshot", 94: "surfaceflinger_transactions", 95: "etw_events",
+    96: "shell_transition", 97: "shell_handler_mappings", 99: "v8_js_code",
+    100: "v8_internal_code", 101: "v8_wasm_code", 102: "v8_reg_exp_code", 103: "v8_code_move",
+    104: "protolog_message", 105: "protolog_viewer_config", 106: "android_input_event",
+    107: "remote_clock_sync", 109: "chrome_trigger", 110: "pixel_modem_events",
+    111: "pixel_modem_token_database", 112: "winscope_extensions", 113: "clone_snapshot_trigger",
+    114: "bluetooth_trace_event", 115: "kernel_wakelock_data", 116: "app_wakelock_bundle",
+    117: "generic_kernel_task_state_event", 118: "generic_kernel_cpu_freq_event",
+    119: "cpu_per_uid_data", 120: "generic_kernel_task_rename_event", 121: "evdev_event",
+    122: "generic_kernel_process_tree", 123: "user_list", 124: "trace_provenance", 125: "protovms",
+    127: "android_aflags", 128: "gpu_info", 129: "generic_gpu_frequency_event",
+    130: "interrupt_info", 131: "art_process_metadata", 132: "journald_event",
+    134: "concurrent_session_event", 135: "stack_sample", 138: "recovered_trace_info",
+    139: "source_file", 140: "module_disassembly", 900: "for_testing",
 }  # fmt: skip
-"""Names of kinds of packets that are not read."""
+"""Names of kinds of packets that are not read: all of ``trace_packet.proto`` (2026-11) and of
+Android's extensions that it lists."""
+
+DESCRIPTIVE = frozenset((33, 34, 35, 36, 46, 69, 72, 89, 90, 109, 113, 124, 134, 138))
+"""Those that say how a trace was recorded."""
 
 _EVENTS = (
     *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
@@ -72,10 +87,13 @@ _STATE = (
 )
 """What later packets of a sequence refer to."""
 
-_READ = (*_EVENTS, *_STATE, TracePacket.PROCESS_DESCRIPTOR)
+_STATE_OR_READ = (*_EVENTS, *_STATE, TracePacket.PROCESS_DESCRIPTOR)
 
-_LOOKED_AT = frozenset((*FIELDS, *SILENT))
-"""Fields of packets that are read, or say how the trace was recorded."""
+_AT_ONCE = 60
+"""Fields that are looked for at a time."""
+
+_OF_WRITER = (3, 79, 87)
+"""Of the writer of a packet: trusted_uid, trusted_pid and first_packet_on_sequence."""
 
 _KEPT = (
     *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
@@ -103,34 +121,37 @@ class Unread:
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
+        self._descriptive: Counter[str] = Counter()
 
     def take(self, some: Packets) -> None:
         """Count those among some packets."""
         some = some.take(_others(some))
         if not len(some):
             return
-        of = columns(some.data, some.start, some.size, (*KINDS, *sorted(SILENT)))
         known = np.zeros(len(some), bool)
-        for number_ in _READ:
+        for number_ in _STATE_OR_READ:
             known |= some.columns.has(number_)
-        for number_ in SILENT:
-            known |= of.has(number_)
-        unknown = ((of.rest & OTHERS) > 0) & ~known
-        for number_, name in KINDS.items():
-            own = of.is_bytes(number_)
-            unknown &= ~own
-            self.kinds[name] += int(own.sum())
-        for row in np.flatnonzero(unknown).tolist():
-            numbers = {n for n, _, _ in whole_fields(some.bytes_of(row))} - _LOOKED_AT
-            self.kinds.update(f"field {n}" for n in sorted(numbers))
+        numbers = list(KINDS)
+        for at in range(0, len(numbers), _AT_ONCE):
+            wanted = numbers[at : at + _AT_ONCE]
+            of = columns(some.data, some.start, some.size, wanted)
+            for number_ in wanted:
+                has = of.has(number_)
+                counts = self._descriptive if number_ in DESCRIPTIVE else self.kinds
+                counts[KINDS[number_]] += int(has.sum())
+                known |= has
+        for row in np.flatnonzero(~known).tolist():
+            further = {n for n, _, _ in whole_fields(some.bytes_of(row))}
+            self.kinds.update(f"field {n}" for n in further.difference(FIELDS, _OF_WRITER))
 
     def book(self, build: TraceBuilder) -> None:
         """Book what was counted."""
-        for name, count in self.kinds.items():
-            build.skip("perfetto-packet-unread", f"{name}: {count}", count)
+        for counts, suffix in ((self.kinds, ""), (self._descriptive, " (describes the recording)")):
+            listed = ", ".join(f"{name}: {count}" for name, count in sorted((+counts).items()))
+            build.skip("perfetto-packet-unread", listed + suffix, counts.total())
 
     def text(self) -> str:
-        """What was counted, for a message."""
+        """The kinds that do not describe the recording, for a message."""
         return ", ".join(f"{name} ({count})" for name, count in self.kinds.items() if count)
 
 
@@ -178,8 +199,8 @@ def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Itera
                 kinds.update(KINDS[n] for n, _, _ in found if n in SYSTEM_DATA)
                 block.append(encoded(PACKET, _message(found)))
         yield b"".join(block)
-    for kind, count in kinds.items():
-        issues.add("perfetto-packet-beside", source.title(name), f"{kind}: {count}", count)
+    listed = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+    issues.add("perfetto-packet-beside", source.title(name), listed, kinds.total())
 
 
 def _kept(raw: bytes) -> list[Field] | None:

@@ -313,6 +313,9 @@ class Tally:
             build.seen(seen, count)
         for (code, kind), left in sorted(self._counts.items(), key=str):
             places = self._places.get((code, kind), Counter())
+            if code == "event-field-unread":  # names of fields, however many
+                listed = ", ".join(f"{name[:40]}: {places[name]}" for name in sorted(places)[:100])
+                places = Counter({listed: left})
             for where in sorted(places, key=_natural)[: build.issues.PLACES_KEPT]:
                 build.skip(code, where, places[where], kind)
                 left -= places[where]
