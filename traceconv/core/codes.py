@@ -66,8 +66,8 @@ CODES: dict[str, Code] = {
     ),
     "perfetto-field-unread": Code(
         _I,
-        "Events have further fields that do not become arguments, such as those of a browser "
-        "or an operating system; the places give their numbers in TrackEvent.",
+        "Events or descriptors of tracks have fields that are not read, such as those of a "
+        "browser or an operating system; the places give their names.",
     ),
     "event-field-unread": Code(
         _I,

@@ -75,6 +75,9 @@ class Texts:
     strings: Table = field(default_factory=Table)
 
 
+_PROTO_VALUE = 14
+
+
 @dataclass(frozen=True)
 class Objects:
     """The arguments of some rows.
@@ -84,12 +87,14 @@ class Objects:
         length: int32 per row, bytes.
         undefined: rows with a number that is not defined; their objects lack it.
         replaced: how many texts had bytes that are no UTF-8.
+        protos: how many values are messages of a type that only an extension describes.
     """
 
     text: bytes
     length: I32
     undefined: Sequence[int] = ()
     replaced: int = 0
+    protos: int = 0
 
 
 def objects(data: Any, start: I64, size: I64, ends: I64, texts: Texts) -> Objects:
@@ -131,7 +136,7 @@ def objects(data: Any, start: I64, size: I64, ends: I64, texts: Texts) -> Object
         parts += [made[at : int(before[row])], text]
         at = int(before[row])
         length[row] = len(text)
-    return Objects(b"".join([*parts, made[at:]]), length, undefined, one.replaced)
+    return Objects(b"".join([*parts, made[at:]]), length, undefined, one.replaced, one.protos)
 
 
 class _Reader:
@@ -140,10 +145,11 @@ class _Reader:
     Attributes:
         undefined: whether something referred to a number that is not defined.
         replaced:  texts with bytes that are no UTF-8.
+        protos:    values that are messages of an unknown type.
     """
 
     def __init__(self, texts: Texts) -> None:
-        self.undefined, self.replaced = False, 0
+        self.undefined, self.replaced, self.protos = False, 0, 0
         self._texts = texts
         self._known: dict[bytes, bytes | None] = {}
 
@@ -152,9 +158,13 @@ class _Reader:
         found = []
         for one in annotations:
             if one not in self._known:
-                counts = self.undefined, self.replaced
+                counts = self.undefined, self.replaced, self.protos
                 text = self._annotation(whole_fields(one), True, 0)
-                if counts != (self.undefined, self.replaced):  # has to be counted every time
+                if counts != (
+                    self.undefined,
+                    self.replaced,
+                    self.protos,
+                ):  # has to be counted every time
                     found.append(text)
                     continue
                 self._known[one] = text
@@ -194,6 +204,7 @@ class _Reader:
         for kind in _ORDER:
             if kind in last:
                 return self._scalar(kind, last[kind], own)
+        self.protos += _PROTO_VALUE in last
         return None
 
     def _nested(self, found: list[Field], kind: int, depth: int) -> bytes:

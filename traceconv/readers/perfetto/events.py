@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import F64, I32, I64, Mask
-from traceconv.protobuf.message import FIXED64, integers, message, number, signed, whole_fields
+from traceconv.protobuf.message import (
+    FIXED64,
+    integers,
+    last_values,
+    message,
+    number,
+    signed,
+    whole_fields,
+)
 from traceconv.protobuf.message_columns import (
     DAMAGED,
     OTHERS,
@@ -64,9 +72,12 @@ UNREAD = {
 
 _EXTRAS = (
     *(TrackEvent.CORRELATION_ID, TrackEvent.CORRELATION_ID_STR, TrackEvent.CORRELATION_ID_STR_IID),
-    *(GPU_CORRELATION, _SOURCE_LOCATION, _SOURCE_LOCATION_IID),
+    *(GPU_CORRELATION, _SOURCE_LOCATION, _SOURCE_LOCATION_IID, TrackEvent.LEGACY_EVENT),
 )
 """What becomes an argument, besides annotations."""
+
+_OF_LEGACY = ((4, b"thread_duration_us"), (15, b"thread_instruction_delta"))
+"""Fields of a LegacyEvent that become arguments."""
 
 MOST_EXTRA = 8
 """Further counters of an event that Perfetto's importer takes."""
@@ -446,6 +457,7 @@ class _Block:
             if made.replaced:
                 self._fault("P22-value", "an argument", made.replaced)
             self._build.skip("bad-encoding", "an argument", made.replaced)
+            self._build.skip("perfetto-field-unread", "proto_value of an argument", made.protos)
             args[asked[mine]] = self._registered(made.text, made.length, asked[mine], extras)
         for at, members in extras.items():
             args[at] = self._build.args(b"{" + members[1:] + b"}" if members else None)
@@ -486,6 +498,14 @@ class _Block:
             known = state.generation.text(InternedData.CORRELATION_ID_STR, iid)
             if known is not None:
                 out += b',"correlation_id":' + quoted(known.decode("utf-8", "replace"))
+        legacy_event = last_values(last.get(TrackEvent.LEGACY_EVENT, b""))
+        of_thread = [
+            b'"%b":%d' % (key, signed(legacy_event[n]))
+            for n, key in _OF_LEGACY
+            if n in legacy_event
+        ]
+        if of_thread:
+            out += b',"legacy_event":{' + b",".join(of_thread) + b"}"
         out += _source(last, state)
         if GPU_CORRELATION in last:
             out += self._gpu(whole_fields(last[GPU_CORRELATION]), mark)

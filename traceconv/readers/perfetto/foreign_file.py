@@ -81,6 +81,9 @@ def read(capture: Capture, build: TraceBuilder) -> None:
         take_events(events, timed)
         gpu.take(timed)
     unread.book(build)
+    fields = sequences.descriptors.unread
+    listed = ", ".join(f"{name}: {count}" for name, count in sorted(fields.items()))
+    build.skip("perfetto-field-unread", f"descriptors: {listed}", fields.total())
     part = capture.detail if isinstance(capture.detail, Part) else Part()
     _Content(build, sequences, events, gpu, part).put()
     if not build.rows and not build.issues.worst() == "loss" and unread.text():

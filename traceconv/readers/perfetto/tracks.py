@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -102,6 +103,17 @@ class Taken(NamedTuple):
     rules: tuple[str, ...] = ()
 
 
+_UNREAD = {
+    0: {6: "chrome_process", 7: "chrome_thread", 9: "disallow_merging_with_system_tracks",
+        14: "description"},
+    TrackDescriptor.PROCESS: {2: "cmdline", 3: "legacy_sort_index", 4: "chrome_process_type",
+                              5: "process_priority", 7: "start_timestamp_ns"},
+    TrackDescriptor.THREAD: {3: "legacy_sort_index", 4: "chrome_thread_type"},
+    TrackDescriptor.COUNTER: {2: "categories", 7: "y_axis_share_key"},
+}  # fmt: skip
+"""Names of fields of descriptors that are not read: of the track itself, and of what it is."""
+
+
 @dataclass
 class Descriptors:
     """All descriptors of a file.
@@ -110,16 +122,21 @@ class Descriptors:
         known:     by machine and id.
         processes: names of processes, by machine and number; the first counts.
         threads:   the same of threads.
+        unread:    how many descriptors have a field that is not read, by its name.
     """
 
     known: dict[tuple[int, int], Described] = field(default_factory=dict)
     processes: dict[tuple[int, int], str] = field(default_factory=dict)
     threads: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    unread: Tally[str] = field(default_factory=Tally)
 
     def take(self, data: Value, machine: int) -> Taken:
         """Take in a TrackDescriptor message."""
         last = last_values(data)
         made = _described(last)
+        for part, names in _UNREAD.items():
+            there = last_values(last.get(part, b"")) if part else last
+            self.unread.update(names[n] for n in names.keys() & there.keys())
         if isinstance(made, str):
             return Taken(None, made, ("P10-descriptor",))
         rules = ["P11-zero"] if 0 in (made.pid, made.tid) else []
