@@ -7,7 +7,7 @@ import numpy as np
 from traceconv.analysis.replay.graph import Graph
 from traceconv.core.columns import F64
 
-_CELLS = 1 << 25
+_CELLS = 1 << 23
 """Most operations times scenarios in memory at a time."""
 
 

@@ -152,12 +152,12 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
          for o, f in zip(ranks, first[:-1], strict=True)]
     )  # fmt: skip
-    delay = np.concatenate([one.replay.delay_ns for one in ranks]).astype(np.float64)
+    delay = np.concatenate([one.replay.delay_ns for one in ranks], dtype=np.float64)
     meet, messages = _meetings(ranks, clocks, groups, first)
     kinds, kind = _kinds(ranks)
     names, name, part = _parts(ranks, first)
-    part_ns = np.concatenate([one.replay.ns for one in ranks]).astype(np.float64)
-    part_count = np.concatenate([one.replay.count for one in ranks]).astype(np.float64)
+    part_ns = np.concatenate([one.replay.ns for one in ranks], dtype=np.float64)
+    part_count = np.concatenate([one.replay.count for one in ranks], dtype=np.float64)
     barriers = _barriers(name, part, part_count, start, end, step, rank)
     length = (end - start).astype(np.float64)
     source = _eager(messages, meet, length, start, end, rank, error)
@@ -180,8 +180,12 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         waits = np.asarray(np.column_stack((before, source.astype(np.int32))))
     order, levels, meets = _ordered(waits, meet, start, n)
     del waits
-    place = np.empty(n + 1, np.int64)
+    place = np.empty(n + 1, np.int32)
     place[order], place[n] = np.arange(n), n
+    # one after the other, so that nothing is there twice for long
+    before = place[before[order]]
+    delay = delay[order]
+    start, end = start[order], end[order]
     return Graph(
         ranks=tuple(one.rank for one in ranks),
         steps=steps,
@@ -192,12 +196,12 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         step=step[order].astype(np.int32),
         row=(np.arange(n) - first[rank])[order].astype(np.int32),
         call=call[order],
-        start_ns=start[order],
-        end_ns=end[order],
+        start_ns=start,
+        end_ns=end,
         length_ns=length[order],
-        delay_ns=delay[order],
-        before=place[before[order]].astype(np.int32),
-        source=place[source[order]].astype(np.int32),
+        delay_ns=delay,
+        before=before,
+        source=place[source[order]],
         levels=levels,
         meets=meets,
         kind=kind[order].astype(np.int32),
@@ -205,7 +209,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         names=tuple(text for text, _ in names),
         sorts=np.array([sort for _, sort in names], np.int64),
         name=name.astype(np.int32),
-        part=place[part].astype(np.int32),
+        part=place[part],
         part_ns=part_ns,
         part_count=part_count,
         shortest=shortest,

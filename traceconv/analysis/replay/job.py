@@ -113,9 +113,10 @@ class Replay:
         first = np.flatnonzero(np.concatenate(([True], np.diff(cell) != 0)))
         many = np.diff(np.append(first, len(cell)))
         place = np.arange(len(cell)) - np.repeat(first, many)
-        alike = np.stack((graph.rank[order], np.repeat(many, many), place))
+        width = int(many.max(initial=0)) + 1
+        alike = (cell // len(graph.steps) * width + np.repeat(many, many)) * width + place
         which = np.empty(len(cell), np.int64)
-        which[order] = np.unique(alike, axis=1, return_inverse=True)[1].reshape(-1)
+        which[order] = np.unique(alike, return_inverse=True)[1].reshape(-1)
         count, total = np.bincount(which)[which], np.bincount(which, host)[which]
         if not (count > 1).any():
             return None
@@ -288,6 +289,12 @@ class Replay:
     def _like_peers(self, which: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
         """(scenarios, steps): lengths and delays of (operations, scenarios) are those of peers."""
         own, graph = self.own, self.graph
+        most = max(_CELLS // max(len(graph), 1), 1)
+        if which.shape[1] > most:
+            parts = range(0, which.shape[1], most)
+            return np.concatenate(
+                [self._like_peers(which[:, i : i + most], lengths, delays) for i in parts]
+            )
         factor = np.where(which, own.factor[:, None], 1.0)
         sooner = np.where(which, own.sooner[graph.step, graph.rank][:, None], 1.0)
         hidden = own.hidden[:, None]

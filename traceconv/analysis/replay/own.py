@@ -72,13 +72,12 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
     by_rank = {one.rank: one for one in every}
     roles = _roles([by_rank[rank] for rank in graph.ranks])
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own, covered, idle = np.zeros((n, len(SORTS))), np.zeros(n, bool), np.zeros(n)
+    own, covered, idle = work_parts(graph), np.zeros(n, bool), np.zeros(n)
     order = np.lexsort((graph.row, graph.rank))
     borders = np.searchsorted(graph.rank[order], np.arange(ranks + 1))
-    work = work_parts(graph)
     for number in range(ranks):
         rows = order[borders[number] : borders[number + 1]]
-        own[rows], covered[rows], idle[rows] = _of_rank(graph, rows, work[rows])
+        own[rows], covered[rows], idle[rows] = _of_rank(graph, rows, own[rows])
     place = graph.step.astype(np.int64) * ranks + graph.rank
 
     def of_steps(values: F64) -> F64:
