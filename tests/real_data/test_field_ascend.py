@@ -121,6 +121,12 @@ def test_a_database_of_cluster_tools_is_read_like_their_tables():
     assert min(row["Total Compute(ns)"] for row in rows[8:]) > 79_000_000
 
 
+def test_stragglers_of_a_cluster_table_are_those_of_diagnose():
+    """Without a timeline no rank is compared; the reason names the command that compares ranks."""
+    verdict = traceconv.stragglers(str(FIELD / "cluster_db")).verdict
+    assert verdict.reason.endswith("`traceconv diagnose` compares those")
+
+
 def test_two_devices_of_a_process_have_a_row_each():
     """As in the profiler's own table. Its Stage of 50 us was typed in: by the writer's rule it is
     the time from the first to the last row of the device's lanes (``_trace_step_time_parser.py`` of

@@ -137,6 +137,10 @@ def operations(trace: Trace, known: CollectiveRecords) -> Operations:
     why = ""
     if not len(steps):
         why = "no device work of its steps was recorded"
+        if "cluster_step_trace_time" in trace.side_tables:
+            why = (
+                "only the table of cluster tools has its steps; `traceconv diagnose` compares those"
+            )
     elif trace.hints.partial_device:
         why = "not all of its device work was recorded"
     elif trace.coverage.devices > 1:
