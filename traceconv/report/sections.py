@@ -81,20 +81,17 @@ def sections(
         devices: how many each rank has, over which the table of overlap sums.
     """
     known = {result.table.name: result for result in results}
+    # whether the profiler recorded types of operators at all
+    typed = known["type"].rows and set(known["type"].data["OP Type"].tolist()) != {""}
     return {
         "overlap": _overlap(known["overlap"], unmarked, devices),
         "steps": _steps(known["step"], unmarked),
-        "operators": _operators(known["type"] if _named(known["type"]) else known["op"]),
+        "operators": _operators(known["type"] if typed else known["op"]),
         "communication": _communication(known["comm"]),
         "collectives": _collectives(known["collective"]),
         "links": _links(known["link"]),
-        "queues": _queues(known["data"]),
+        "queues": {"rows": _dicts(data.columns, _QUEUE) if (data := known["data"].data) else []},
     }
-
-
-def _named(result: Result) -> bool:
-    """Whether the profiler recorded types of operators at all."""
-    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {""}
 
 
 def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, int]) -> Section:
@@ -149,7 +146,7 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
         found.append(
             {
                 "rank": rank,
-                "graph": _known(int(rows["Graph"][mine][0])),
+                "graph": None if (graph := int(rows["Graph"][mine][0])) == ABSENT else graph,
                 "step": rows["Step"][mine].tolist(),
                 "start_ns": [str(ns) for ns in rows["Start Time(ns)"][mine].tolist()],
                 "dur_ns": rows["Duration(ns)"][mine].tolist(),
@@ -158,15 +155,14 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
     return {"rows": found}
 
 
-def _known(number: int) -> int | None:
-    return None if number == ABSENT else number
-
-
 def _operators(result: Result) -> Section:
     if not result.rows:
         return missing(result)
     key = "OP Type" if "OP Type" in result.data else "Operator"
-    job, ranked = _of_device(rows_of(result, of_job=True)), rows_of(result)
+    job, ranked = rows_of(result, of_job=True), rows_of(result)
+    device = job["Core Type"] != "Host CPU"
+    if device.any():  # operators of the host contain each other
+        job = {heading: column[device] for heading, column in job.items()}
     worst: dict[tuple[str, str], tuple[int, int]] = {}
     for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(ns)"):
         worst[name, core] = max(worst.get((name, core), (-1, 0)), (total, -rank))
@@ -195,12 +191,6 @@ def _operators(result: Result) -> Section:
     }
 
 
-def _of_device(rows: Columns) -> Columns:
-    """Rows of devices, if there are any: operators of the host contain each other."""
-    device = rows["Core Type"] != "Host CPU"
-    return {h: column[device] for h, column in rows.items()} if device.any() else rows
-
-
 def _cells(columns: Columns, *headings: str, rows: Any = slice(None)) -> Iterable[tuple[Any, ...]]:
     return zip(*(columns[heading][rows].tolist() for heading in headings), strict=True)
 
@@ -213,20 +203,35 @@ _PARTS = {
 }
 
 
+def _dicts(columns: Columns, headings: Mapping[str, str], rows: Any = slice(None)) -> list[Section]:
+    """Rows under other names; None where a value is unknown."""
+    return [
+        {key: None if value == ABSENT or value != value else value
+         for key, value in zip(headings, cells, strict=True)}
+        for cells in _cells(columns, *headings.values(), rows=rows)
+    ]  # fmt: skip
+
+
 def _communication(result: Result) -> Section:
     """Kinds of operations, over all ranks."""
     if not result.rows:
         return missing(result)
     job = rows_of(result, of_job=True)
+    headings = {
+        "group": "Group", "operation": "Operation", "count": "Count", "total_ns": "Total Time(ns)",
+        "avg_ns": "Avg Time(ns)", "percent": "Ratio(%)",
+        **{key: heading for key, heading in _PARTS.items() if heading in job},
+    }  # fmt: skip
     order = np.argsort(-job["Total Time(ns)"], kind="stable")[:OPERATORS_KEPT]
-    names = ("Group", "Operation", "Count", "Total Time(ns)", "Avg Time(ns)", "Ratio(%)")
-    keys = ("group", "operation", "count", "total_ns", "avg_ns", "percent")
-    parts = {key: heading for key, heading in _PARTS.items() if heading in job}
-    found = []
-    for cells in _cells(job, *names, *parts.values(), rows=order):
-        row = dict(zip((*keys, *parts), cells, strict=True))
-        found.append({k: None if v == ABSENT or v != v else v for k, v in row.items()})
-    return {"rows": found, "others": len(job["Count"]) - len(found)}
+    return {"rows": _dicts(job, headings, order), "others": len(job["Count"]) - len(order)}
+
+
+_COLLECTIVE = {
+    "group": "Group", "operation": "Operation", "ranks": "Group Size",
+    "message_bytes": "Message(B)", "count": "Count", "avg_ns": "Avg Time(ns)",
+    "bus_bandwidth_gbs": "Bus Bandwidth(GB/s)",
+    "best_bus_bandwidth_gbs": "Best Bus Bandwidth(GB/s)",
+}  # fmt: skip
 
 
 def _collectives(result: Result) -> Section:
@@ -234,16 +239,8 @@ def _collectives(result: Result) -> Section:
     if not result.rows:
         return missing(result)
     job = rows_of(result, of_job=True)
-    names = ("Group", "Operation", "Group Size", "Message(B)", "Count", "Avg Time(ns)",
-             "Bus Bandwidth(GB/s)", "Best Bus Bandwidth(GB/s)")  # fmt: skip
-    keys = ("group", "operation", "ranks", "message_bytes", "count", "avg_ns",
-            "bus_bandwidth_gbs", "best_bus_bandwidth_gbs")  # fmt: skip
-    rows = [dict(zip(keys, cells, strict=True)) for cells in _cells(job, *names)]
-    kept = [
-        {key: None if value == ABSENT or value != value else value for key, value in row.items()}
-        for row in rows[:OPERATORS_KEPT]
-    ]
-    return {"rows": kept, "others": len(rows) - len(kept)}
+    rows = _dicts(job, _COLLECTIVE, slice(OPERATORS_KEPT))
+    return {"rows": rows, "others": len(job["Count"]) - len(rows)}
 
 
 def _links(result: Result) -> Section:
@@ -282,17 +279,10 @@ def _plus(known: int | None, more: int) -> int | None:
     return None if known is None or more == ABSENT else known + more
 
 
-def _queues(result: Result) -> Section:
-    if not result.rows:
-        return missing(result)
-    columns = result.data.columns
-    names = (RANK, "Queue", "Records", "Capacity", "Empty", "Full", "Mean Size")
-    keys = ("rank", "queue", "records", "capacity", "empty", "full", "mean_size")
-    rows = [dict(zip(keys, cells, strict=True)) for cells in _cells(columns, *names)]
-    for row in rows:
-        row["capacity"] = None if row["capacity"] == ABSENT else row["capacity"]
-        row["mean_size"] = None if row["mean_size"] != row["mean_size"] else row["mean_size"]
-    return {"rows": rows}
+_QUEUE = {
+    "rank": RANK, "queue": "Queue", "records": "Records", "capacity": "Capacity", "empty": "Empty",
+    "full": "Full", "mean_size": "Mean Size",
+}  # fmt: skip
 
 
 # -- rank by step: how far each rank is behind ------------------------------------------------
@@ -312,7 +302,13 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
         replay:  of the job.
         overlap: the table of that name.
     """
-    late, what = (_own_excess(replay), "lateness") if replay else ({}, "")
+    late, what = {}, "lateness"
+    if replay:
+        excess, graph = replay.own.excess, replay.graph
+        late = {
+            (graph.ranks[column], int(graph.steps[row, 1])): max(round(excess[row, column]), 0)
+            for row, column in zip(*np.nonzero(~np.isnan(excess)), strict=True)
+        }
     if not late:
         late, what = _excess(overlap), "computing"
     ranks = sorted({rank for rank, _ in late})
@@ -335,14 +331,6 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
             }
             for row in rows
         ],
-    }
-
-
-def _own_excess(replay: Replay) -> dict[tuple[int, int], int]:
-    excess, graph = replay.own.excess, replay.graph
-    return {
-        (graph.ranks[column], int(graph.steps[row, 1])): max(round(float(excess[row, column])), 0)
-        for row, column in zip(*np.nonzero(~np.isnan(excess)), strict=True)
     }
 
 
