@@ -21,6 +21,18 @@ RANKS_DRAWN = 16
 
 _LAST = 4
 
+_CHANGES = {
+    "stage:balanced": "if all stages had equal work",
+    "rank:*=peers": "if all ranks had equal work in every step",
+    "comm:* overlap": "if other work hid all communication",
+    "input:0": "without waiting for input",
+    "host:0": "without waiting for the host",
+    "gc:0": "without garbage collection",
+    "copy:0": "without copies that nothing hides",
+    "pause:0": "without gaps between steps",
+}
+"""What the changes are, in words."""
+
 
 def late_ns(verdict: Verdict) -> dict[str, int]:
     """By how much each rank takes longer than its peers by itself, ns per step; {} if unknown."""
@@ -92,13 +104,18 @@ def _moments(replay: Replay, rows: np.ndarray[Any, Any], edges: np.ndarray[Any, 
 
 
 def remedies(verdict: Verdict) -> list[dict[str, Any]]:
-    """What shortens steps most, as changes of ``traceconv what-if``."""
-    return [
-        {"change": one.change.change, "gain_ns": one.gain_ns, "gain_share": one.share,
-         "text": f"{time(one.gain_ns)} less per step ({100 * one.share:.2g} %), "
-                 f"cause: {one.change.cause}"}
-        for one in verdict.remedies()
-    ]  # fmt: skip
+    """What shortens steps most, each replayed by itself, as changes of ``traceconv what-if``."""
+    found = []
+    for one in verdict.remedies():
+        change = one.change.change
+        words = _CHANGES.get(change, f"without the loss by {one.change.cause}")
+        if change.startswith("rank:") and change not in _CHANGES:
+            ranks = change.removeprefix("rank:").removesuffix("=peers")
+            several = "s" * (not ranks.isdigit())
+            words = f"if rank{several} {ranks} took as long as the others"
+        gain = f"{time(one.gain_ns)} less per step ({100 * one.share:.2g} %)"
+        found.append({**one.as_dict(), "text": f"{gain} {words}"})
+    return found
 
 
 def verdict_card(verdict: Verdict, lost: str, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
