@@ -71,7 +71,18 @@ def test_names_of_kernels_hold_on_any_stream(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("batch", "operator"), [(3, "aten::mm"), (4, "aten::mm"), (5, "aten::bmm")]
+    ("batch", "operator"),
+    [
+        ("decode[bs=3 tok=9 d=9]", "aten::mm"),
+        ("decode[bs=3/8 tok=9 d=9]", "aten::bmm"),
+        ("prefill[bs=1 tok=7 ctx=[7]]", "aten::bmm"),
+        ("step[DECODE bs=4]", "aten::mm"),
+        ("step[EXTEND bs=1 toks=5]", "aten::bmm"),
+        ("execute_context_0(0)_generation_5(5)", "aten::bmm"),
+        ("execute_context_1(99)_generation_5(5)", ""),
+        ("execute_new_0_cached_4", "aten::mm"),
+        ("execute_5_context_0(sq0sk0sqsq0sqsk0)_generation_5(sq5sk9sqsq5sqsk9)", "aten::bmm"),
+    ],
 )
 def test_the_padded_batch_decides_between_captures(tmp_path, batch, operator):
     """Graphs of 4 and of 8 have as many nodes: a batch is padded to the next size."""
@@ -80,7 +91,7 @@ def test_the_padded_batch_decides_between_captures(tmp_path, batch, operator):
         _captured(captures / f"c{size}.json", [name, "aten::add"])
     listed = [{"file": f"c{size}.json", "batch_size": size, "mode": "FULL"} for size in (4, 8)]
     (captures / "execution_details.json").write_text(json.dumps(listed))
-    _replayed(tmp_path / "rank0.json", ["k1", "k2"], batch=f"decode[bs={batch} tok=9 d=9]")
+    _replayed(tmp_path / "rank0.json", ["k1", "k2"], batch=batch)
     assert [one[1] for one in _nodes(tmp_path)] == [operator, "aten::add"]
 
 

@@ -41,15 +41,19 @@ _PYTHON = lazy_regex(r"[^(]*\.py\(\d+\): |<")
 _NO_OPERATOR = lazy_regex(r"nn\.Module: |.*\(\d+\): |<|ProfilerStep#|capture_\d+_|## ", re.DOTALL)
 _SIZE = lazy_regex(r"capture_(\d+)_\w+")
 _BATCH = lazy_regex(
-    r"execute_(?:diffusion_|new_)?(\d+)_|(?:step|decode|prefill)\[.*?\bbs=(?:\d+/)?(\d+)"
+    r"execute_(?:diffusion_)?(\d+)_"  # tokens, in names with the patches of TraceLens
+    r"|execute_context_0\(0\)_generation_\d+\((\d+)\)|execute_new_0_cached_(\d+)"
+    r"|(?:step\[DECODE|decode\[).*?\bbs=(?:\d+/)?(\d+)"
+    r"|(?:step\[EXTEND|prefill\[).*?\btok(?:s|ens)?=(\d+)"
 )
+"""The number that graphs are captured for: requests of a pass that generates, else tokens."""
 
 
 def batch_sizes(names: Iterable[str]) -> dict[str, int]:
     """The batch sizes of passes by the name of their range, as vLLM, SGLang and ATOM write them;
     padded ones where they say so ("decode[bs=117/128")."""
     matches = {name: _BATCH.match(name) for name in names}
-    return {name: int(found[1] or found[2]) for name, found in matches.items() if found}
+    return {name: int(found[found.lastindex or 1]) for name, found in matches.items() if found}
 
 
 def nodes(capture: Capture, files: Mapping[str, str], wanted: Collection[int]) -> Columns:
