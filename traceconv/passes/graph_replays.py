@@ -82,7 +82,7 @@ class Replays(msgspec.Struct, frozen=True):
 
 
 def replays(trace: Trace) -> Replays | None:
-    """The replays of graphs; None if there are none."""
+    """The replays of graphs, or None."""
     calls = rows_named(trace, _LAUNCHES)
     if not calls.any():
         return None
@@ -126,7 +126,7 @@ def _batches(trace: Trace, launch: NDArray[np.intp]) -> I64:
 
 
 def _nodes(trace: Trace) -> Columns:
-    """The columns of the side table; no rows if there is none that can be read."""
+    """The columns of the side table; without rows if it is absent or cannot be read."""
     try:
         return trace.side_tables[NODES].columns
     except (KeyError, TraceconvError):
@@ -226,7 +226,7 @@ _stated = msgspec.json.Decoder(_Stated).decode
 
 
 def _arguments(trace: Trace, rows: NDArray[np.intp]) -> list[_Stated]:
-    """What the arguments of rows state of their node."""
+    """The node that the arguments of each row state."""
     found = []
     for number in trace.events.args[rows].tolist():
         try:

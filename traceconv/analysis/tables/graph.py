@@ -92,8 +92,8 @@ TABLES: Sequence[Table] = (
     Table(
         "graph",
         "Replays of graphs (CUDA, HIP)",
-        "Device work of the calls that launch a graph. Graphs are told apart by the names of their "
-        "kernels and by the batch size they were captured for, and numbered in the order of their "
+        "Device work of the calls that launch a graph. Graphs differ in the names of their "
+        "kernels or in the batch size they were captured for, and numbered in the order of their "
         "first replay. Nodes = device rows of a replay; Replays = launches; Total = sum of the "
         "durations of all rows; Avg = Total / Replays; Ratio = Total / sum of all Totals of the "
         "rank. Named = the part of Total whose framework operator or module is known. Known By: "

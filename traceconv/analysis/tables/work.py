@@ -1,4 +1,4 @@
-"""What an operator has to do: floating-point operations and bytes, by its name and its inputs.
+"""The work of operators: floating-point operations and bytes, from name and inputs.
 
 Products of matrices, attention and convolutions of PyTorch and of the libraries that vLLM, SGLang
 and TensorRT-LLM call. A product and a sum are two operations. Bytes are those of inputs and output,
@@ -23,7 +23,7 @@ MOST = 1 << 62
 
 
 class Work(NamedTuple):
-    """What a call of an operator has to do.
+    """The work of one call of an operator.
 
     Attributes:
         kind: :data:`GEMM`, :data:`ATTENTION` or :data:`CONVOLUTION`.
@@ -219,7 +219,7 @@ def _each(values: Sequence[int], count: int) -> Sequence[int]:
 
 
 def _miopen(call: Call) -> Work:
-    """(self, weight, bias, padding, stride, dilation, ...): padding goes before stride."""
+    """(self, weight, bias, padding, stride, dilation, ...): padding precedes stride."""
     lists = [i for i, one in enumerate(call.inputs) if one.startswith("[")]
     inputs = list(call.inputs)
     inputs[lists[0]], inputs[lists[1]] = inputs[lists[1]], inputs[lists[0]]
@@ -275,7 +275,7 @@ def model_of(name: str) -> Callable[[Call], Work] | None:
 def work_of(
     name: str, dims: str, types: str, inputs: str, lengths: Lengths | None = None
 ) -> Work | None:
-    """What a call of an operator has to do; None if its name or inputs do not say.
+    """The work of a call of an operator; None if its name or inputs do not determine it.
 
     Args:
         dims, types, inputs: arguments "Input Dims", "Input type" and "Concrete Inputs", as JSON.

@@ -1,4 +1,4 @@
-"""The table of what operators reach: operations per second, and of the device's peak."""
+"""The table of FLOPs and rates of operators, with shares of the device's peaks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ the pass; and the name and the inputs of the operator."""
 
 
 def _replayed(trace: Trace, rows: NDArray[np.intp]) -> _Part:
-    """Kernels of graphs' replays, of which arguments state the operator."""
+    """Kernels of graphs' replays whose arguments state the operator."""
     found = replays(trace)
     if found is None:
         return rows[:0], rows[:0], rows[:0], []
@@ -119,7 +119,7 @@ def _launched(trace: Trace, rows: NDArray[np.intp]) -> _Part:
 
 
 def _lengths(trace: Trace, time: I64) -> list[Lengths | None]:
-    """What the pass at each time states of its requests; None where nothing does."""
+    """The lengths of requests that the pass at each time states, or None."""
     events = trace.events
     rows = np.flatnonzero(
         trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & rows_named(trace, _PASSES)
@@ -133,8 +133,8 @@ def _lengths(trace: Trace, time: I64) -> list[Lengths | None]:
 
 
 def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
-    """10^9 operations of so many bits, and 10^6 bytes, per second of the device; ABSENT where
-    unknown, and where the devices of the rank differ."""
+    """Peaks of the device for elements of these bits, 10^9 operations per second, and of its
+    memory, 10^6 bytes per second; ABSENT where unknown, or if the devices of the rank differ."""
     names = set(trace.hints.device_names.values())
     peaks = peaks_of(names.pop()) if len(names) == 1 else None
     if peaks is None:
