@@ -316,6 +316,30 @@ def viewer_json():
     return f"{head}{lines}]}}".encode()
 
 
+def sampled():
+    """A GPU with hardware counters and NVTX ranges of CUPTI, and stats that are not read."""
+    gpu, ranges = Plane("/device:GPU:0", 0), Plane("/host:NVTX-CUPTI", 5)
+    gpu.add(gpu.line(1, "Stream #7(Kernel)"), "gemm", 10, 5, source_stack="train.py:7")
+    counters, name = gpu.line(9, "_counters_"), "sm__cycles_active.avg"
+    for i in range(3):
+        gpu.add(counters, name, 10 + 2 * i, 0, **{name: 0.5 + i})
+    ranges.add(ranges.line(77, "main"), "forward", 5, 20, nvtx_range="forward")
+    return space(gpu, ranges)
+
+
+def sparse_core():
+    """A TPU core and its sparse core, which repeats the step."""
+    core, sparse = Plane("/device:TPU:0", 2), Plane("/device:TPU:0 SparseCore 0", 3)
+    core.add(core.line(1, "Steps"), "4", 0, 100)
+    fusion = core.kind("fusion.1", "fusion.1", hlo_category="loop fusion")
+    core.add(core.line(3, "XLA Ops"), fusion, 10, 50)
+    sparse.add(sparse.line(1, "Sparse Core Steps"), "4", 0, 100)
+    sparse.add(sparse.line(2, "Sparse Core Modules"), "offloaded(1)", 60, 30)
+    gather = sparse.kind("gather.9", "gather.9", hlo_category="gather")
+    sparse.add(sparse.line(3, "Sparse Core Ops"), gather, 62, 20)
+    return space(core, sparse)
+
+
 def golden():
     """The inputs of the golden cases: path below ``golden`` -> bytes."""
     run = "input/plugins/profile/2026_01_02_03_04_05"
@@ -325,6 +349,8 @@ def golden():
         f"xplane/tpu_two_hosts/{run}/host1.xplane.pb": tpu_host(1),
         "xplane/cpu_two_devices/input/made.xplane.pb": cpu_process(),
         "xplane/derived_lines/input/profile.pb": gpus(),
+        "xplane/gpu_counters/input/rank0.xplane.pb": sampled(),
+        "xplane/sparse_core/input/rank0.xplane.pb": sparse_core(),
         "xplane/cut_off/input/host0.xplane.pb": whole[: len(whole) // 5],
         f"xla_json/devices/{run}/host0.trace.json": shown,
         f"xla_json/devices/{run}/perfetto_trace.json": shown,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -108,7 +108,7 @@ class _Interval:
     where: str
     start: int
     end: int
-    args: bytes
+    args: Mapping[str, bytes]
     step: int
 
 
@@ -138,13 +138,13 @@ class _Timeline:
             one = _Interval(name, where, at, at, _arguments(line), step)
             self._open.setdefault(name, []).append(one)
         elif line.event_type == "INTERVAL_END":
-            self._end(name, where, at)
+            self._end(name, where, at, line)
         else:
             track = self._build.track(Layer.HOST, "Marks", title="MLPerf", sort=1)
-            args = _arguments(line)
+            args = _object(_arguments(line))
             self._slices.add(track, at, 0, line.key, OpClass.HOST, args, kind=Kind.INSTANT)
 
-    def _end(self, name: str, where: str, at: int) -> None:
+    def _end(self, name: str, where: str, at: int, line: _Line) -> None:
         opened = self._open.get(name)
         if not opened:
             self._build.skip("end-without-begin", where)
@@ -153,7 +153,8 @@ class _Timeline:
             self._build.seen("slice")
             self._build.skip("negative-duration", where, kind="slice")
         else:
-            self._closed.append(replace(opened.pop(), end=at))
+            begun = opened.pop()  # its end may say more, such as the status of a run
+            self._closed.append(replace(begun, end=at, args={**begun.args, **_arguments(line)}))
 
     def finish(self) -> None:
         """Add all slices; intervals that never end are closed at the last stamp."""
@@ -172,12 +173,12 @@ class _Timeline:
         length = one.end - one.start
         if not is_step:
             track = self._build.track(Layer.HOST, "Intervals", title="MLPerf")
-            self._slices.add(track, one.start, length, one.name, OpClass.HOST, one.args)
+            self._slices.add(track, one.start, length, one.name, OpClass.HOST, _object(one.args))
             return
         step = one.step if one.step >= 0 else number
         track = self._build.track(Layer.STEP, "Steps")
         name = f"{one.name} {step}"
-        self._slices.add(track, one.start, length, name, OpClass.ITERATION, one.args, step)
+        self._slices.add(track, one.start, length, name, OpClass.ITERATION, _object(one.args), step)
 
 
 def _metadata(line: _Line) -> Raws:
@@ -187,12 +188,15 @@ def _metadata(line: _Line) -> Raws:
         return {}  # "" in logs of power measurements
 
 
-def _arguments(line: _Line) -> bytes:
-    """Value and metadata, without the path of the source file."""
-    stated = {"value": line.value, **_metadata(line)}
-    members = [
-        quoted(key) + b":" + bytes(raw)
-        for key, raw in stated.items()
+def _arguments(line: _Line) -> dict[str, bytes]:
+    """Value and metadata as JSON, without the path of the source file."""
+    return {
+        key: bytes(raw)
+        for key, raw in {"value": line.value, **_metadata(line)}.items()
         if key not in ("file", "lineno") and bytes(raw) != b"null"
-    ]
-    return b"{" + b",".join(members) + b"}" if members else b""
+    }
+
+
+def _object(members: Mapping[str, bytes]) -> bytes:
+    inner = b",".join(quoted(key) + b":" + raw for key, raw in members.items())
+    return b"{" + inner + b"}" if inner else b""

@@ -34,14 +34,14 @@ COMMANDS = {
 }
 """The commands that are not kernels, and their classes."""
 
-_COMMAND = lazy_regex(r"(?:zeCommandList|clEnqueue)\w+")
+_COMMAND = lazy_regex(r"(?:Tile #\d+: )?((?:zeCommandList|clEnqueue)\w+)")
 _DEVICE = lazy_regex(r"(?:RANK \d+ )?DEVICE<.*>.* #(\d{1,9})(?:\.\d+)?")
 
 
 def command_class(name: str) -> OpClass | None:
     """The class of a command; None for kernels. An unknown command is unclassified."""
     match = _COMMAND.match(name)
-    return COMMANDS.get(match[0], OpClass.UNCLASSIFIED) if match else None
+    return COMMANDS.get(match[1], OpClass.UNCLASSIFIED) if match else None
 
 
 def device_of(process: str) -> int:

@@ -159,17 +159,21 @@ class DeviceLines:
         return found
 
     def _samples(self, plane: Plane, rows: Mask) -> None:
-        """Add counters: every event is a sample, its name is that of the counter."""
+        """Add counters: every event is a sample, its name is that of the counter.
+
+        The value is the stat "value", or that of the counter's own name (CUPTI, ROCm).
+        """
         at = np.flatnonzero(rows)
         build = self._build
         if not len(at):
             return
-        value, there = plane.numbers("value")
+        value = plane.numbers("value")
+        value = np.where(np.isnan(value), plane.numbers(), value)
         start, _, usable, _ = self._reading.times(plane)
         where = f"plane {plane.name}"
         build.seen("counter", len(at))
         bad = ~usable[at] | plane.broken[at]
-        odd = ~bad & ~(there[at] & np.isfinite(value[at]))
+        odd = ~bad & ~np.isfinite(value[at])
         build.skip("bad-time", where, int(bad.sum()), "counter")
         build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
         kept = at[~bad & ~odd]

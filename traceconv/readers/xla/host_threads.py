@@ -209,8 +209,8 @@ class HostThreads:
             name = table[codes[at[i]]] if codes[at[i]] >= 0 else ""
             groups.append(name or (f"Device {owners[i]}" if owners[i] >= 0 else "Memory"))
         for measure in _MEASURES:
-            value, stated = plane.numbers(measure)
-            some = np.flatnonzero(stated[at])
+            value = plane.numbers(measure)
+            some = np.flatnonzero(~np.isnan(value[at]))
             tracks = [
                 build.track(Layer.COUNTER, measure, g, "XLA Memory", unit="B") for g in groups
             ]

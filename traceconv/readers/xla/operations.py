@@ -18,7 +18,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.protobuf.message import Field, integers, message, whole_fields
 from traceconv.protobuf.message_columns import columns
 from traceconv.readers.shared.protobuf_wire import nested
-from traceconv.readers.xla.space import Plane
+from traceconv.readers.xla.space import PROGRAM, Plane
 
 _SAME = {
     **dict.fromkeys(("psum", "psum2", "pmax", "pmin"), "all-reduce"),
@@ -165,7 +165,7 @@ def programs(planes: list[Plane]) -> Programs:
     """The programs in the planes of metadata."""
     found = Programs({}, {})
     for plane in planes:
-        for kind, at, size in plane.metadata_bytes("Hlo Proto"):
+        for kind, at, size in plane.metadata_bytes(PROGRAM):
             match = _PROGRAM.match(plane.kinds[kind])
             program = _program(plane, at, size)
             if match:

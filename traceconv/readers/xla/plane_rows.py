@@ -19,10 +19,11 @@ from traceconv.readers.xla.operations import Operation, Program, Programs, opera
 from traceconv.readers.xla.planes import Device, Kind, device_kind, kind_of, owner
 from traceconv.readers.xla.space import Plane, Space
 
-HIDDEN = frozenset(
-    ("_pt", "_p", "_ct", "_c", "_src", "_r", "_a", "source_stack", "memory_access_breakdown")
-)
-"""Stats that do not become arguments: links, which are drawn as flows, and stacks."""
+LINKS = frozenset(("_pt", "_p", "_ct", "_c", "_r", "_a"))
+"""Stats that become flows and steps, not arguments."""
+
+HIDDEN = frozenset(("_src", "source_stack", "memory_access_breakdown"))
+"""Stats that are not read: stacks of the program's source and tables per operation."""
 
 PATHS = frozenset(("source",))
 """Stats that hold paths; only the file name is kept."""
@@ -136,7 +137,7 @@ class PlaneRows:
         build = self.build
         collective = (op == OpClass.COMM) | (op == OpClass.COMM_TASK)
         ids, first = [np.empty(0, np.int32)], 0
-        for texts in plane.arguments(at, HIDDEN, PATHS):
+        for texts in plane.arguments(at, HIDDEN | LINKS, PATHS):
             for i in np.flatnonzero(collective[first : first + len(texts)]).tolist():
                 event = first + i
                 members = self._collective(plane, int(at[event]), build.strings[int(name[event])])
@@ -174,6 +175,8 @@ class PlaneRows:
         )
         for code, count in sorted(plane.damage.items()):
             self.build.skip(code, where, count)
+        for name, count in sorted(plane.unread(HIDDEN).items()):
+            self.build.skip("metadata-unused", f"stat {name}", count)
 
     # -- operations of XLA -------------------------------------------------------------------
 

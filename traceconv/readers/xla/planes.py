@@ -2,6 +2,8 @@
 
 The names are those that XLA, TensorFlow and device plugins write. A plane or line of unknown name
 is shown but not counted.
+
+Source: xla/tsl/profiler/utils/xplane_schema.cc of openxla/xla (2026-08).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _DEVICE = lazy_regex(r"/device:([A-Za-z]+):(\d{1,18})(?: (.+))?")
 _CHIP = lazy_regex(r"#Chip\b.*?\b(?:TPU|GPU) ?(\d{1,18})\b.*", re.DOTALL)
 _RUNTIMES = ("/host:CUPTI", "/host:ROCTRACER", "/host:TPU-runtime")
 _NOTES = ("/host:metadata", "Task Environment", "/host:__ScopeRangeCallStack__")
-_THREADS = ("/host:CPU", "/host:python-tracer")
+_THREADS = ("/host:CPU", "/host:python-tracer", "/host:NVTX-CUPTI")
 _STREAM = lazy_regex(r"Stream #-?\d+")
 
 _DERIVED = (
@@ -53,7 +55,9 @@ _TPU_LINES = {
     "Steps": LineKind.STEPS,
     "XLA Modules": LineKind.MODULES,
     "XLA Ops": LineKind.OPERATIONS,
+    "Sparse Core Modules": LineKind.MODULES,
     "Sparse Core Ops": LineKind.OPERATIONS,
+    "Sparse Core Steps": LineKind.DERIVED,
     "Async XLA Ops": LineKind.ASYNC,
     "XLA TraceMe": LineKind.WAIT,
     **dict.fromkeys(_DERIVED, LineKind.DERIVED),

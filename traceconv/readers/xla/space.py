@@ -48,6 +48,9 @@ _MOST_TEXT = 1 << 20
 _SHORT = 64
 """The JSON of texts of at most this many bytes is cached."""
 
+PROGRAM = "Hlo Proto"
+"""The stat that is a program."""
+
 TASK = "Task Environment"
 """The plane that says when the recording began and ended."""
 
@@ -317,14 +320,34 @@ class Plane:
             self._integers[key] = value, there
         return self._integers[key]
 
-    def numbers(self, key: str) -> tuple[F64, Mask]:
-        """A stat that is any number, of every event; NaN where there is none."""
+    def numbers(self, key: str = "") -> F64:
+        """A stat that is any number, or without ``key`` the first one that is, of every event.
+
+        NaN for events without such a stat.
+        """
         value, stats = np.full(len(self), np.nan), self._events.stats
-        whole = stats.of(self._key(key), _UNSIGNED, _SIGNED)
-        value[stats.owner[whole]] = stats.value[whole]
-        rows = stats.of(self._key(key), _DOUBLE)
-        value[stats.owner[rows]] = stats.value[rows].view(np.float64)
-        return value, ~np.isnan(value)
+        is_ours = stats.key == self._key(key) if key else np.ones(len(stats.key), bool)
+        rows = np.flatnonzero(is_ours & np.isin(stats.kind, (_DOUBLE, _UNSIGNED, _SIGNED)))
+        numbers = np.where(
+            stats.kind[rows] == _DOUBLE, stats.value[rows].view(np.float64), stats.value[rows]
+        )
+        owner, first = np.unique(stats.owner[rows], return_index=True)
+        value[owner] = numbers[first]
+        return value
+
+    def unread(self, hidden: Collection[str]) -> dict[str, int]:
+        """How many stats of events and of their kinds are not shown, by name.
+
+        These are the stats in ``hidden``, and bytes other than programs.
+        """
+        names = self.keys[0]
+        found: Counter[str] = Counter()
+        for stats in (self._kinds.stats, self._events.stats):
+            off = np.array([name in hidden for name in names] or [False], bool)[stats.key]
+            off |= (stats.kind == _BYTES) & (stats.key != self._key(PROGRAM))
+            for key, count in zip(*np.unique(stats.key[off], return_counts=True), strict=True):
+                found[names[key]] += int(count)
+        return dict(found)
 
     def texts(self, key: str) -> tuple[I32, list[str]]:
         """A stat that is text, of every event or else of its kind: which of a list, -1 = none."""
