@@ -17,6 +17,7 @@ from traceconv.core.model import I8, I32, Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import library_of
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
+from traceconv.readers.shared.numbers import id_of
 
 KINDS = {
     "compute": (Layer.DEVICE, OpClass.COMPUTE),
@@ -143,11 +144,11 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
         places.append(f"Process {spot.process}")
     group, name = ", ".join(places), _lane_name(lane.layer, spot)
     columns: dict[str, Any] = {
-        "device": _number(spot.device),
+        "device": id_of(spot.device),
         "device_kind": "GPU" if spot.device else "",
-        "stream": _number(spot.stream),
-        "process": _number(spot.process) if processes else -1,
-        "thread": _number(spot.thread),
+        "stream": id_of(spot.stream),
+        "process": id_of(spot.process) if processes else -1,
+        "thread": id_of(spot.thread),
     }
     if lane.counter:
         if spot.stream or spot.thread or spot.plane:
@@ -156,13 +157,8 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
     if lane.layer is Layer.COMM and spot.plane:
         numbered = spot.plane.isdecimal()
         columns["communicator"] = "" if numbered else spot.plane
-        columns["communicator_index"] = _number(spot.plane) if numbered else -1
+        columns["communicator_index"] = id_of(spot.plane) if numbered else -1
     return Track(lane.layer, name, group, lane.title, **columns)
-
-
-def _number(digits: str) -> int:
-    """An id written as text; -1 unless it is a number."""
-    return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else -1
 
 
 _NOWHERE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,6 +15,7 @@ from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track,
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
+from traceconv.readers.shared.numbers import id_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,9 +207,9 @@ def _device_track(lane: Lane, library: str, several: bool) -> Track:
     group = f"GPU {lane.process}" if several else ""
     name = f"Stream {lane.thread}"
     place: dict[str, Any] = {
-        "device": _number(lane.process),
+        "device": id_of(lane.process),
         "device_kind": lane.maker,
-        "stream": _number(lane.thread),
+        "stream": id_of(lane.thread),
     }
     if library:
         return Track(Layer.COMM, name, group, library, **place)
@@ -220,8 +220,8 @@ def _host_track(lane: Lane, pid: int) -> Track:
     own = pid < 0 or lane.process == str(pid)
     group = "" if own else f"Process {lane.process}"
     name = f"Thread {lane.thread}"
-    number = _number(lane.thread)
-    place: dict[str, Any] = {"process": -1 if own else _number(lane.process), "thread": number}
+    number = id_of(lane.thread)
+    place: dict[str, Any] = {"process": -1 if own else id_of(lane.process), "thread": number}
     if lane.what is What.RUNTIME:
         title = "CUDA" if lane.maker == "GPU" else lane.maker
         return Track(Layer.RUNTIME, name, group, title, **place)
@@ -229,11 +229,6 @@ def _host_track(lane: Lane, pid: int) -> Track:
     side = _SIDES.get(lane.what, "")
     name = f"{name} ({side})" if side else name
     return Track(Layer.HOST, name, group, "Paddle", sort, thread_name=side, **place)
-
-
-def _number(digits: str) -> int:
-    """An id written as text; -1 unless it is a number."""
-    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1
 
 
 def memory(
@@ -249,7 +244,7 @@ def memory(
     for text in dict.fromkeys(place):
         inner = text[6:-1] if text.startswith("Place(") and text.endswith(")") else text
         kind, _, digits = inner.upper().partition(":")
-        number = _number(digits)
+        number = id_of(digits)
         named = kind if number >= 0 else inner.upper().replace(":", " ") or "Device"
         devices[text] = named, number
     for what, value in (("Allocated", allocated), ("Reserved", reserved)):

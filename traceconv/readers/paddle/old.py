@@ -28,6 +28,7 @@ from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
 from traceconv.readers.paddle.protobuf import spans
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.protobuf_wire import content, damage_in, nested
 from traceconv.readers.shared.trace_events import contract
 from traceconv.readers.shared.trace_events.contract import Named, Placed
@@ -195,7 +196,7 @@ def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None
             f"Stream {lane.tid}",
             f"GPU {digits}",
             "GPU Hardware",
-            device=int(digits) if digits.isdecimal() else -1,
+            device=id_of(digits),
             device_kind="GPU",
             stream=lane.thread_id,
         )

@@ -15,7 +15,6 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
-from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns
 from traceconv.core.source import Source
 from traceconv.readers.rocm.headings import OLD_TABLES, cells_in, headings_in, old_table
@@ -32,6 +31,7 @@ from traceconv.readers.rocm.process import (
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.lines import Lines, unheard
+from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.table_rows import csv_rows
 
 _TIMES = {"start": "Start_Timestamp", "end": "End_Timestamp"}
@@ -129,7 +129,6 @@ _PROCESS = ("Guid", "pid", "PID")
 """Columns that identify the process of a row."""
 
 _MOST_PROCESSES = 4096
-_DIGITS = lazy_regex(r"\d{1,9}")
 
 
 def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:
@@ -143,7 +142,7 @@ def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:
         for row in _first_rows(source, name):
             column = next((one for one in _PROCESS if one in row), "")
             text = row.get("Process_Id" if column in ("", "Guid") else column, "")
-            pid = int(text) if _DIGITS.fullmatch(text) else -1
+            pid = id_of(text)
             if column:
                 named[row[column]] = max(named.get(row[column], -1), pid)
             elif pid >= 0:

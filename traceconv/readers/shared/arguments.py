@@ -1,8 +1,7 @@
 """Arguments from columns: JSON objects of rows, without a Python object per value.
 
-For sources that hold arguments as numbers and names (databases, tables), not as JSON text. Columns
-with few different values become codes (:func:`combined`); rows that say the same can have one
-object (:func:`shared`), or each row its own (:func:`register`, :func:`apart`).
+For sources with arguments as numbers and names (databases, tables), not as JSON text. Equal rows
+can share one object (:func:`shared`), or each row has its own (:func:`register`, :func:`apart`).
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def register(build: TraceBuilder, columns: Mapping[str, Values]) -> NDArray[np.i
 
 
 def objects(build: TraceBuilder, texts: Sequence[bytes]) -> I32:
-    """Argument ids of rows, each with its JSON object; -1 of those that have b""."""
+    """Argument ids of rows with a JSON object each; -1 for b""."""
     length = np.fromiter(map(len, texts), np.int32, len(texts))
     ids = np.full(len(texts), -1, np.int32)
     some = np.flatnonzero(length)
@@ -83,13 +82,13 @@ Columns = Mapping[str, tuple[I64, Value]]
 
 
 def tracks(columns: Sequence[I64], track: Callable[..., int]) -> I32:
-    """The track of every row; ``track`` is asked once per combination of values."""
+    """The track of every row; ``track`` is called once per combination of values."""
     table, codes = factored_rows(*columns)
     return np.array([track(*row) for row in table], np.int32)[codes]
 
 
 def lookup(keys: I64, requested: I64) -> I64:
-    """The first row of each of ``requested`` in ``keys``; -1 where there is none."""
+    """The first row of each of ``requested`` in ``keys``; else -1."""
     if not len(keys):
         return np.full(len(requested), -1, np.int64)
     order = np.argsort(keys, kind="stable")
@@ -99,7 +98,7 @@ def lookup(keys: I64, requested: I64) -> I64:
 
 
 def picked(column: I64, at: I64) -> I64:
-    """``column[at]``, -1 where ``at`` is."""
+    """``column[at]``; -1 where ``at`` is -1."""
     return np.where(at >= 0, column[at], -1) if len(column) else at
 
 
@@ -107,7 +106,7 @@ def picked(column: I64, at: I64) -> I64:
 
 
 def number(value: int) -> bytes:
-    """An integer; negative ones mean NULL and are left out."""
+    """An integer; a negative one means NULL and is left out."""
     return b"%d" % value if value >= 0 else b""
 
 
@@ -143,7 +142,7 @@ def members(columns: Columns) -> tuple[I64, list[bytes]]:
 
 
 def shared(build: TraceBuilder, columns: Columns) -> I32:
-    """Argument ids; rows that say the same have the same one."""
+    """Argument ids; equal rows share one."""
     codes, texts = members(columns)
     objects = [b"{" + t[1:] + b"}" if t else b"" for t in texts]
     return np.array([build.args(o or None) for o in objects], np.int32)[codes]
@@ -158,8 +157,8 @@ def apart(
     """Argument ids, one per row.
 
     Args:
-        numbers: members whose values differ from row to row.
-        columns: members whose values repeat.
+        numbers: members with mostly different values.
+        columns: members with few different values.
         more: further members of some rows, each beginning with a comma.
     """
     codes, texts = members(columns)

@@ -1,9 +1,8 @@
-"""Which library a kernel that communicates is of, by its name: one table for all readers.
+"""The library of a communication kernel, by its name: one table for all readers.
 
-Profilers do not say what a kernel is for, only what it is called. A name is compared in lower case;
-the first library with a pattern in it counts, so that what is built upon another library (or
-carries its names among template arguments) precedes it. Patterns are those of kernels, never of a
-library as a whole: what a library computes on one device is not communication.
+Profilers state the name of a kernel, not its purpose. Names are compared in lower case, and the
+first matching library counts: a library built upon another one, or with its names among template
+arguments, precedes it. Patterns match kernels that communicate, not all kernels of a library.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import NamedTuple
 from traceconv.core.patterns import lazy_regex
 
 OTHER_LIBRARY = "Communication"
-"""Heads the lanes of kernels that communicate by the user's own words only."""
+"""Title of the tracks of kernels that only match the user's own words."""
 
 
 class Library(NamedTuple):
     """One row of the table.
 
     Attributes:
-        title:   heads the lanes of its kernels.
-        pattern: regular expression, searched for in lower-case names.
-        source:  the code that names the kernels, or what was seen to print them.
-        example: a name as profilers print it.
+        title:   of the tracks of its kernels.
+        pattern: regular expression for lower-case names.
+        source:  the code that names the kernels.
+        example: a name in a profile.
     """
 
     title: str
@@ -93,7 +92,7 @@ LIBRARIES = (
     Library(
         "RCCL",
         r"rccl|nccldevkernel_generic_\d",
-        "ROCm/rccl src/device; names it shares with NCCL cannot be told apart",
+        "ROCm/rccl src/device; kernels named as in NCCL count as NCCL",
         "void rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
     ),
     Library("NVSHMEM", r"nvshmem", "NVIDIA/nvshmem", "nvshmemi_barrier_all_kernel(int)"),
@@ -114,14 +113,14 @@ LIBRARIES = (
         "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
     ),
 )
-"""Every library that is known, what is more specific first."""
+"""All known libraries, more specific ones first."""
 
 _EVERY = lazy_regex("|".join(f"(?P<l{i}>{one.pattern})" for i, one in enumerate(LIBRARIES)))
 _EACH = [lazy_regex(one.pattern) for one in LIBRARIES]
 
 
 def library_of(name: str) -> Library | None:
-    """The library a kernel, or a call that communicates, is of; None if no name says so."""
+    """The library of a kernel or call; None if its name matches none."""
     low = name.lower()
     if not _EVERY.search(low):
         return None
@@ -130,6 +129,6 @@ def library_of(name: str) -> Library | None:
 
 @lru_cache(4096)
 def lane_title(name: str) -> str:
-    """What heads the lane of a kernel that communicates."""
+    """The title of the track of a communication kernel."""
     found = library_of(name)
     return found.title if found else OTHER_LIBRARY

@@ -1,13 +1,13 @@
-"""CSV tables beside a timeline as columns of a side table.
+"""CSV tables of profilers as columns of a side table.
 
-What the profilers' tables are like: UTF-8 with or without a byte order mark; LF or CRLF; quoted
-cells, some with line ends in them; a tabulator behind long numbers; headings that repeat (the
-second ``Reduce Start(us)`` becomes ``Reduce Start(us) (2)``); tables of more than a million rows
-cut into parts that each begin with the headings; a last line that was never finished.
+These tables are UTF-8, some with a byte order mark, with LF or CRLF. Quoted cells may contain line
+ends, long numbers may end in a tab, headings may repeat (the second ``Reduce Start(us)`` becomes
+``Reduce Start(us) (2)``), tables of over a million rows are split into parts with headings each,
+and the last line may be incomplete.
 
 Cells become columns of the types of :class:`traceconv.core.side_tables.SideTable`, a batch of rows
-at a time, so that a large table is never in memory as text; a column whose batches disagree gets
-the widest of their types.
+at a time, so a large table is never in memory as text. A column whose batches have different types
+gets the widest one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from traceconv.readers.shared.numbers import times
 
 Column = NDArray[Any]
 Doubt = Callable[[str, str, int], None]
-"""Books an issue: code, place, how often."""
+"""Counts an issue: code, place, count."""
 
 MISSING = frozenset(("", "N/A", "NA", "None", "none", "nan", "NaN", "null", "INVALID_TYPE"))
-"""How the profilers write that a number is not there."""
+"""Spellings of a missing number."""
 
 _INT = frozenset("0123456789-")
 _FLOAT = _INT | frozenset(".eE+")
@@ -44,7 +44,7 @@ def typed(heading: str, cells: Sequence[str], doubt: Doubt, text: bool = False) 
     """One column of stripped cells: int64, int64 nanoseconds, float64 or object.
 
     Args:
-        text: leave it as text, whatever is in it.
+        text: keep it as text.
     """
     if text:
         return _texts(cells)
@@ -75,28 +75,27 @@ def absent(like: Column, rows: int) -> Column:
 
 
 def fits(parts: Sequence[Column]) -> bool:
-    """Whether batches of one column can be joined without looking at their text again.
+    """Whether batches of one column can be joined without reading their text again.
 
-    Batches without any value do not count: they fit every type.
+    Empty batches fit every type.
     """
     kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
     return "O" not in kinds or len(kinds) == 1
 
 
 def joined(parts: Sequence[Column]) -> Column:
-    """Batches of one column as one, for which :func:`fits` is true."""
+    """Batches of one column as one; :func:`fits` must be true."""
     kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
     kinds = kinds or {part.dtype.kind for part in parts}
     kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
-    return np.concatenate([_as(part, kind) for part in parts])
-
-
-def _as(part: Column, kind: str) -> Column:
-    if part.dtype.kind == kind:
-        return part
-    if part.dtype.kind == "O" or kind == "O":  # nothing is in it
-        return absent(np.empty(0, {"i": np.int64, "f": np.float64, "O": object}[kind]), len(part))
-    return np.where(part == ABSENT, np.nan, part.astype(np.float64))
+    found = []
+    for part in parts:
+        if part.dtype.kind != kind and "O" in (part.dtype.kind, kind):  # it is empty
+            part = absent(np.empty(0, f"{kind}8" if kind != "O" else "O"), len(part))
+        elif part.dtype.kind != kind:
+            part = np.where(part == ABSENT, np.nan, part.astype(np.float64))
+        found.append(part)
+    return np.concatenate(found)
 
 
 def _is_blank(part: Column) -> bool:
@@ -113,7 +112,7 @@ def _texts(cells: Sequence[str]) -> Column:
 
 
 def _numbers(texts: Sequence[str]) -> Column | None:
-    """All as whole numbers, else all as numbers; None if some are neither, or there are none."""
+    """All as whole numbers, else all as numbers, else None."""
     signs = set(texts[0]) if texts else {"?"}
     if not signs <= _FLOAT or not (signs := set("".join(texts))) <= _FLOAT:
         return None
@@ -140,7 +139,7 @@ def _times(heading: str, cells: Sequence[str], unit: str, doubt: Doubt) -> Colum
 
 
 def _alike(texts: Sequence[str]) -> list[I64]:
-    """Rows by the number of their decimals: such as have equally many are parsed in one go."""
+    """Rows by number of decimals: rows with equally many are parsed at once."""
     size = np.fromiter(map(len, texts), np.int64, len(texts))
     point = np.fromiter(map(str.find, texts, repeat(".")), np.int64, len(texts))
     decimals = np.where(point < 0, 0, size - point - 1)
@@ -153,7 +152,7 @@ def _alike(texts: Sequence[str]) -> list[I64]:
 def table(
     rows: Sequence[Mapping[str, str]], doubt: Doubt, text: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Rows by heading as columns; headings in order of appearance, ``text`` those of names."""
+    """Rows by heading as columns, in order of appearance; columns in ``text`` stay text."""
     headings = dict.fromkeys(key for row in rows for key in row)
     return {
         h: typed(h, [row.get(h, "").strip() for row in rows], doubt, h in text) for h in headings
@@ -164,7 +163,7 @@ MAX_BYTES = 8 << 30
 """Larger tables (unpacked) are refused."""
 
 MAX_COLUMNS = 20_000
-"""More headings than this are taken for something that is no table."""
+"""A file with more headings is not a table."""
 
 _AS_WRITTEN: Mapping[str, str] = {}
 _BATCH = 1 << 12  # what fits a cache is twice as fast
@@ -180,20 +179,20 @@ def csv_columns(
     ended: bool = False,
     renamed: Mapping[str, str] = _AS_WRITTEN,
 ) -> Columns:
-    """The columns of one table, typed as :class:`traceconv.core.side_tables.SideTable` says.
+    """The columns of one table, with the types of :class:`traceconv.core.side_tables.SideTable`.
 
-    Rows with too few or too many cells are left out and booked under ``issues``. An empty file
-    has no columns.
+    Rows with too few or too many cells are dropped and counted in ``issues``. An empty file has no
+    columns.
 
     Args:
-        ended: every line has an end; without one the last is a record that was cut, which is left
-            out: events made of half a stamp would be worse than none.
-        renamed: other headings for columns, of which those in use are left as they are; one with
-            a unit of time makes its column ns.
+        ended: a last line without a line end is a cut record and dropped: half a stamp would make
+            a wrong event.
+        renamed: other headings for columns, unless a heading is in use already; one with a unit
+            of time makes its column ns.
 
     Raises:
         SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
-        MalformedInputError: it is no table.
+        MalformedInputError: it is not a table.
     """
     return csv_parts(source, [name], issues, ended, renamed)
 
@@ -205,30 +204,34 @@ def csv_parts(
     ended: bool = False,
     renamed: Mapping[str, str] = _AS_WRITTEN,
 ) -> Columns:
-    """The columns of one table in several files (``_slice_<n>``), one below the other.
+    """The columns of one table in several files (``_slice_<n>``), concatenated.
 
-    A heading that some parts lack is empty there. The rest as :func:`csv_columns`.
+    A column that some parts lack is empty there. See :func:`csv_columns` for the rest.
     """
     parts = [_Part(source, name, issues, ended, renamed) for name in names]
     columns, mixed = _read(parts, frozenset())
-    if mixed:  # numbers at first, text later on: those columns are read once more, as text
+    if mixed:  # numbers first, text later: these columns are read again, as text
         parts = [_Part(source, name, Issues(), ended, renamed) for name in names]
         columns, _ = _read(parts, frozenset(mixed))
     return columns
 
 
 def _read(parts: Sequence[_Part], text: frozenset[str]) -> tuple[Columns, list[str]]:
-    """The columns that can be joined, and the headings of those that cannot."""
+    """The columns that can be joined, and the headings of all others."""
     batches: list[tuple[int, Columns]] = []
     for part in parts:
-        batches += [
-            (len(rows), _typed(part, rows, text)) for rows in part.batches() if part.headings
-        ]
+        for rows in part.batches():
+            columns = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
+            batch = {
+                heading: typed(heading, list(map(str.strip, cells)), part.doubt, heading in text)
+                for heading, cells in zip(part.headings, columns, strict=True)
+            }
+            batches += [(len(rows), batch)] if batch else []
     return _stacked(batches)
 
 
 def stacked(parts: Sequence[Columns]) -> Columns:
-    """Tables that are typed already, one below the other; what does not fit becomes text."""
+    """Concatenate typed tables; columns whose types do not fit become text."""
     rows = [(len(next(iter(part.values()), ())), part) for part in parts]
     columns, mixed = _stacked(rows)
     if not mixed:
@@ -251,7 +254,7 @@ def _as_text(column: Column) -> Column:
 
 
 def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
-    """Batches of so many rows as one table, and the headings of which that cannot be done."""
+    """Concatenate batches with their numbers of rows; and the headings that do not fit."""
     headings = dict.fromkeys(heading for _, batch in batches for heading in batch)
     found: dict[str, list[Column]] = {}
     for heading in headings:
@@ -263,16 +266,8 @@ def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]
     return {h: joined(parts) for h, parts in found.items() if h not in mixed}, mixed
 
 
-def _typed(part: _Part, rows: Sequence[Sequence[str]], text: frozenset[str]) -> Columns:
-    cells = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
-    return {
-        heading: typed(heading, list(map(str.strip, column)), part.doubt, heading in text)
-        for heading, column in zip(part.headings, cells, strict=True)
-    }
-
-
 class _Part:
-    """One file of a table: ``headings`` are known once the first batch has come."""
+    """One file of a table; ``headings`` are known after the first batch."""
 
     def __init__(
         self,
@@ -285,14 +280,14 @@ class _Part:
         self.headings: list[str] = []
         self._renamed = renamed
         self._source, self._name, self._issues, self._ended = source, name, issues, ended
-        self._unended = False  # the last line; known as it comes
+        self._unended = False  # the last line has no line end
 
     def doubt(self, code: str, where: str, count: int = 1) -> None:
-        """Book an issue of this file."""
+        """Count an issue of this file."""
         self._issues.add(code, self._source.title(self._name), where, count)
 
     def batches(self) -> Iterator[list[list[str]]]:
-        """The rows as wide as the headings, some thousand at a time; at least one batch."""
+        """The rows as wide as the headings, in batches, at least one."""
         kept: list[list[str]] = []
         for row in self._whole_rows():
             kept.append(row)
@@ -323,7 +318,7 @@ class _Part:
             self.doubt("unended-line", where)
 
     def _rows(self) -> Iterator[tuple[str, list[str]]]:
-        """Every row with something in it. A row that cannot be parsed is booked."""
+        """Every row that is not empty. A row that cannot be parsed is counted."""
         reader = csv.reader(self._lines())
         while True:
             where = f"line {reader.line_num + 1}"
@@ -338,7 +333,7 @@ class _Part:
                 yield where, row
 
     def _lines(self) -> Iterator[str]:
-        """The lines with their ends; unlike ``str.splitlines`` only LF ends one."""
+        """The lines with their ends; only LF ends a line."""
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         size, rest = 0, ""
         with self._source.open(self._name) as stream:

@@ -1,14 +1,14 @@
-"""Logs that hold one record per line: lines out of a byte stream, rows collected one by one.
+"""Logs with one record per line: lines of a byte stream, and rows collected one by one.
 
-Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
-:data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
+Text is UTF-8; a byte order mark is skipped. Lines end in LF or CRLF. A line longer than
+:data:`MAX_LINE_BYTES` reads as an empty one and is reported.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -29,13 +29,13 @@ Report = Callable[[str, str], None]
 """Called with an issue code and a place when a line is damaged."""
 
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-"""Parses one JSON object, its values left as they are written."""
+"""Decodes one JSON object; its values stay JSON."""
 
 _RANK_WORD = lazy_regex(r"rank[_\-. ]?\d", re.IGNORECASE)
 
 
 def text(raw: msgspec.Raw | bytes) -> str:
-    """A JSON value as text: that of a string, "" for null, what is written for all others."""
+    """A JSON value as text: the content of a string, "" for null, the JSON of other values."""
     written = bytes(raw)
     if written[:1] == b'"':
         try:
@@ -46,16 +46,16 @@ def text(raw: msgspec.Raw | bytes) -> str:
 
 
 def rank_in_path(path: str) -> int | None:
-    """The rank a path names outright ("rank3", "rank_3/x"); mere numbers may be anything."""
+    """The rank a path names explicitly ("rank3", "rank_3/x"), not by a mere number."""
     return rank_in_name(path) if _RANK_WORD.search(path) else None
 
 
 def unheard(code: str, where: str) -> None:
-    """A report that is dropped: the damage is booked elsewhere."""
+    """A report to nobody: the damage is counted elsewhere."""
 
 
 class Readable(Protocol):
-    """What lines are read from: an open file or the bytes of one."""
+    """An open file, or a buffer of bytes."""
 
     def read(self, n: int, /) -> bytes:
         """Up to ``n`` bytes, ``b""`` at the end."""
@@ -66,9 +66,8 @@ class Lines:
     """The lines of one stream, in blocks, numbered from 1.
 
     Attributes:
-        report: called with what is damaged.
-        unended: number of the last line if the file does not end it, known as that line comes;
-            0 before, and for files that end with a line end.
+        report: called for damaged lines.
+        unended: number of the last line if it has no line end; 0 before that line is read.
     """
 
     def __init__(self, stream: Readable, report: Report) -> None:
@@ -94,7 +93,7 @@ class Lines:
             yield number, self._lines(number, pending, long)
 
     def damaged(self, number: int, error: Exception) -> None:
-        """Report a line that could not be decoded; a last one without an end may be cut off."""
+        """Report a line that cannot be decoded; a last one without a line end may be cut off."""
         cut = number == self.unended and "truncated" in str(error)
         code = "truncated" if cut else "malformed-record"
         self.report(code, f"line {number}: {str(error)[:80]}")
@@ -136,7 +135,7 @@ BATCH_ROWS = 32768
 
 
 class Slices:
-    """Collects slices and instants; :meth:`flush` when all are there."""
+    """Collects slices and instants; call :meth:`flush` at the end."""
 
     def __init__(self, build: TraceBuilder) -> None:
         self._build = build
@@ -155,7 +154,7 @@ class Slices:
         kind: Kind = Kind.SLICE,
         where: str = "",
     ) -> None:
-        """Add one row; one outside int64 is booked.
+        """Add one row; a row outside int64 is counted as lost.
 
         Args:
             args:  a JSON object, b"" for none.
@@ -172,18 +171,12 @@ class Slices:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what is there."""
+        """Add the collected rows to the builder."""
         if not self._rows:
             return
         track, start, dur, name, op, step, kind = zip(*self._rows, strict=True)
         ids = objects(self._build, self._args)
-        columns: dict[str, Any] = {
-            "track": track,
-            "name": name,
-            "op": op,
-            "step": step,
-            "kind": kind,
-        }
+        columns = {"track": track, "name": name, "op": op, "step": step, "kind": kind}
         self._build.extend(
             start_ns=np.array(start, np.int64),
             dur_ns=np.array(dur, np.int64),

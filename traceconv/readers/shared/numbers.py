@@ -1,8 +1,6 @@
-"""Columns of numbers and times written as text, exactly: no floating point, half up beyond the
-nanosecond.
+"""Columns of numbers and times written as text, exact: no floating point, rounded half up to ns.
 
-Columns whose numbers all have the same number of decimals are parsed in one go; any other number
-is parsed by itself.
+A column whose numbers all have equally many decimals is parsed at once; others number by number.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ ABSENT = -1
 """The value for an empty cell in a column of :func:`whole`."""
 
 UNREADABLE = -2
-"""The value for a cell that is no whole number from 0 on."""
+"""The value for a cell that is not a whole number of at least 0."""
 
 INT32_MAX = 2**31 - 1
 
 ISO = "iso"
-"""As a unit: times are written as ISO 8601 has them, or nearly so, as Python's logging does."""
+"""As a unit: times in ISO 8601, or in the similar form of Python's logging."""
 
 ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,18})?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?"
 """Regular expression of such a time."""
@@ -54,11 +52,11 @@ class Times(msgspec.Struct, frozen=True):
     """A column of times.
 
     Attributes:
-        ns:      0 where there is none.
-        present: whether something is written.
-        bad:     what is written is no time, or outside int64.
-        rounded: how many were finer than a nanosecond.
-        zoneless: how many are times of day in no zone; they are taken as UTC.
+        ns:      0 where the cell is empty.
+        present: whether the cell is not empty.
+        bad:     the cell is not a time, or outside int64.
+        rounded: number of times finer than a nanosecond.
+        zoneless: number of times without a zone, which are taken as UTC.
     """
 
     ns: I64
@@ -69,7 +67,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def times(texts: Sequence[str], unit: str) -> Times:
-    """``texts`` (numbers in ``unit``, or :data:`ISO`; "" for none) as nanoseconds."""
+    """``texts`` (numbers in ``unit``, or :data:`ISO`; "" if empty) as nanoseconds."""
     if unit == ISO:
         return _moments(texts)
     present = np.fromiter(map(bool, texts), bool, len(texts))
@@ -87,15 +85,15 @@ def times(texts: Sequence[str], unit: str) -> Times:
 
 
 def is_iso_time(text: str) -> bool:
-    """Whether a text is a time as ISO 8601 writes it."""
+    """Whether a text is a time in ISO 8601."""
     return _ISO_PARTS.fullmatch(text) is not None
 
 
 def _moments(texts: Sequence[str]) -> Times:
-    """Times of ISO 8601 as ns since 1970; those without a zone as if in UTC."""
+    """Times of ISO 8601 as ns since 1970; UTC where they have no zone."""
     present = np.fromiter(map(bool, texts), bool, len(texts))
     ns, bad = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
-    days: dict[str, int | None] = {}
+    days: dict[str, int] = {}
     rounded = zoneless = 0
     for i in np.flatnonzero(present).tolist():
         match = _ISO_PARTS.fullmatch(texts[i])
@@ -104,8 +102,9 @@ def _moments(texts: Sequence[str]) -> Times:
             continue
         day, hour, minute, second, fraction, utc, sign, zone_hour, zone_minute = match.groups()
         if day not in days:
-            days[day] = _day(day)
-        first, fraction = days[day], fraction or ""
+            with suppress(ValueError):  # there is no 30 February
+                days[day] = date.fromisoformat(day).toordinal() - _EPOCH
+        first, fraction = days.get(day), fraction or ""
         zone = int(zone_hour or 0) * 60 + int(zone_minute or 0)
         if first is None or int(hour) > 23 or int(minute) > 59 or int(second) > 60 or zone >= 1440:
             bad[i] = True
@@ -122,16 +121,8 @@ def _moments(texts: Sequence[str]) -> Times:
     return Times(ns, present, bad, rounded, zoneless)
 
 
-def _day(text: str) -> int | None:
-    """Days since 1970; None if there is no such day."""
-    try:
-        return date.fromisoformat(text).toordinal() - _EPOCH
-    except ValueError:
-        return None
-
-
 def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:
-    """Numbers that all have as many decimals as the first one; None if they have not."""
+    """Numbers that all have as many decimals as the first one; else None."""
     decimals = len(texts[0].partition(".")[2])
     whole = _DIGITS - decimals
     if whole < 1:
@@ -145,7 +136,7 @@ def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:
     shift = exponent - decimals
     beyond = size.min() < 0 or int(size.max()) > (INT64_MAX - 1) // 10 ** max(shift, 0)
     if len(values) != len(texts) or beyond:
-        return None  # numpy cuts what is outside int64; the least of it has no absolute value
+        return None  # numpy truncates numbers outside int64; the least has no absolute value
     if shift >= 0:
         return values * 10**shift, 0
     scale = 10**-shift
@@ -168,33 +159,31 @@ def _one_by_one(texts: Sequence[str], unit: str) -> tuple[I64, NDArray[np.bool_]
 
 
 def whole(texts: Sequence[str]) -> I64:
-    """``texts`` as whole numbers from 0 to 2**31 - 1; ABSENT and UNREADABLE where there is none."""
-    known = {text: _whole(text) for text in set(texts)}
+    """``texts`` as whole numbers from 0 to 2**31 - 1; else ABSENT or UNREADABLE."""
+    known = {}
+    for text in set(texts):
+        found = whole_number(text, INT32_MAX) if text.strip() else ABSENT
+        known[text] = UNREADABLE if found is None else found
     return np.fromiter(map(known.__getitem__, texts), np.int64, len(texts))
 
 
-def _whole(text: str) -> int:
-    if not text or text.isspace():
-        return ABSENT
-    found = whole_number(text, INT32_MAX)
-    return UNREADABLE if found is None else found
-
-
 def values(texts: Sequence[str]) -> NDArray[np.float64]:
-    """``texts`` as numbers of counters; NaN where there is no finite one."""
-    return np.fromiter(map(_value, texts), np.float64, len(texts))
+    """``texts`` as values of counters; NaN where they are not finite numbers."""
+    found = np.full(len(texts), np.nan)
+    for i, text in enumerate(texts):
+        with suppress(ValueError):
+            found[i] = float(text if "_" not in text else "nan")
+    found[np.isinf(found)] = np.nan
+    return found
 
 
-def _value(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return float("nan")
-    return number if abs(number) != float("inf") and "_" not in text else float("nan")
+def id_of(text: str) -> int:
+    """An id (of a process, thread, stream or device) written as text; -1 unless it is a number."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else -1
 
 
 def whole_number(value: object, most: int = INT64_MAX) -> int | None:
-    """A number from 0 to ``most`` of JSON, written as number or text; None for anything else."""
+    """A number from 0 to ``most``, as JSON number or text; else None."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -203,8 +192,8 @@ def whole_number(value: object, most: int = INT64_MAX) -> int | None:
 
 
 def count_of(value: object, most: int = INT32_MAX) -> int:
-    """A count or id as arguments of events spell it (2, 2.0, "2", "2.0"); -1 if it is none."""
-    if type(value) is int:  # nearly always
+    """A count or id in arguments of events (2, 2.0, "2", "2.0"); else -1."""
+    if type(value) is int:
         return value if 0 <= value <= most else -1
     if isinstance(value, float) and value.is_integer():
         value = int(value)

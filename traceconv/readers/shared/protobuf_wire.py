@@ -24,13 +24,13 @@ class Cut(Exception):
 
 
 class Damaged(Exception):
-    """The bytes at this place are no field."""
+    """The bytes at this place are not a field."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message: a number, or the bytes ``[start, end)``, which may go beyond the
-    message if that is cut. ``kind`` is its wire type.
+    """One field of a message: a number, or the bytes ``[start, end)``, which may end beyond a cut
+    message. ``kind`` is the wire type.
     """
 
     number: int

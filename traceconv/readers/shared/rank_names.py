@@ -1,8 +1,8 @@
-"""Ranks in names: of files whose content says nothing of their rank.
+"""Ranks in the names of files whose content states none.
 
 Frameworks name a process by its rank (``trace_rank0of8.json``, vLLM's ``<id>-rank-3.<time>...``)
 or by its coordinates in the grid of parallel processes (SGLang's ``<id>-TP-0-DP-1-PP-0-EP-0...``).
-The rank of coordinates counts the grid as these frameworks lay it out, see :data:`COORDINATES`.
+:data:`COORDINATES` is the order in which the rank counts the grid.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 
 COORDINATES = ("dp", "pp", "pcp", "cp", "dcp", "ep", "tp", "rank")
-"""Known names of coordinates, the slowest first: ``tp`` differs between neighbouring ranks, ``dp``
-only between replicas of a whole model. It is the order of vLLM and SGLang; Megatron-LM has ``pp``
-outside of ``dp``. ``rank`` is a number within all others. Any other name is slower than these, in
-the order in which the names are given, so that every layout can be described."""
+"""Known coordinates, the slowest first: ``tp`` differs between neighbouring ranks, ``dp`` only
+between replicas of a whole model. This is the order of vLLM and SGLang; Megatron-LM has ``pp``
+outside ``dp``. ``rank`` is the fastest. Other names are slower than these, in the given order, so
+every layout can be described."""
 
 _WORD = lazy_regex(
     r"(?i)(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})"
@@ -38,9 +38,9 @@ Place = Mapping[str, int]
 
 
 def rank_in_name(path: str) -> int | None:
-    """The rank a path spells ("rank3", "rank_3/x.json", "trace_3.json"), the rightmost first.
+    """The rightmost rank in a path ("rank3", "rank_3/x.json", "trace_3.json").
 
-    It takes what may be a rank; see :func:`agreed` for what must be one.
+    It may be another number; :func:`agreed` only takes numbers that must be ranks.
     """
     for pattern in _LOOSE:
         found = pattern.findall(path)
@@ -50,23 +50,22 @@ def rank_in_name(path: str) -> int | None:
 
 
 def path_of(capture: Capture) -> str:
-    """The path of a capture, as far as the user and its source name it."""
+    """The path of a capture."""
     return capture.source.title(capture.files[0]) if capture.files else capture.title
 
 
 def shown(capture: Capture) -> str:
-    """What ``inspect`` calls a capture: its path, and which process in the file it is."""
+    """The name of a capture in ``inspect``: its path and the process in the file."""
     path = path_of(capture)
     return capture.title if capture.title.startswith(path) else path
 
 
 def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
-    """The rank of each capture by its name, the size of the job or -1, and the coordinates that
-    were found, if names leave no doubt.
+    """Rank, size of the job (or -1) and coordinates of each capture, if names are unambiguous.
 
-    They do not if every name has a rank or coordinates, all have the same ones, each once; if
-    ranks are below the size of the job where that is named, which is the same for all; if
-    coordinates fill their grid; and if no file names another rank.
+    Every name must have the same kinds of coordinates, each combination once; ranks must be below
+    the named size of the job, which must be the same for all; coordinates must fill their grid;
+    and no file may state another rank.
     """
     found = [_in_name(capture) for capture in captures]
     if not found or None in found:
@@ -86,8 +85,8 @@ def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
 
 
 def _in_name(capture: Capture) -> tuple[Place, int] | None:
-    """The coordinates in a name and the size of the job (-1 if it is not named); None where there
-    are none, or two of one kind in one part of the path.
+    """The coordinates in a name and the size of the job (or -1); None without coordinates, or
+    with two values of one in the same part of the path.
     """
     name = capture.files[0] if capture.files else capture.title
     words: dict[str, int] = {}
@@ -99,13 +98,13 @@ def _in_name(capture: Capture) -> tuple[Place, int] | None:
                 return None
             size = int(of) if of else size
         words |= inner
-    if "rank" in words:  # what else is in the name need not be a coordinate: "ep" is epochs, too
+    if "rank" in words:  # other words need not be coordinates: "ep" is also an epoch
         return {key: words[key] for key in ("dp", "rank") if key in words}, size
     return (words, size) if "tp" in words else None
 
 
 def _is_grid(places: Sequence[Place]) -> bool:
-    """Whether coordinates count from 0 without gaps and are all combinations; ranks may be any.
+    """Whether coordinates count from 0 and are all combinations; ranks may be any.
 
     ``tp8`` alone is the size of a grid, not a place in it.
     """
@@ -119,11 +118,10 @@ def _is_grid(places: Sequence[Place]) -> bool:
 
 
 def _independent(places: Sequence[Place]) -> list[str]:
-    """The names of the coordinates that count, the slowest first.
+    """The coordinates that determine the rank, the slowest first.
 
-    One that differs between processes which faster ones do not tell apart, or that is the same
-    for all and not 0. Others follow from faster ones: experts, or replicas of attention, that are
-    spread over the processes of ``tp``.
+    These differ between processes with equal faster coordinates, or are the same for all and not
+    0. Others follow from faster ones: experts or attention replicas spread over ``tp``.
     """
     known = [name for name in COORDINATES if name in places[0]]
     kept: list[str] = []
@@ -137,13 +135,13 @@ def _independent(places: Sequence[Place]) -> list[str]:
 
 
 def ranks_of(places: Sequence[Place]) -> list[int]:
-    """The ranks of processes by their coordinates: numbers whose digits they are.
+    """The ranks of processes: numbers whose digits are the coordinates.
 
-    The base of each digit is one more than its largest value, so that all processes have to be
-    there, but for the last ones of the slowest coordinate.
+    The base of each digit is one more than its largest value, so all processes must be present,
+    except for the last ones of the slowest coordinate.
 
     Args:
-        places: all with the same names; see :data:`COORDINATES` for their order.
+        places: all with the same names, in the order of :data:`COORDINATES`.
     """
     ranks = [0] * len(places)
     for name in _independent(places):
@@ -153,15 +151,14 @@ def ranks_of(places: Sequence[Place]) -> list[int]:
 
 
 def by_pattern(captures: Sequence[Capture], pattern: str) -> list[tuple[int, Place] | None]:
-    """The ranks, and the coordinates, that a user's pattern finds in the paths; None where it does
-    not match.
+    """Ranks and coordinates that a user's pattern finds in the paths; None where it does not match.
 
     Args:
-        pattern: a regular expression. Its named groups are coordinates (:data:`COORDINATES`), those
-            that take no part in a match are 0; without any, its first group is the rank.
+        pattern: a regular expression. Its named groups are coordinates (:data:`COORDINATES`), 0 if
+            they do not take part in a match; without named groups, the first group is the rank.
 
     Raises:
-        OptionError: it is none, it has no group, or a group holds no number.
+        OptionError: the pattern is invalid or has no group, or a group is not a number.
     """
     compiled = _compiled(pattern)
     places = [_matched(compiled, shown(capture)) for capture in captures]

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import msgspec
 
 NOT_NEEDED = "of the capture, holds no events that are read"
-"""The use of a file of which its reader says no more."""
+"""The use of a file without a more specific one."""
 
 
 SAME_RUN = "the same run in another form"
-"""The use of files of which one form is read, and the others say the same."""
+"""The use of a file that holds the same as another that is read."""
 
 
 class TableKind(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Several collection windows of one rank, a file each; and whether their clock is as expected."""
+"""Collection windows of one rank, a file each, and the check of their clock."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def joined_windows(
     begin: Callable[[Capture], Any],
     apart: Callable[[Sequence[Capture]], bool] = lambda _: False,
 ) -> list[Capture]:
-    """The captures of a source, those that are windows of one rank as one.
+    """The captures of a source; windows of one rank become one capture.
 
     Args:
-        key:    equal for windows of one rank; ranks come out in the order their first one came in.
-        begin:  when a window began, in a form that sorts. Windows of which two began at one time
-            are not joined: they are copies, or of different ranks.
-        apart:  whether windows, in the order of time, are not to be joined for another reason.
+        key:    equal for windows of one rank.
+        begin:  sort key by the begin of a window. Windows with equal keys are not joined: they are
+            copies, or of different ranks.
+        apart:  whether windows, in the order of time, must not be joined for another reason.
     """
     groups: dict[Hashable, list[Capture]] = {}
     for capture in captures:
@@ -43,7 +43,7 @@ def joined_windows(
 
 
 def _joined(windows: Sequence[Capture]) -> Capture:
-    """Windows in the order of time as one; their details are tuples, which are concatenated."""
+    """One capture of windows in the order of time; their ``detail`` tuples are concatenated."""
     if len(windows) == 1:
         return windows[0]
     return replace(
@@ -63,14 +63,14 @@ def read_windows(
     windows: Iterable[tuple[str, Window]],
     read: Callable[[Window], Span],
 ) -> None:
-    """Read every window; a broken one is booked, and the others are read.
+    """Read every window; a broken one is counted and skipped.
 
     Args:
-        windows: name of the file, and what ``read`` is to be called with.
-        read:    puts a window's events into ``build``; first and last time, None without events.
+        windows: name of the file, and the argument of ``read``.
+        read:    adds a window's events; returns first and last time, None without events.
 
     Raises:
-        MalformedInputError: all of them are broken.
+        MalformedInputError: all windows are broken.
     """
     failures: list[MalformedInputError] = []
     for name, window in windows:
@@ -88,10 +88,7 @@ def read_windows(
 
 
 def check_clock(capture: Capture, build: TraceBuilder) -> None:
-    """Book ``clock-assumed`` if the stamps are not of the clock that finding took them for.
-
-    Finding looks at the first stamps of a file only; all have been read here.
-    """
+    """Count ``clock-assumed`` if the stamps contradict the clock assumed from the first ones."""
     span = build.span()
     if span is None or capture.clock is None:
         return

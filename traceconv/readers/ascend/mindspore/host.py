@@ -27,6 +27,7 @@ from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows, add_samples
+from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.trace_events.timeline import Lane, Placed
 
 _START, _END, _INSTANT = 0, 1, 2
@@ -70,8 +71,8 @@ def read_records(source: Source, name: str, build: TraceBuilder, offset_ns: int 
         return
     rows.columns["start"] = rows["start"] + offset_ns
     rows.label("name", ("event", "stage"), lambda *parts: ("::".join(parts), {}))
-    rows.label("tid", ("tid",), lambda tid: (f"Thread {tid}", {"thread": _number(tid)}))
-    rows.label("pid", ("pid",), lambda pid: (f"Process {pid}", {"process": _number(pid)}))
+    rows.label("tid", ("tid",), lambda tid: (f"Thread {tid}", {"thread": id_of(tid)}))
+    rows.label("pid", ("pid",), lambda pid: (f"Process {pid}", {"process": id_of(pid)}))
     begin, finish, unfinished = _paired(build, rows)
     build.skip("unfinished-slice", "", int(unfinished.sum()))
     stages = rows.take(begin)
@@ -146,8 +147,3 @@ def host_info_lane(lane: Lane) -> Placed:
         process=lane.process_id, thread=lane.thread_id,
     )  # fmt: skip
     return Placed(track, OpClass.HOST)
-
-
-def _number(digits: str) -> int:
-    """An id that the file has as text; -1 for other text."""
-    return int(digits) if len(digits) <= 18 and digits.isdecimal() else -1

@@ -1,10 +1,9 @@
-"""SQLite tables as columns: what all readers of databases share.
+"""SQLite tables as columns, for all readers of databases.
 
-Databases are not trusted: inputs are never written to, their own triggers, views, functions and
-computed columns never run, and a query that takes too long is stopped. Schemas differ between
-versions: columns are requested by name, and a missing table or column reads as absent. Numbers are
-decoded from the pages of the file where that is possible (3 to 10 times faster), else SQLite hands
-out the rows.
+Databases are untrusted: inputs are never written, their triggers, views, functions and computed
+columns never run, and long queries are stopped. Schemas differ between versions: columns are
+requested by name, and a missing table or column is absent. Numbers are decoded from the pages of
+the file where possible (3 to 10 times faster), else SQLite returns the rows.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ ROWID = "rowid"
 
 
 def plain_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """A column of a SELECT as it is stored, or the default for it."""
+    """A column of a SELECT as stored, or its default."""
     name, plain = found_in(names, present), _literal(default)
     return plain if name is None else f"IFNULL({quoted(name)}, {plain})"
 
 
 def found_in(names: str, present: tuple[str, ...]) -> str | None:
-    """The column that is meant, by its name in this database."""
+    """The name of a requested column in this database."""
     found = next((n for n in names.split("|") if n in present), None)
     return ROWID if found is None and names == ROWID else found
 
@@ -54,7 +53,7 @@ def _literal(default: Any) -> str:
 
 
 def checked_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """The same, a number of the requested type whatever is stored."""
+    """As :func:`plain_term`, but always a number of the requested type."""
     name, plain = found_in(names, present), _literal(default)
     if name is None:
         return plain
@@ -79,23 +78,23 @@ def quoted(name: str) -> str:
 
 
 STEPS_PER_CHECK = 1_000_000
-"""Virtual machine steps between two checks whether a query takes too long."""
+"""Virtual machine steps between two checks of a query's cost."""
 
 FREE_STEPS = 2_000_000_000
 STEPS_PER_BYTE = 20
-"""What a query may take: some seconds, and ten times what reading a row of 50 bytes takes."""
+"""Budget of a query: some seconds, and ten times the cost of reading a row of 50 bytes."""
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
 
 FIRST_ROWS = 1000
-"""Rows that are looked at to see whether a column holds anything."""
+"""Rows that decide whether a column is empty."""
 
 KEYS_AT_ONCE = 500
-"""Keys named in one query."""
+"""Keys in one query."""
 
 SPREAD = 4
-"""Keys that lie among at most so many times as many are asked for from the first to the last."""
+"""A range of at most this many times the number of keys is queried as a range."""
 
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
@@ -103,24 +102,24 @@ _DAMAGE = (
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_INTERRUPT,
 )
-"""Errors after which the rows before are still good."""
+"""Errors that leave the rows before them valid."""
 
 Column: TypeAlias = "NDArray[Any]"
 
 
 @contextmanager
 def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Database]:
-    """The database ``name`` of ``source``, for reading.
+    """Open the database ``name`` of ``source`` for reading.
 
-    It is copied first if it is packed, or if its journal (``-wal``) is beside it: a writer that was
-    killed leaves its last rows there, and taking them over changes files.
+    It is copied first if it is packed, or if it has a journal (``-wal``): a killed writer leaves
+    its last rows there, and applying them changes files.
 
     Args:
-        salvage: read what can be read of a database that is cut off or damaged;
-            :attr:`Database.damage` then says what broke off.
+        salvage: read the intact part of a truncated or damaged database;
+            :attr:`Database.damage` lists the rest.
 
     Raises:
-        MalformedInputError: it is no readable database.
+        MalformedInputError: it is not a readable database.
         SourceError: it cannot be read or copied.
     """
     with (
@@ -155,7 +154,7 @@ def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Databa
 
 
 _text = partial(str, encoding="utf-8", errors="replace")
-"""Text of bytes; called for every one that is read, and no Python by itself."""
+"""Decodes bytes; called for every text."""
 
 
 class Database:
@@ -163,8 +162,8 @@ class Database:
 
     Attributes:
         tables: the columns of every real table, by name.
-        damage: what is missing, if it is read to salvage it: tables that were read and lack rows,
-            and "end of file", "sqlite_master" (whole tables), "end of its -wal file".
+        damage: of a salvaged database: tables that lack rows, "end of file", "sqlite_master" (whole
+            tables), "end of its -wal file".
     """
 
     def __init__(
@@ -193,7 +192,7 @@ class Database:
                 self.damage.append(f"sqlite_master, {name!r:.40}")
                 continue
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-            # columns that are hidden, or computed by an expression of whoever made the file
+            # without hidden columns and columns computed by an expression in the file
             self.tables[name] = tuple(row[1] for row in info if not row[6])
             if root in short:
                 self._short.add(name)
@@ -201,17 +200,17 @@ class Database:
                 self._plain[name] = plain
 
     def damaged_places(self) -> list[str]:
-        """What is missing, as places of issues."""
+        """The damage as places of issues."""
         return [f"table {one}" if one in self.tables else one for one in self.damage]
 
     def count(self, table: str) -> int:
-        """Rows of a table; 0 if it is not there."""
+        """Number of rows of a table; 0 if it is absent."""
         if table not in self.tables:
             return 0
         return int(self._run(f"SELECT COUNT(*) FROM {quoted(table)}").fetchone()[0])
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether a table with these columns is there."""
+        """Whether a table with these columns exists."""
         return table in self.tables and set(columns) <= {*self.tables[table], ROWID}
 
     def distinct(self, table: str, column: str) -> list[int]:
@@ -222,8 +221,7 @@ class Database:
         return sorted({v for (v,) in self._rows(query, table) if isinstance(v, int)})
 
     def filled(self, table: str, columns: Sequence[str]) -> list[str]:
-        """Those of some columns that hold anything in the first rows of a table; not NULL, 0, empty
-        text or an empty JSON object."""
+        """The columns with a value in the first rows of a table other than NULL, 0, "" and "{}"."""
         if not columns or not self.has(table, *columns):
             return []
         names = ", ".join(map(quoted, columns))
@@ -237,11 +235,9 @@ class Database:
         """Columns as arrays, in the order of rows.
 
         Args:
-            requested: name -> the value for NULL and for a missing column. An int asks for int64,
-                a float for float64, NaN included; numbers stored as text are read as numbers.
+            requested: name -> default for NULL, missing columns and values that are not numbers. An
+                int requests int64, a float float64; numbers stored as text are read as numbers.
                 Names separated by "|" are one column that was renamed over time.
-
-        Rows whose number is no number read as the stand-in.
         """
         present = self.tables.get(table)
         dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in requested.items()]
@@ -253,7 +249,7 @@ class Database:
         try:
             plain = [plain_term(n, default, present) for n, default in requested.items()]
             rows = self._fetched(table, plain, np.dtype(dtype))
-        except (TypeError, ValueError, OverflowError):  # something in it is no number
+        except (TypeError, ValueError, OverflowError):  # a value is not a number
             terms = [checked_term(n, default, present) for n, default in requested.items()]
             rows = self._fetched(table, terms, np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
@@ -261,7 +257,7 @@ class Database:
     def _decoded(
         self, table: str, requested: Mapping[str, Any], present: tuple[str, ...]
     ) -> list[Column] | None:
-        """The same from the file itself, where it is plain enough; else None."""
+        """The columns decoded from the pages of the file, if these are plain; else None."""
         plain = self._plain.get(table)
         if self._pages is None or plain is None:
             return None
@@ -288,10 +284,10 @@ class Database:
     def texts(
         self, table: str, key: str, value: str, only: NDArray[np.int64] | None = None
     ) -> dict[int, str]:
-        """A table of names: key -> value. Rows without either are left out.
+        """A table of names: key -> value, without rows that lack either.
 
         Args:
-            only: the keys that are needed, others may be found, too; None = all.
+            only: the requested keys; the result may hold more. None = all.
         """
         if not self.has(table, key, value):
             return {}
@@ -303,7 +299,7 @@ class Database:
         }
 
     def blobs(self, table: str, key: str, value: str) -> dict[int, bytes]:
-        """As :meth:`texts`, for values that are no text; text is given as its bytes."""
+        """As :meth:`texts`, with values as bytes."""
         if not self.has(table, key, value):
             return {}
         what = f"{quoted(key)}, CAST({quoted(value)} AS BLOB)"
@@ -314,8 +310,7 @@ class Database:
     def _keyed(
         self, query: str, table: str, key: str, only: NDArray[np.int64] | None
     ) -> Iterable[tuple[Any, ...]]:
-        """The rows of a query of two columns whose first is one of ``only``; by number of row,
-        where that is what the key is, else by looking at all."""
+        """The rows of a query whose first column is in ``only``, by rowid if that is the key."""
         if only is None:
             return self._rows(query, table)
         plain = self._plain.get(table)
@@ -333,7 +328,7 @@ class Database:
         return (row for row in self._rows(query, table) if row[0] in requested)
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """All rows of a small table as tuples; None for NULL and for missing columns."""
+        """All rows of a small table as tuples; None for NULL and missing columns."""
         present = self.tables.get(table)
         if present is None:
             return []
@@ -341,7 +336,7 @@ class Database:
         return list(self._rows(f"SELECT {', '.join(terms)} FROM {quoted(table)}", table))
 
     def _rows(self, query: str, table: str) -> Iterable[tuple[Any, ...]]:
-        """The rows of a query; up to the first damaged page if the database is to be salvaged."""
+        """The rows of a query; of a salvaged database up to the first damaged page."""
         return self._kept(query, table) if self._salvage else self._run(query)
 
     def _kept(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:

@@ -1,13 +1,13 @@
-"""Database files: how an input is opened, mended where its end is missing, and decoded in columns.
+"""Database files: opening them, repairing truncated ones, and decoding plain tables as columns.
 
-A database is opened in place, and never written to. It is copied first if it is packed, if its
-journal is beside it (a writer that was killed leaves its last rows there, and taking them over
-changes files), or if its end is missing and what is left is to be read.
+A database is opened in place and never written. It is copied first if it is packed, if it has a
+journal (a killed writer leaves its last rows there, and applying them changes files), or if it is
+truncated and must be salvaged.
 
-SQLite hands out rows one at a time; most of the time of reading a large table is spent there.
-Tables whose rows are stored in the plain form - numbers, and numbers as text, in records that fit
-into their pages - are decoded here as columns, without a Python object per value. Whatever is not
-plain, or not as it should be, is left to SQLite: :meth:`Pages.columns` then returns None.
+SQLite returns rows one at a time, which dominates the reading of large tables. Tables whose rows
+are plain - numbers, and numbers as text, in records that fit into their pages - are decoded here as
+columns, without a Python object per value. For all others :meth:`Pages.columns` returns None, and
+SQLite reads them.
 
 Format: https://www.sqlite.org/fileformat2.html, sections 1.3 (header), 1.6 (trees of pages), 2.1
 (records).
@@ -38,29 +38,29 @@ _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
 
 _Reference = tuple[int, int]
-"""Where in its page the cell of a reference is (0 for the last one, which has none), and the page
-referred to."""
+"""Place of a reference's cell in its page (0 for the last one, which has none), and the page it
+refers to."""
 
 SCHEMA = 1
 """First page of the table of tables."""
 
 MOST_BYTES = 1 << 40
-"""No database is longer; one that claims to be is damaged or malicious."""
+"""A database that claims to be longer is damaged or malicious."""
 
 
 def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
-    """Give a cut database its length back, in place; what is there of a cut page is dropped, too.
+    """Restore the length of a truncated database, in place, without the cut page.
 
-    A table is a tree: pages that refer to pages, at last to those with rows. At one that is missing
-    SQLite stops, though others may be before the cut: in a table that was changed after it was
-    written they are in no order. So what refers to missing pages is taken out of the trees.
+    A table is a tree of pages. SQLite stops at a missing page although later ones may precede the
+    cut, since the pages of a table that was changed are in no order. So references to missing pages
+    are removed from the trees.
 
     Args:
         page:  bytes of a page.
-        whole: bytes of the database, as it says itself.
+        whole: bytes of the database, from its header.
 
     Returns:
-        The first pages (from 1) of the tables that lack pages, as far as they are there.
+        The present first pages (from 1) of the tables that lack pages.
     """
     there = path.stat().st_size // page
     short: frozenset[int] = frozenset()
@@ -74,7 +74,7 @@ def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
 
 
 class _Trees:
-    """The trees of tables in the pages that are there; pages are counted from 1."""
+    """The trees of tables in the present pages, which are numbered from 1."""
 
     def __init__(self, data: mmap.mmap, page: int, there: int) -> None:
         self._data, self._page, self._there = data, page, there
@@ -83,7 +83,7 @@ class _Trees:
         self._visited: set[int] = set()
 
     def mended(self) -> frozenset[int]:
-        """Take out all references to missing pages; the tops of the trees that had any."""
+        """Remove all references to missing pages; returns the roots of the trees that had any."""
         below = {child for number in self._inner for _, child in self._references(number)}
         return frozenset(top for top in sorted(self._inner - below) if self._mend(top)[1])
 
@@ -97,7 +97,7 @@ class _Trees:
         self._data[at : at + size] = number.to_bytes(size, "big")
 
     def _references(self, number: int) -> Iterator[_Reference]:
-        """Those of an inner page, in order; cells that cannot be in it are left out."""
+        """The references of an inner page, in order, without invalid cells."""
         head, start = self._head(number), (number - 1) * self._page
         count = min(self._number(head + 3, 2), (self._page - 112) // 2)
         for i in range(count):
@@ -107,9 +107,7 @@ class _Trees:
         yield 0, self._number(head + 8, 4)
 
     def _mend(self, number: int, depth: int = 0) -> tuple[int, bool]:
-        """What the page above is to refer to instead of this one (0: to nothing), and whether
-        anything below is missing.
-        """
+        """The page that replaces this one in its parent (0: none); whether pages are missing."""
         if depth > _DEEPEST or number in self._visited:
             return 0, True
         self._visited.add(number)
@@ -123,7 +121,7 @@ class _Trees:
                 child = 0
             lost |= less
             kept += [(cell, child)] if child else []
-        if lost and depth and len(kept) < 2:  # too few for an inner page
+        if lost and depth and len(kept) < 2:  # an inner page needs two
             return kept[0][1] if kept else 0, True
         if lost:
             self._rewrite(number, kept)
@@ -148,11 +146,11 @@ class _Trees:
 MAGIC = b"SQLite format 3\0"
 
 _JOURNAL_HEADER = 32
-"""Bytes of a write-ahead log that holds no pages."""
+"""Bytes of a write-ahead log without pages."""
 
 _FRAME_HEADER = 24
-"""Bytes before every page in it: its number, the database's length if it completes a transaction,
-the marks of the log, a checksum."""
+"""Bytes before every page of a log: its number, the database's length if it completes a
+transaction, the salt of the log, a checksum."""
 
 
 def is_sqlite(head: bytes) -> bool:
@@ -161,15 +159,15 @@ def is_sqlite(head: bytes) -> bool:
 
 
 class DatabaseFile:
-    """A file SQLite can open: the input itself, or a copy that is removed with this object.
+    """A file that SQLite can open: the input itself, or a copy that is removed with this object.
 
     Attributes:
         path: of the file.
-        mode: of the URI to open it by.
-        cut:  whether its end is missing, and was filled up.
-        short: first pages of the tables that lack pages because of that.
-        whole: whether all rows are in it.
-        torn: whether its journal ends within a transaction: that one's rows are not to be had.
+        mode: of the URI that opens it.
+        cut:  whether it is truncated and was filled up.
+        short: first pages of the tables that lack pages for that reason.
+        whole: whether it holds all rows.
+        torn: whether its journal ends within a transaction, whose rows are lost.
     """
 
     def __init__(self, source: Source, name: str, salvage: bool = False) -> None:
@@ -192,7 +190,11 @@ class DatabaseFile:
                 return
             self._folder = TemporaryFolder()
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
-            self._copy(source, name, journal)
+            _unpack(source, name, self.path)
+            if isinstance(journal, Path):
+                shutil.copyfile(journal, f"{self.path}-wal")
+            elif journal is not None:
+                _unpack(source, journal, Path(f"{self.path}-wal"))
             self.torn = journal is not None and _is_torn(Path(f"{self.path}-wal"))
             if salvage and journal is None and _is_cut(self.path):
                 self.cut, self.whole = True, False
@@ -206,16 +208,8 @@ class DatabaseFile:
             self.close()
             raise
 
-    def _copy(self, source: Source, name: str, journal: str | Path | None) -> None:
-        _unpack(source, name, self.path)
-        beside = Path(f"{self.path}-wal")
-        if isinstance(journal, Path):
-            shutil.copyfile(journal, beside)
-        elif journal is not None:
-            _unpack(source, journal, beside)
-
     def close(self) -> None:
-        """Remove the copy, if there is one."""
+        """Remove the copy, if any."""
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -226,9 +220,9 @@ def _head(path: Path) -> bytes:
 
 
 def _journal(source: Source, name: str) -> str | Path | None:
-    """The write-ahead log beside a database, None if there is none or nothing is in it."""
+    """The write-ahead log of a database, unless it is empty or absent."""
     path, wal = source.path(name), f"{name}-wal"
-    if path is not None:  # also beside a lone file, which knows no neighbours
+    if path is not None:  # also of a lone file, whose source lists no other files
         beside = Path(f"{path}-wal")
         return beside if beside.is_file() and beside.stat().st_size > _JOURNAL_HEADER else None
     return wal if wal in source.names() and source.size(wal) > _JOURNAL_HEADER else None
@@ -241,10 +235,10 @@ def _unpack(source: Source, name: str, to: Path) -> None:
 
 
 def _layout(path: Path) -> tuple[int, int]:
-    """Bytes of a page, and of the whole as a database says itself; 0 if it does not say."""
+    """Bytes of a page, and of the database according to its header; 0 if unknown."""
     head = _head(path)
     if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
-        return 0, 0  # where the two change counters differ, the length is out of date
+        return 0, 0  # if the two change counters differ, the length is out of date
     stated = int.from_bytes(head[16:18], "big")
     page = 65536 if stated == 1 else stated
     if page < 512 or page & (page - 1):
@@ -257,9 +251,9 @@ def _is_cut(path: Path) -> bool:
 
 
 def _is_torn(journal: Path) -> bool:
-    """Whether a write-ahead log ends within a page, or with one that completes no transaction.
+    """Whether a write-ahead log ends within a page or a transaction.
 
-    What an earlier log left behind the last page bears other marks, and does not count.
+    Pages of an earlier log, with another salt, do not count.
     """
     size, torn = journal.stat().st_size, False
     with journal.open("rb") as file:
@@ -281,7 +275,7 @@ I64: TypeAlias = "NDArray[np.int64]"
 
 _REAL, _ZERO, _ONE, _FIRST_TEXT = 7, 8, 9, 12
 _WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
-"""Bytes of a value by its type in the head of the record."""
+"""Bytes of a value by its serial type."""
 
 _MAX_DIGITS = 18
 _EXACT = float(1 << 62)
@@ -295,9 +289,9 @@ class ColumnRequest(msgspec.Struct, frozen=True):
     """A column to read.
 
     Attributes:
-        index:   position in the table, -1 for the number of the row.
-        default: the value for NULL; its type is that of the column, int or float.
-        is_rowid: whether NULL means the number of the row.
+        index:   position in the table, -1 for the rowid.
+        default: the value for NULL; its type, int or float, is that of the column.
+        is_rowid: whether NULL means the rowid.
     """
 
     index: int
@@ -310,10 +304,10 @@ class ColumnRequest(msgspec.Struct, frozen=True):
         return "i8" if type(self.default) is int else "f8"
 
 
-class Rows:
-    """Some rows: where the head and the values of each are.
+class Records:
+    """The places of the head and the values of some rows.
 
-    A record has a head, which gives the type of each value, and the values behind it, without gaps.
+    The head of a record holds the type of each value; the values follow without gaps.
     """
 
     def __init__(self, data: Bytes, cells: I64, usable: int, size: int) -> None:
@@ -342,7 +336,7 @@ class Rows:
         return _decoded(self._data, *self._columns[requested.index], requested, self.number)
 
     def _place(self) -> tuple[I64, I64]:
-        """Type and place of the next column's values; rows that end before have NULL there."""
+        """Type and place of the next column's values; NULL in rows that end before it."""
         inside = self._next < self._stop
         if inside.all():
             kind, self._next = _varints(self._data, self._next)
@@ -358,7 +352,7 @@ class Rows:
 
 
 def _varints(data: Bytes, at: I64) -> tuple[I64, I64]:
-    """Numbers of one to nine bytes, and where each one ends."""
+    """Varints of one to nine bytes, and their ends."""
     byte = data[at]
     value, more = (byte & 0x7F).astype(np.int64), byte >= 0x80
     end = at + 1
@@ -376,8 +370,7 @@ def _varints(data: Bytes, at: I64) -> tuple[I64, I64]:
 
 def _windows(data: Bytes, at: I64, width: int) -> Bytes:
     """``width`` bytes from every place, as rows."""
-    view = np.lib.stride_tricks.sliding_window_view(data, width)
-    return view[at]
+    return np.lib.stride_tricks.sliding_window_view(data, width)[at]
 
 
 def big_endian(data: Bytes, at: I64, width: int) -> I64:
@@ -441,15 +434,15 @@ def _digits(text: Bytes) -> I64:
 
 
 _CELLS = 1 << 16
-"""Rows decoded at a time: what stays in the cache."""
+"""Rows decoded at a time, to fit the cache."""
 
 
 class PlainTable(msgspec.Struct, frozen=True):
-    """A table whose rows may be stored in the plain form.
+    """A table whose rows may be plain.
 
     Attributes:
         root:  its first page.
-        rowid: the column whose values are the numbers of rows, "" if there is none.
+        rowid: the column that is the rowid, "" without one.
     """
 
     root: int
@@ -457,11 +450,11 @@ class PlainTable(msgspec.Struct, frozen=True):
 
 
 _ROUNDABOUT = lazy_regex(r"\bWITHOUT\b|\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(|\bDESC\b", re.IGNORECASE)
-"""Found in the definition of a table whose rows may be stored in another way."""
+"""In the definition of tables whose rows may not be plain."""
 
 
 def plain_table(root: Any, sql: Any, info: Sequence[tuple[Any, ...]]) -> PlainTable | None:
-    """The table as the schema describes it; None if its rows are stored in another way.
+    """The table as the schema describes it; None if its rows are not plain.
 
     Args:
         info: the rows of ``PRAGMA table_xinfo``.
@@ -476,11 +469,12 @@ def plain_table(root: Any, sql: Any, info: Sequence[tuple[Any, ...]]) -> PlainTa
 
 
 class Pages:
-    """The pages of a database file that nobody writes to."""
+    """The pages of a database file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
-            self._data: Bytes = np.frombuffer(_mapped(file.fileno()), np.uint8)
+            data: Any = ReadMapping(file.fileno()) if path.stat().st_size else b""
+        self._data: Bytes = np.frombuffer(data, np.uint8)
         head = self._data[:100].tobytes()
         size = int.from_bytes(head[16:18], "big") if len(head) == 100 else 0
         self._size = 65536 if size == 1 else size
@@ -492,7 +486,7 @@ class Pages:
         """The columns of the table whose first page is ``root``, in the order of rows.
 
         Returns:
-            int64 or float64 arrays as asked; None if SQLite must read the table.
+            int64 or float64 arrays; None if SQLite must read the table.
         """
         try:
             leaves = self._leaves(root)
@@ -501,8 +495,11 @@ class Pages:
                 return None
             columns: list[NDArray[Any]] = [np.empty(int(count.sum()), w.dtype) for w in requested]
             at = 0
-            for some in _batches(leaves, count):
-                rows = Rows(self._data, self._cells(some), self._usable, self._size)
+            group = np.cumsum(count) // _CELLS
+            ends = np.flatnonzero(np.diff(group, prepend=-1))[1:]
+            for some in np.split(leaves, ends):
+                cells = self._pointed(some, self._short(some, 3), 8)
+                rows = Records(self._data, cells, self._usable, self._size)
                 for column, what in zip(columns, requested, strict=True):
                     column[at : at + len(rows)] = rows.column(what)
                 at += len(rows)
@@ -517,31 +514,24 @@ class Pages:
         return value
 
     def _leaves(self, root: int) -> I64:
-        """Pages that hold rows, in order; all of them are equally deep."""
+        """Pages with rows, in order; all are at the same depth."""
         level = np.array([root - 1], np.int64)
         for _ in range(20):
             if ((level < 1) | (level >= self._count)).any() or len(level) > self._count:
-                break  # page 0 is that of the schema
+                break  # page 0 is the schema
             kind = self._data[level * self._size]
             if (kind == _LEAF).all():
                 return level
             if not (kind == _INTERIOR).all():
                 break
-            level = self._children(level)
+            count = self._short(level, 3)
+            inner = big_endian(self._data, self._pointed(level, count, 12), 4)
+            last = big_endian(self._data, level * self._size + 8, 4)
+            level = np.insert(inner, np.cumsum(count), last) - 1
         raise NotPlain
 
-    def _children(self, level: I64) -> I64:
-        count = self._short(level, 3)
-        cells = self._pointed(level, count, 12)
-        inner = big_endian(self._data, cells, 4)
-        last = big_endian(self._data, level * self._size + 8, 4)
-        return np.insert(inner, np.cumsum(count), last) - 1
-
-    def _cells(self, leaves: I64) -> I64:
-        return self._pointed(leaves, self._short(leaves, 3), 8)
-
     def _pointed(self, pages: I64, count: I64, head: int) -> I64:
-        """Where the cells of pages are in the file, by the pointers behind their heads."""
+        """The places of the cells of pages in the file, from the pointers after their heads."""
         if (head + 2 * count > self._usable).any():
             raise NotPlain
         start = np.repeat(pages * self._size, count)
@@ -552,16 +542,3 @@ class Pages:
             raise NotPlain
         cells: I64 = start + pointer
         return cells
-
-
-def _mapped(number: int) -> Any:
-    try:
-        return ReadMapping(number)
-    except ValueError:  # empty
-        return b""
-
-
-def _batches(leaves: I64, count: I64) -> Iterator[I64]:
-    group = np.cumsum(count) // _CELLS
-    borders = np.flatnonzero(np.diff(group, prepend=-1))
-    yield from np.split(leaves, borders[1:])

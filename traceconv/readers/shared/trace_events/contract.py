@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from traceconv.core.model import I8, I32, I64, OpClass, Track
+from traceconv.readers.shared.numbers import id_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,16 +63,12 @@ class Lane(msgspec.Struct, frozen=True):
     @property
     def process_id(self) -> int:
         """The number in ``pid``; -1 if it is none."""
-        return _id(self.pid)
+        return id_of(self.pid)
 
     @property
     def thread_id(self) -> int:
         """The number in ``tid``; -1 if it is none."""
-        return _id(self.tid)
-
-
-def _id(digits: str) -> int:
-    return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else -1
+        return id_of(self.tid)
 
 
 class Named(msgspec.Struct, frozen=True):
