@@ -1,6 +1,6 @@
 """Trace-event JSON: phases and fields of an event."""
 
-from tests.census import COUNTED, DROPPED, READ, Inventory
+from tests.census import COUNTED, READ, Inventory
 from traceconv.readers.shared.trace_events.event_records import Event
 from traceconv.readers.shared.trace_events.tables import PHASES, STATE
 
@@ -28,9 +28,9 @@ INVENTORIES = (
     Inventory(
         "chrome_json",
         "fields of an event",
-        f"{_FORMAT}; fields that are dropped stay in byte copies and conversions to JSON",
+        f"{_FORMAT}; fields that are counted stay in byte copies and conversions to JSON",
         _DATE,
         tuple(FIELDS.split()),
-        lambda name: READ if name in Event.__struct_fields__ else DROPPED,
+        lambda name: READ if name in Event.__struct_fields__ else COUNTED,
     ),
 )
