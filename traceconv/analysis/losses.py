@@ -7,7 +7,7 @@ takes them; every instant counts in one class only:
 * waiting for input (:mod:`traceconv.passes.input_wait`), which is idle time;
 * idle otherwise;
 * memory copies that nothing hides (on NPUs they are idle time, as the vendor counts);
-* pauses: what is idle between steps, beside their windows.
+* pauses: idle time between steps, outside their windows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPUTING = "computing"
 
 
 class Losses(msgspec.Struct, frozen=True):
-    """What the time of one rank went to, ns, summed over its measured steps.
+    """The time of one rank by class, ns, summed over its measured steps.
 
     Attributes:
         steps:    how many; 0 if nothing is known.

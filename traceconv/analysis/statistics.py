@@ -30,7 +30,7 @@ _SEED = 1
 
 def over_others(values: F64) -> F64:
     """(steps, columns): each value minus the median of the others in its step; NaN where it is NaN
-    or there is no other."""
+    or no other exists."""
     steps, columns = values.shape
     found = np.full(values.shape, np.nan)
     if columns < 2:

@@ -2,14 +2,14 @@
 
 Steps are drawn again, with replacement, a thousand times, the same steps for everything that is
 measured on any rank; how far the means of the draws scatter is the standard error of a mean. What
-scatters is told apart: the pace that everything of one sort has in common (clocks of the device,
+scatters has two parts: the pace that everything of one sort has in common (clocks of the device,
 the length of the input), and what each item does besides. The latter is judged by all items of a
 sort together, for few steps say little of a single one: variances are drawn towards what is usual
 for items of that size, by as much as they resemble each other (the moderated t statistic of Smyth,
 2004).
 
-The interval of a difference is as many standard errors wide as Student's t needs for so few steps
-and so many things looked at, so that all intervals of a comparison hold together: of 100
+The width of the interval of a difference in standard errors follows from Student's t, the number of
+steps and the number of comparisons, so that all intervals of a comparison hold together: of 100
 comparisons of equal runs at most two have a wrong verdict. Each item may be wrong in proportion to
 its share of the step, so that many small ones do not widen the interval of a large one. Steps that
 resemble the one before them say less than independent ones, a run that becomes slower all the time
@@ -234,8 +234,8 @@ def _inflation(before: F64, after: F64) -> F64:
 
 
 def _drift(before: Series, after: Series) -> F64:
-    """By how much the runs differ if one is but the continuation of the other: what the trend that
-    their steps have in common adds up to, where there is one."""
+    """By how much the runs differ if one is but the continuation of the other: the sum of the trend
+    that their steps have in common, if any."""
     rise, squares = np.zeros(len(before.values)), 0.0
     for one in (before, after):
         time = np.arange(one.steps) - (one.steps - 1) / 2

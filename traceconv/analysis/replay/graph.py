@@ -1,10 +1,10 @@
 """The graph of a job: the operations of all its ranks, and which of them wait for each other.
 
 Operations of several ranks *meet*: a collective transfers when its last member has begun it, a
-message when both sides have. What a member spends before that is waiting, which depends on the
-others; what remains is its *transfer*. Waits are recomputed in every replay and never kept.
+message when both sides have. Before that a member waits, for as long as the others need; the rest
+is its *transfer*. Waits are recomputed in every replay and never kept.
 
-On one clock, or on clocks whose error is small beside the transfer, the transfer of a member is
+On one clock, or on clocks with an error much smaller than the transfer, the transfer of a member is
 measured from the start of the last one. Otherwise it is the shortest time that any member spent in
 the operation, which needs no clock.
 
@@ -218,8 +218,8 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
 
 
 def _ahead(end: I64, rank: I64, step: I64, error: F64) -> I64:
-    """By how much the clock of each rank is ahead of the first rank's, where nobody knows it and
-    it is by most of a step: steps of one number then end together."""
+    """By how much the clock of each rank is ahead of the first rank's, where it is unknown and
+    most of a step: steps with the same number then end together."""
     steps = int(step.max(initial=-1)) + 1
     found = np.zeros(len(error), np.int64)
     if np.isfinite(error).all() or steps < _FEWEST:
@@ -362,8 +362,8 @@ def _eager(
     """Take eager sends out of their sets, with all others between the same ranks; and per
     operation, the eager send that it receives, else the number of operations.
 
-    They end before they are received. Where clocks are not known, they are those of which nearly
-    all are short, whenever they are received.
+    They end before they are received. Where clocks are unknown, sends are eager if nearly all of
+    them are short, whenever they are received.
     """
     source = np.full(len(meet), len(meet), np.int64)
     sent, received = messages.T
@@ -392,8 +392,8 @@ def _eager(
 def _transfers(
     length: F64, start: I64, end: I64, meet: I64, source: I64, rank: I64, error: F64
 ) -> bool:
-    """Replace the lengths of operations that meet, and of what is received from eager sends, by
-    their transfers; whether all of these are the shortest of each operation."""
+    """Replace the lengths of operations that meet, and of receives from eager sends, by their
+    transfers; whether all of these are the shortest of each operation."""
     n = len(meet)
     known = np.isfinite(error)
     taken = np.flatnonzero((source < n) & known[rank] & known[rank[source % n]])

@@ -40,12 +40,11 @@ _SHORTER = 0.02  # of a step: by less a step is as long as before
 _RANKS_TRIED = 64
 
 PEERS, STAGES, WAITS, STEP = "peers", "stages", "waits", "step"
-"""Time of a rank besides the classes of lost time: what it takes longer than its peers, what its
-stage works longer than the others, its waits for other ranks, and what spikes take longer than
-usual steps."""
+"""Time of a rank besides the classes of lost time: more than its peers take, more than other stages
+work, waits for other ranks, and more than usual steps take in spikes."""
 
 SPIKE = 1.5
-"""A step is a spike if it takes so many medians."""
+"""A step is a spike if it takes this many times the median."""
 
 _SORTS = {IDLE: [HOST, COLLECTOR], INPUT: [operations.INPUT], COPIES: [COPY], COMPUTING: [COMPUTE]}
 """Sorts of time in the graph, by class of lost time."""

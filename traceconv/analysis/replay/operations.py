@@ -1,7 +1,7 @@
 """The operations of one rank, and what each of them waited for: its part of the job's graph.
 
 Kernels and copies between two synchronisation points are one operation, so a rank has a few
-operations per collective however many kernels it runs; only what takes 1 % of a step stands alone.
+operations per collective however many kernels it runs; kernels of 1 % of a step are separate.
 Synchronisation points are the starts and ends of communication and the boundaries of steps.
 
 Sources do not record which stream waited for which event, so edges follow from the times of the
@@ -9,11 +9,11 @@ rank itself:
 
 * work follows the work that ended last before it began, and communication that ended later still;
 * work needs what arrived: the last message received and the last data gathered before it began,
-  even where these arrived early and nobody waited;
+  even where these arrived early and nothing waited;
 * communication follows the last work before it, the operation before it in its group, and
   whatever ended last.
 
-What lies between the end of the last of these and the start of the operation is its *delay*: time
+The time between the end of the last of these and the start of the operation is its *delay*: time
 of the host, of input or of a garbage collector, or no recorded cause.
 """
 
@@ -48,7 +48,7 @@ NOT_REQUESTED = "not requested"
 _SHARE = 0.01  # of an operation, by which the next one may begin before its recorded end ...
 _MOST_NS = 100_000  # ... but no more than this
 _LEAST_NS = 1_000
-_LONG = 0.01  # of a step: a kernel that takes longer is an operation of its own
+_LONG = 0.01  # of a step: a kernel that takes longer is a separate operation
 _TOGETHER_NS = 1_000  # operations that end so close together are one batch
 _LONGEST = 200  # characters of a name that are looked at
 _COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)

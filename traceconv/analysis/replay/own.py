@@ -134,7 +134,7 @@ def work_parts(graph: Graph) -> F64:
 
 def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_], F64]:
     """Own time of the operations of a rank, in order of start; which of them is communication
-    that work goes on beside at its end; and how long the rank is idle in the delay of each."""
+    that overlaps with work at its end; and how long the rank is idle in the delay of each."""
     start, step = graph.start_ns[rows], graph.step[rows]
     comm = graph.kind[rows] >= 0
     end = graph.end_ns[rows]
@@ -241,7 +241,7 @@ def _table(shape: tuple[int, int], row: I64, column: I64, values: NDArray[Any]) 
 
 
 def _alike(roles: I64, parts: I64) -> I64:
-    """Roles, of which ranks with as many parts in most steps are apart, if there are several."""
+    """Roles, divided by the usual number of parts of a step where several ranks share it."""
     usual = np.median(parts, axis=0)
     _, found, count = np.unique(
         np.stack((roles, usual)), axis=1, return_inverse=True, return_counts=True

@@ -1,4 +1,4 @@
-"""Steps of a rank whose source marks none: where the order of its communication repeats."""
+"""Steps of a rank whose source has no steps: where the order of its communication repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def repeated(known: CollectiveRecords, first: int, last: int) -> I64:
     """(steps, 4), as :attr:`.operations.Operations.steps`: where the order of operations repeats.
 
     A step ends with the operation that is there once per period, the same on all ranks: the rarest.
-    What comes after the last of these is no whole step.
+    The rest after the last of these is not a whole step.
 
     Args:
         first, last: between which times of the rank they are.

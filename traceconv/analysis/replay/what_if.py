@@ -12,8 +12,8 @@
                       between steps
 ===================== ==============================================================
 
-Changes apply one after the other, to all steps. What they cannot tell is what the job would do that
-it did not do in the recording.
+Changes apply one after the other, to all steps. They cannot predict
+operations that the job did not run in the recording.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class WhatIf(msgspec.Struct, frozen=True):
 
     @property
     def gain_ns(self) -> float:
-        """What the mean step gains; negative if it becomes longer."""
+        """By how much the mean step becomes shorter; negative if it becomes longer."""
         return float(np.mean(self.before_ns) - np.mean(self.after_ns))
 
     @property
@@ -260,7 +260,7 @@ class Changed:
         self._scale_parts(of_name, factor)
 
     def _scale_parts(self, of_name: NDArray[np.bool_], factor: float) -> None:
-        """Scale parts of work; what was changed before scales them as well."""
+        """Scale parts of work, on top of earlier changes."""
         graph = self.graph
         rows = of_name[graph.name]
         more = np.bincount(graph.part[rows], (factor - 1) * graph.part_ns[rows], len(graph))
