@@ -6,6 +6,7 @@ import re
 import pytest
 
 import traceconv
+from tests.support import option_types
 from traceconv.options import values, verbs
 from traceconv.options.declaration import declared
 from traceconv.options.groups import Selection
@@ -46,30 +47,33 @@ def test_names_are_sorted_and_real():
 
 
 KEYWORDS = {
-    "inspect": (verbs.InspectOptions, verbs.InspectArguments),
-    "merge": (verbs.MergeRequest, verbs.MergeArguments),
-    "convert": (verbs.ConvertRequest, verbs.ConvertArguments),
-    "join": (verbs.JoinOptions, verbs.JoinArguments),
-    "align": (verbs.AlignOptions, verbs.AlignArguments),
-    "stats": (verbs.StatsOptions, verbs.StatsArguments),
-    "stragglers": (verbs.StragglerOptions, verbs.StragglerArguments),
-    "what_if": (verbs.WhatIfOptions, verbs.WhatIfArguments),
-    "critical_path": (verbs.CriticalPathOptions, verbs.CriticalPathArguments),
-    "diagnose": (verbs.DiagnoseOptions, verbs.DiagnoseArguments),
-    "diff": (verbs.DiffOptions, verbs.DiffArguments),
-    "write": (verbs.WriteOptions, verbs.WriteArguments),
+    "inspect": verbs.InspectOptions,
+    "merge": verbs.MergeRequest,
+    "convert": verbs.ConvertRequest,
+    "join": verbs.JoinOptions,
+    "align": verbs.AlignOptions,
+    "stats": verbs.StatsOptions,
+    "stragglers": verbs.StragglerOptions,
+    "what_if": verbs.WhatIfOptions,
+    "critical_path": verbs.CriticalPathOptions,
+    "diagnose": verbs.DiagnoseOptions,
+    "diff": verbs.DiffOptions,
+    "write": verbs.WriteOptions,
 }
+
+
+def test_type_checkers_are_told_what_is_declared():
+    """``arguments.pyi`` is made of the declarations: `python -m tests.support.option_types`."""
+    assert option_types.FILE.read_text() == option_types.text()
 
 
 @pytest.mark.parametrize("verb", KEYWORDS)
 def test_keywords_are_the_declared_options(verb):
     """Type checkers, ``inspect.signature``, ``help()`` and the parser know the same names."""
-    kind, keywords = KEYWORDS[verb]
-    names = {one.name for one in declared(kind)}
+    names = {one.name for one in declared(KEYWORDS[verb])}
     function = getattr(traceconv, verb)
     parameters = inspect.signature(function).parameters
     shown = {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
-    assert shown == set(keywords.__annotations__)
     assert names - shown <= {"out"}  # of convert and write it is a positional argument
     assert shown - names <= {"selection", "merge_options"}
     assert all(f"\n        {name}: " in function.__doc__ for name in shown)

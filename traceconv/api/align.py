@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.summarize import SummaryRequest
@@ -13,8 +13,11 @@ from traceconv.core.errors import Issues
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import View
-from traceconv.options.verbs import AlignArguments, AlignOptions
+from traceconv.options.verbs import AlignOptions
 from traceconv.run.summaries import Summarizing, spans_of
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import AlignArguments
 
 ALIGN_VERSION = 1
 """Of the document :meth:`Alignment.as_dict` makes."""
@@ -69,7 +72,7 @@ class Alignment:
         return lines_html("clock alignment", self.lines())
 
 
-@takes(AlignOptions, AlignArguments)
+@takes(AlignOptions)
 def align(*paths: values.Paths, **given: Unpack[AlignArguments]) -> Alignment:
     """How the clocks of the ranks found below ``paths`` differ.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from traceconv.api.merge import merged
 from traceconv.merging.run_report import Report
 from traceconv.options.declaration import takes
 from traceconv.options.values import AnyPath, Paths
-from traceconv.options.verbs import ConvertArguments, ConvertRequest
+from traceconv.options.verbs import ConvertRequest
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import ConvertArguments
 
 
-@takes(ConvertRequest, ConvertArguments)
+@takes(ConvertRequest)
 def convert(path: Paths, out: AnyPath, **given: Unpack[ConvertArguments]) -> Report:
     """One capture to one file, with what is in it and nothing else.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import structs
 
@@ -19,9 +19,12 @@ from traceconv.find.rank_selection import refuse_missing
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import Selection
-from traceconv.options.verbs import CriticalPathArguments, CriticalPathOptions
+from traceconv.options.verbs import CriticalPathOptions
 from traceconv.report import table_text
 from traceconv.run.summaries import found_numbers
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import CriticalPathArguments
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class CriticalPath:
         return lines_html("critical path", self.lines())
 
 
-@takes(CriticalPathOptions, CriticalPathArguments)
+@takes(CriticalPathOptions)
 def critical_path(*paths: values.Paths, **given: Unpack[CriticalPathArguments]) -> CriticalPath:
     """What chain of compute, communication and waiting bounds the steps of the job below ``paths``.
 

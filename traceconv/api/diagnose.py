@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import orjson
 
@@ -23,8 +23,11 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.merging.run_report import Report
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import DiagnoseArguments, DiagnoseOptions
+from traceconv.options.verbs import DiagnoseOptions
 from traceconv.report import html, run_summary
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import DiagnoseArguments
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Diagnosis:
         return self.verdict.lines()[1:] if self.verdict.hang else self.verdict.lines()
 
 
-@takes(DiagnoseOptions, DiagnoseArguments)
+@takes(DiagnoseOptions)
 def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagnosis:
     """What is wrong with the run whose ranks are below ``paths``.
 

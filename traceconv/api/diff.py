@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,14 @@ from traceconv.merging.merge_ranks import Target
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import Output, View
-from traceconv.options.verbs import DiffArguments, DiffOptions
+from traceconv.options.verbs import DiffOptions
 from traceconv.report import diff_document, diff_page, diff_text
 from traceconv.run import run_items
 from traceconv.run.summaries import Summarizing, found_numbers
 from traceconv.writers.output import Written
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import DiffArguments
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ def _units(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     }  # fmt: skip
 
 
-@takes(DiffOptions, DiffArguments)
+@takes(DiffOptions)
 @one_run()
 def diff(
     before: values.Paths, after: values.Paths | None = None, **given: Unpack[DiffArguments]

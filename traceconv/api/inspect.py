@@ -22,12 +22,13 @@ from traceconv.io.sources import sources
 from traceconv.merging.run_report import described
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import InspectArguments, InspectOptions
+from traceconv.options.verbs import InspectOptions
 from traceconv.readers.shared.table_kinds import NOT_NEEDED
 from traceconv.report.figures import UNKNOWN
 
 if TYPE_CHECKING:
     from traceconv.merging.size_prediction import Prediction
+    from traceconv.options.arguments import InspectArguments
     from traceconv.options.groups import RunOptions
     from traceconv.run.engines import Advance
 
@@ -350,7 +351,7 @@ def _found(trace: Trace) -> dict[str, Any]:
     return {"graphs": graphs, "steps": steps}
 
 
-@takes(InspectOptions, InspectArguments)
+@takes(InspectOptions)
 def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspection:
     """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
 

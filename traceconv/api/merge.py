@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.api.open import Captures, found_below
@@ -22,12 +22,15 @@ from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.options.values import Mode
-from traceconv.options.verbs import JoinArguments, JoinOptions, MergeArguments, MergeRequest
+from traceconv.options.verbs import JoinOptions, MergeRequest
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import stored
 
+if TYPE_CHECKING:
+    from traceconv.options.arguments import JoinArguments, MergeArguments
 
-@takes(MergeRequest, MergeArguments)
+
+@takes(MergeRequest)
 def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
     """Merge the ranks found below ``paths`` into one trace file.
 
@@ -135,7 +138,7 @@ def _started(captures: Sequence[Capture], run: RunOptions) -> AbstractContextMan
     return started(run, [stored(one) for one in captures], shared)
 
 
-@takes(JoinOptions, JoinArguments)
+@takes(JoinOptions)
 @one_run()
 def join(*paths: values.Paths, **given: Unpack[JoinArguments]) -> Report:
     """Join the shards of one merge to the trace that one run would have written.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -22,11 +22,14 @@ from traceconv.find.rank_selection import chosen
 from traceconv.io.sources import sources
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.groups import Input, InputArguments, View
-from traceconv.options.verbs import TraceArguments, TraceOptions
+from traceconv.options.groups import Input, View
+from traceconv.options.verbs import TraceOptions
 from traceconv.passes import Pass
 from traceconv.run.stages import events, passed
 from traceconv.writers.output import Progress
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import InputArguments, TraceArguments
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Captures:
         rows = [(one.rank, one.reader, one.title, one.host) for one in self.found]
         return table_html(repr(self)[1:-1], ("rank", "format", "capture", "host"), rows)
 
-    @takes(TraceOptions, TraceArguments)
+    @takes(TraceOptions)
     def traces(
         self, mode: values.Mode | None = None, **given: Unpack[TraceArguments]
     ) -> Iterator[Trace]:
@@ -172,7 +175,7 @@ def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str]) 
     return events(capture, lambda n: progress(n, 0, label), comm_patterns)
 
 
-@takes(Input, InputArguments)
+@takes(Input)
 def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 

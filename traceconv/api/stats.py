@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -19,12 +19,15 @@ from traceconv.core.model import Trace
 from traceconv.find.rank_selection import refuse_missing, refuse_unknown_axes
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import StatsArguments, StatsOptions
+from traceconv.options.verbs import StatsOptions
 from traceconv.passes.select import time_window
 from traceconv.run.summaries import Summarizing, found_numbers
 
+if TYPE_CHECKING:
+    from traceconv.options.arguments import StatsArguments
 
-@takes(StatsOptions, StatsArguments)
+
+@takes(StatsOptions)
 def stats(*paths: values.Paths, **given: Unpack[StatsArguments]) -> Statistics:
     """Tables of the ranks found below ``paths``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.stragglers import links
@@ -15,7 +15,10 @@ from traceconv.api.reading import read
 from traceconv.core.errors import EmptyResultError, Issues
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import StragglerArguments, StragglerOptions
+from traceconv.options.verbs import StragglerOptions
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import StragglerArguments
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class StragglerReport:
         return lines_html("stragglers", self.lines())
 
 
-@takes(StragglerOptions, StragglerArguments)
+@takes(StragglerOptions)
 def stragglers(*paths: values.Paths, **given: Unpack[StragglerArguments]) -> StragglerReport:
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 

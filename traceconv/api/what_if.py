@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.replay import what_if as replayed
@@ -19,8 +19,11 @@ from traceconv.io.storage import redact_url
 from traceconv.merging.merge_ranks import Target
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import WhatIfArguments, WhatIfOptions
+from traceconv.options.verbs import WhatIfOptions
 from traceconv.writers.output import Written
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import WhatIfArguments
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class WhatIfReport:
         return lines_html("what-if", self.lines())
 
 
-@takes(WhatIfOptions, WhatIfArguments)
+@takes(WhatIfOptions)
 def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfReport:
     """How long the steps of the job below ``paths`` would take with some changes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.core.errors import Issues, RankError
@@ -19,13 +19,16 @@ from traceconv.merging.run_report import Report
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import MergeOptions, RunOptions
-from traceconv.options.verbs import WriteArguments, WriteOptions
+from traceconv.options.verbs import WriteOptions
 from traceconv.passes.lanes import lanes
 from traceconv.run.executor import Executor, started
 from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
 
+if TYPE_CHECKING:
+    from traceconv.options.arguments import WriteArguments
 
-@takes(WriteOptions, WriteArguments)
+
+@takes(WriteOptions)
 @one_run()
 def write(
     traces: Trace | Iterable[Trace], out: values.AnyPath, **given: Unpack[WriteArguments]

@@ -56,7 +56,7 @@ def of(
     """
 
     def add(function: Function) -> Function:
-        for name, one, default, section in reversed([*declared(VERBS[verb])]):
+        for name, one, default, section, _ in reversed([*declared(VERBS[verb])]):
             if not one.flags or name in without:
                 continue
             shown = say.with_flags((help or {}).get(name, one.help))

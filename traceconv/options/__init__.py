@@ -5,5 +5,5 @@
   field of a dataclass.
 * :mod:`.groups` declares the options, one dataclass for each group and one for each verb.
 
-To add an option, add a field to a group and its type to the keywords of that group, then use it.
+To add an option, add a field to a group, run ``python -m tests.support.option_types``, and use it.
 """

@@ -44,12 +44,20 @@ class Option(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """An option of a group: its name, which is the keyword, and its default there."""
+    """An option of a group.
+
+    Attributes:
+        name:    is the keyword.
+        default: in this group.
+        section: its heading in the help.
+        type:    what callers may pass, as an annotation.
+    """
 
     name: str
     option: Option
     default: Any
     section: str
+    type: str
 
 
 def option(
@@ -66,16 +74,19 @@ def same_as(group: type[Group], name: str, default: Any = MISSING) -> Any:
     return field(default=one.default if default is MISSING else default, metadata=metadata)
 
 
-def group(kind: type[Group], *, without: Collection[str] = (), **fixed: Any) -> Any:
+def group(
+    kind: type[Group], *, without: Collection[str] = (), whole: bool = False, **fixed: Any
+) -> Any:
     """A field that contains the options of ``kind``.
 
     Args:
         without: options that are not offered.
+        whole:   whether callers may pass a ``kind`` in place of its keywords.
         fixed:   defaults, as checked values, other than those of ``kind``.
     """
     return field(
         default_factory=lambda: kind._build({}, fixed),
-        metadata={"group": kind, "without": frozenset(without), "fixed": fixed},
+        metadata={"group": kind, "without": frozenset(without), "whole": whole, "fixed": fixed},
     )
 
 
@@ -125,15 +136,10 @@ def _part(
         return kind._build(given, fixed)
     if not isinstance(whole, kind):
         raise OptionError(f"{whole!r} is not a traceconv.{kind.__name__}", name)
-    names = [one.name for one in declared(kind)]
-    if any(given.get(one) is not None for one in names):
-        raise OptionError(f"is given beside {_listed(names)}; put these into it", name)
+    *names, last = [f"`{one.name}`" for one in declared(kind)]
+    if any(given.get(one.strip("`")) is not None for one in (*names, last)):
+        raise OptionError(f"is given beside {', '.join(names)} or {last}; put these into it", name)
     return kind._build(vars(whole), vars(whole))
-
-
-def _listed(names: list[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def _wholes(kind: type[Group]) -> set[str]:
@@ -150,40 +156,67 @@ def declared(kind: type[Group]) -> Iterator[Declared]:
             bases = (base for base in kind.__mro__ if issubclass(base, Group))
             owner = next(base for base in bases if one.name in base.__annotations__)
             title = found.section or one.metadata.get("title") or owner.title
-            yield Declared(one.name, found, one.default, title)
+            given = found.parse.__annotations__["value"]
+            hint = owner.__annotations__[one.name] if given == "Any" else given
+            yield Declared(one.name, found, one.default, title, hint.removeprefix("values."))
         elif "group" in one.metadata:
             fixed = one.metadata["fixed"]
             for inner in declared(one.metadata["group"]):
                 if inner.name not in one.metadata["without"]:
-                    default = fixed.get(inner.name, inner.default)
-                    yield Declared(inner.name, inner.option, default, inner.section)
+                    yield inner._replace(default=fixed.get(inner.name, inner.default))
 
 
-def takes(kind: type[Group], keywords: type) -> Callable[[Function], Function]:
-    """Show the keywords of ``kind`` in the signature and the docstring of a function that takes
-    them as ``**given``.
+class Argument(NamedTuple):
+    """A keyword of the library.
 
-    Args:
-        keywords: the TypedDict of their types, which type checkers and editors read.
+    Attributes:
+        type: what callers may pass, as an annotation.
     """
 
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+def arguments(kind: type[Group]) -> list[Argument]:
+    """The keywords that make a group, its own first."""
+    own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    found = [Argument(one.name, one.type, one.default, one.option.help) for one in declared(kind)]
+    found += [
+        Argument(name, f"{group.__name__} | None", None, "All of its keywords at once.")
+        for name, group in _given_whole(kind)
+    ]
+    return sorted(found, key=lambda one: one.name not in own)
+
+
+def _given_whole(
+    kind: type[Group], without: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, type[Group]]]:
+    """Groups that callers may pass, unless some of their options are not offered."""
+    for one in fields(kind):  # type: ignore[arg-type]
+        if "group" in one.metadata:
+            inner = one.metadata["group"]
+            if one.metadata["whole"] and without.isdisjoint(d.name for d in declared(inner)):
+                yield one.name, inner
+            yield from _given_whole(inner, without | one.metadata["without"])
+
+
+def takes(kind: type[Group]) -> Callable[[Function], Function]:
+    """Show the keywords of ``kind`` in the signature and the docstring of a function that takes
+    them as ``**given``. For type checkers and editors, ``arguments.pyi`` has the same."""
+
     def shown(function: Function) -> Function:
-        known = {one.name: one for one in declared(kind)}
-        own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
         shared = inspect.signature(function)
-        parameters, lines = list(shared.parameters.values())[:-1], []
-        for name in sorted(keywords.__annotations__, key=lambda name: name not in own):
-            hint, one = keywords.__annotations__[name], known.get(name)
-            parameters.append(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=one.default if one else None,
-                    annotation=getattr(hint, "__forward_arg__", hint),
+        *parameters, _ = shared.parameters.values()
+        lines = []
+        for one in arguments(kind):
+            if one.name not in shared.parameters:
+                keyword = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(
+                    inspect.Parameter(one.name, keyword, default=one.default, annotation=one.type)
                 )
-            )
-            text = one.option.help if one else "All of its keywords at once, in place of these."
-            lines.append(f"        {name}: {text}")
+                lines.append(f"        {one.name}: {one.help}")
         function.__signature__ = shared.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = "\n".join([function.__doc__ or "", "    Keyword Args:", *lines, ""])
         return function

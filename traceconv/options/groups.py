@@ -1,38 +1,26 @@
 """The options that several verbs share, by group.
 
-Each group is a dataclass of checked values; each field of it declares one option. The TypedDict
-beside a group states what callers may pass, for type checkers and editors.
+Each group is a dataclass of checked values; each field of it declares one option.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from traceconv.core.errors import OptionError, TraceconvError
 from traceconv.options import values
 from traceconv.options.declaration import Group, group, option
 from traceconv.options.values import (
-    Align,
     AlignMethod,
-    AnyPath,
-    Count,
     EngineName,
     LayerName,
-    Layers,
     Layout,
-    Length,
-    Limit,
     Mode,
-    Names,
-    Numbers,
     OverLimit,
     Progress,
-    Ranks,
-    Size,
     Viewer,
-    Window,
 )
 
 if TYPE_CHECKING:
@@ -69,15 +57,6 @@ class Input(Group):
         None, values.path, "--nsys", metavar="PROGRAM", complete="files",
         help="The nsys program that exports .nsys-rep files. Default: the one on the path.",
     )  # fmt: skip
-
-
-class InputArguments(TypedDict, total=False):
-    """Keywords of :class:`Input`."""
-
-    reader: str | None
-    rank_from: str
-    mapping: AnyPath | None
-    nsys: AnyPath | None
 
 
 @dataclass(frozen=True)
@@ -125,18 +104,6 @@ class Selection(Group):
         return {"graph": self.graphs, "step": self.steps}
 
 
-class SelectionArguments(TypedDict, total=False):
-    """Keywords of :class:`Selection`."""
-
-    ranks: Ranks | None
-    graphs: Numbers | None
-    steps: Numbers | None
-    time: Window | None
-    layers: Layers | None
-    exclude: str | None
-    selection: Selection | None
-
-
 @dataclass(frozen=True)
 class View(Group):
     """What is made of the events of a rank, and which of them are kept."""
@@ -149,7 +116,7 @@ class View(Group):
         "call and counter; source: the events as recorded, with nothing derived. In source mode, "
         "trace-event JSON into JSON is copied byte for byte if nothing is selected.",
     )  # fmt: skip
-    selection: Selection = group(Selection)
+    selection: Selection = group(Selection, whole=True)
     merge_graphs: bool = option(
         True, values.switch, "--merge-graphs/--split-graphs",
         help="One track of steps per rank, or one per graph.",
@@ -194,21 +161,6 @@ class View(Group):
         )  # fmt: skip
 
 
-class MarkingArguments(TypedDict, total=False):
-    """Keywords of :class:`View` that every verb takes."""
-
-    step_marker: str | None
-    comm_patterns: Names
-
-
-class ViewArguments(SelectionArguments, MarkingArguments, total=False):
-    """Keywords of :class:`View`."""
-
-    mode: Mode | None
-    merge_graphs: bool
-    scope: bool
-
-
 @dataclass(frozen=True)
 class Clocks(Group):
     """How clocks are aligned."""
@@ -226,13 +178,6 @@ class Clocks(Group):
         None, values.length, "--align-max-error", metavar="50us",
         help="Refuse an alignment whose error may be larger, or is unknown (exit code 5).",
     )  # fmt: skip
-
-
-class ClockArguments(TypedDict, total=False):
-    """Keywords of :class:`Clocks`."""
-
-    align: Align
-    align_max_error_ns: Length | None
 
 
 @dataclass(frozen=True)
@@ -285,16 +230,6 @@ class Limits(Group):
         )
 
 
-class LimitArguments(TypedDict, total=False):
-    """Keywords of :class:`Limits`."""
-
-    max_size: Size | None
-    max_events: Count | None
-    target: Viewer
-    over_limit: OverLimit
-    limit: Limit | None
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Output(Group):
     """What is written, and when it is refused."""
@@ -315,15 +250,6 @@ class Output(Group):
         help="Write nothing if anything is lost or uncertain (exit code 4).",
     )  # fmt: skip
     force: bool = option(False, values.switch, "-f", "--force", help="Overwrite existing files.")
-
-
-class OutputArguments(TypedDict, total=False):
-    """Keywords of :class:`Output`."""
-
-    out: AnyPath | None
-    writer: str | None
-    strict: bool
-    force: bool
 
 
 @dataclass(frozen=True)
@@ -359,17 +285,6 @@ class RunOptions(Group):
         values.no_progress, values.progress,
         help="Called as (bytes done since the last call, bytes in total or 0, label).",
     )  # fmt: skip
-
-
-class RunArguments(TypedDict, total=False):
-    """Keywords of :class:`RunOptions`."""
-
-    jobs: Count | None
-    mem_limit: Size | None
-    engine: EngineName
-    engine_address: str | None
-    allow_missing_ranks: bool
-    progress: Progress | None
 
 
 @dataclass(frozen=True)

@@ -6,44 +6,21 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
 from traceconv.options import values
 from traceconv.options.declaration import Group, group, option, same_as
 from traceconv.options.groups import (
-    ClockArguments,
     Clocks,
     Input,
-    InputArguments,
-    LimitArguments,
     Limits,
-    MarkingArguments,
     MergeOptions,
     Output,
-    OutputArguments,
-    RunArguments,
     RunOptions,
     Selection,
-    SelectionArguments,
     View,
-    ViewArguments,
 )
-from traceconv.options.values import Align, AnyPath, Count, Layout, Length, Names, Shard
-
-
-class RankArguments(InputArguments, RunArguments, total=False):
-    """Keywords of every verb that reads ranks: how they are found, and who reads them."""
-
-    comm_patterns: Names
-
-
-class AnalysisArguments(
-    InputArguments, SelectionArguments, MarkingArguments, RunArguments, total=False
-):
-    """Keywords of every analysis: what it reads, what of that it keeps, and who does the work."""
-
 
 # -- finding and writing ------------------------------------------------------------------
 
@@ -63,17 +40,6 @@ class InspectOptions(Group):
     run: RunOptions = group(RunOptions, without={"allow_missing_ranks"})
 
 
-class InspectArguments(InputArguments, total=False):
-    """Keywords of :class:`InspectOptions`."""
-
-    counts: bool
-    jobs: Count | None
-    mem_limit: values.Size | None
-    engine: values.EngineName
-    engine_address: str | None
-    progress: values.Progress | None
-
-
 @dataclass(eq=False, repr=False)
 class TraceOptions(Group):
     """Of :meth:`traceconv.Captures.traces`."""
@@ -81,19 +47,6 @@ class TraceOptions(Group):
     view: View = group(View, without={"ranks", "time"}, mode="source")
     align: str = same_as(Clocks, "align")
     progress: values.Progress = same_as(RunOptions, "progress")
-
-
-class TraceArguments(MarkingArguments, total=False):
-    """Keywords of :class:`TraceOptions`."""
-
-    align: Align
-    progress: values.Progress | None
-    graphs: values.Numbers | None
-    steps: values.Numbers | None
-    layers: values.Layers | None
-    exclude: str | None
-    merge_graphs: bool
-    scope: bool
 
 
 @dataclass(eq=False, repr=False)
@@ -116,7 +69,7 @@ class MergeRequest(Group):
         True, values.switch,
         help="Whether trace-event JSON may be copied byte for byte; see `mode`.",
     )  # fmt: skip
-    merge_options: MergeOptions = group(MergeOptions)
+    merge_options: MergeOptions = group(MergeOptions, whole=True)
     limits: Limits = group(Limits)
     input: Input = group(Input)
     run: RunOptions = group(RunOptions)
@@ -126,31 +79,7 @@ class MergeRequest(Group):
 class ConvertRequest(MergeRequest):
     """Of :func:`traceconv.convert`: a merge that keeps what is in the file and nothing else."""
 
-    merge_options: MergeOptions = group(MergeOptions, mode="source", align="none")
-
-
-class ConvertArguments(
-    ViewArguments, ClockArguments, LimitArguments, InputArguments, RunArguments, total=False
-):
-    """Keywords of :class:`ConvertRequest`."""
-
-    writer: str | None
-    strict: bool
-    force: bool
-    dry_run: bool
-    shard: Shard | None
-    args: Names | None
-    annotate: bool
-    analyse: bool
-    layout: Layout
-    copy: bool
-    merge_options: MergeOptions | None
-
-
-class MergeArguments(ConvertArguments, total=False):
-    """Keywords of :class:`MergeRequest`."""
-
-    out: values.AnyPath | None
+    merge_options: MergeOptions = group(MergeOptions, whole=True, mode="source", align="none")
 
 
 @dataclass(eq=False, repr=False)
@@ -161,10 +90,6 @@ class JoinOptions(Group):
     run: RunOptions = group(RunOptions)
 
 
-class JoinArguments(OutputArguments, RunArguments, total=False):
-    """Keywords of :class:`JoinOptions`."""
-
-
 @dataclass(eq=False, repr=False)
 class WriteOptions(Group):
     """Of :func:`traceconv.write`."""
@@ -173,16 +98,6 @@ class WriteOptions(Group):
     args: tuple[str, ...] | None = same_as(MergeOptions, "args")
     limits: Limits = group(Limits)
     progress: values.Progress = same_as(RunOptions, "progress")
-
-
-class WriteArguments(LimitArguments, total=False):
-    """Keywords of :class:`WriteOptions`."""
-
-    args: Names | None
-    writer: str | None
-    strict: bool
-    force: bool
-    progress: values.Progress | None
 
 
 # -- analyses -----------------------------------------------------------------------------
@@ -207,14 +122,6 @@ class AlignOptions(Group):
     comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
     input: Input = group(Input)
     run: RunOptions = group(RunOptions)
-
-
-class AlignArguments(RankArguments, total=False):
-    """Keywords of :class:`AlignOptions`."""
-
-    ranks: values.Ranks | None
-    method: Align
-    max_error_ns: Length | None
 
 
 @dataclass(eq=False, repr=False)
@@ -258,18 +165,6 @@ class StatsOptions(Analysis):
     align: str = same_as(Clocks, "align", default="none")
 
 
-class StatsArguments(AnalysisArguments, total=False):
-    """Keywords of :class:`StatsOptions`."""
-
-    by: Names
-    group_by: Names
-    columns: Names
-    sort: Names
-    filters: Names
-    top: Count | None
-    align: Align
-
-
 @dataclass(eq=False, repr=False)
 class StragglerOptions(Analysis):
     """Of :func:`traceconv.stragglers`."""
@@ -281,12 +176,6 @@ class StragglerOptions(Analysis):
         help="Name only ranks and links that cost at least this share of a step.",
     )  # fmt: skip
     clocks: Clocks = group(Clocks)
-
-
-class StragglerArguments(AnalysisArguments, ClockArguments, total=False):
-    """Keywords of :class:`StragglerOptions`."""
-
-    material: float | str
 
 
 @dataclass(eq=False, repr=False)
@@ -310,14 +199,6 @@ class WhatIfOptions(Analysis):
     force: bool = option(
         False, values.switch, "-f", "--force", section="Output", help="Overwrite existing files."
     )
-
-
-class WhatIfArguments(AnalysisArguments, ClockArguments, total=False):
-    """Keywords of :class:`WhatIfOptions`."""
-
-    change: Names
-    out: AnyPath | None
-    force: bool
 
 
 @dataclass(eq=False, repr=False)
@@ -345,15 +226,6 @@ class CriticalPathOptions(Analysis):
     clocks: Clocks = group(Clocks)
 
 
-class CriticalPathArguments(AnalysisArguments, ClockArguments, total=False):
-    """Keywords of :class:`CriticalPathOptions`."""
-
-    by: Names
-    top: Count | None
-    clock_error_ns: Length | None
-    world_size: Count | None
-
-
 @dataclass(eq=False, repr=False)
 class DiagnoseOptions(Analysis):
     """Of :func:`traceconv.diagnose`."""
@@ -370,15 +242,6 @@ class DiagnoseOptions(Analysis):
     )  # fmt: skip
     analyse: bool = option(False, values.switch, help="Also make the document of an HTML report.")
     align: str = same_as(Clocks, "align")
-
-
-class DiagnoseArguments(AnalysisArguments, total=False):
-    """Keywords of :class:`DiagnoseOptions`."""
-
-    rule: Names | None
-    threshold: Mapping[str, float] | Names | None
-    analyse: bool
-    align: Align
 
 
 @dataclass(eq=False, repr=False)
@@ -405,19 +268,6 @@ class DiffOptions(Analysis):
         help="Also show runs that cannot be compared, without a verdict.",
     )  # fmt: skip
     output: Output = group(Output, without={"strict"})
-
-
-class DiffArguments(AnalysisArguments, total=False):
-    """Keywords of :class:`DiffOptions`. ``ranks`` and ``steps`` may name two sides: ``"0:3"``
-    compares rank 0 before with rank 3 after, ``"1-5:6-10"`` steps with steps."""
-
-    tolerance: float | str
-    fail_on: Names
-    on_unknown: values.OnUnknown
-    force_compare: bool
-    out: values.AnyPath | None
-    writer: str | None
-    force: bool
 
 
 VERBS: dict[str, type[Group]] = {
