@@ -365,7 +365,11 @@ def _run(
         if kept.time is not None:
             why = f"{label} is a report, which keeps no times; name its steps by `steps`"
             raise OptionError(why, "time")
-        return _Read(_selected(run_items.of_report(below[0]), ranks))
+        run = run_items.of_report(below[0])
+        if missing := [rank for rank in ranks or () if rank not in run.ranks]:
+            have = format_ranges(list(run.ranks)) or "none"
+            raise RankError(f"{run.label}: no rank {format_ranges(missing)}; there are {have}")
+        return _Read(run)
     work = Summarizing(SummaryRequest(items=True), _view(asked))
     with opened([paths], asked.input, asked.run, None if ranks is None else tuple(ranks)) as every:
         found = every.captures
@@ -374,11 +378,3 @@ def _run(
     issues.extend(every.issues)
     refuse_missing({"graph": kept.graphs}, found_numbers(summaries))
     return _Read(run_items.of_summaries(label, summaries), found)
-
-
-def _selected(run: Run, ranks: Sequence[int] | None) -> Run:
-    missing = [] if ranks is None else [rank for rank in ranks if rank not in run.ranks]
-    if missing:
-        have = format_ranges(list(run.ranks)) or "none"
-        raise RankError(f"{run.label}: no rank {format_ranges(missing)}; there are {have}")
-    return run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.job_shape import JobShape
-from traceconv.core.model import Capture, Trace
+from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.core.version import REPORT
@@ -132,7 +132,13 @@ class Inspection:
         short = len(self.captures) > LINES and not every
         rows = [*(_alike(self.captures) if short else self._rows())]
         lines = _aligned(*_known_columns(_TITLES, rows)) if rows else ["no captures found"]
-        lines += self._window_lines() + self._missing_line() + self._shape_lines()
+        lines += self._window_lines()
+        if self.missing:
+            present = len({c.rank for c in self.captures} - {None})
+            of = f" of {self.world_size}" if self.world_size > 0 else ""
+            lines.append(f"{present}{of} ranks are here; missing: {self.missing}")
+        if shape := self.shape.line():
+            lines += _wrapped(f"shape: {shape}")
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)
         lines += self._left_out_lines()
@@ -163,22 +169,10 @@ class Inspection:
         shown = _cut(format_ranges(several))
         return [f"rank {shown}: {found} captures, each a collection window of its rank"]
 
-    def _missing_line(self) -> list[str]:
-        if not self.missing:
-            return []
-        there = len({c.rank for c in self.captures} - {None})
-        of = f" of {self.world_size}" if self.world_size > 0 else ""
-        return [f"{there}{of} ranks are here; missing: {self.missing}"]
-
     @property
     def shape(self) -> JobShape:
         """The coordinates of the ranks, as far as the captures state them."""
         return shape_of_captures(self.captures)
-
-    def _shape_lines(self) -> list[str]:
-        """The shape of the job, where anything is known of it."""
-        line = self.shape.line()
-        return _wrapped(f"shape: {line}") if line else []
 
     def _count_lines(self) -> list[str]:
         lines = [
@@ -345,12 +339,6 @@ def _rank(capture: Capture) -> int:
     return -1 if capture.rank is None else capture.rank
 
 
-def _found(trace: Trace) -> dict[str, Any]:
-    graphs = sorted({int(g) for g in set(trace.events.graph.tolist())} - {-1})
-    steps = sorted({int(s) for s in set(trace.events.step.tolist())} - {-1})
-    return {"graphs": graphs, "steps": steps}
-
-
 @takes(InspectOptions)
 def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspection:
     """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
@@ -414,7 +402,8 @@ def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues,
             str(layer): int(trace.rows_of(layer).sum())
             for layer in sorted({track.layer for track in trace.tracks})
         },
-        **_found(trace),
+        "graphs": sorted(set(trace.events.graph.tolist()) - {-1}),
+        "steps": sorted(set(trace.events.step.tolist()) - {-1}),
         "predicted_bytes": dict(prediction.alone["perfetto"]),
         "predicted": prediction.alone,
         "tables": {name: _rows(one, issues) for name, one in trace.side_tables.items()},

@@ -385,6 +385,7 @@ class TraceBuilder:
             _joined(self._length, np.int32),
         )
         self._address, self._length = [], []
+        windows = np.array(self._windows, np.int64).reshape(-1, 2)
         trace = Trace(
             capture=self.capture,
             tracks=tuple(self._tracks),
@@ -394,7 +395,7 @@ class TraceBuilder:
             flows=_drained(FlowTable, self._flows),
             args=args,
             issues=self.issues,
-            windows=_merged_windows(self._windows),
+            windows=union(windows[:, 0], windows[:, 1]),
             hints=self.hints.finish(),
             notes=self.notes,
             side_tables=self._side_tables,
@@ -468,11 +469,6 @@ def _drained(cls: Any, tables: list[Any]) -> Any:
         give_back()  # parts are too small for the system to take back one by one
     tables.clear()
     return cls(**columns)
-
-
-def _merged_windows(windows: list[tuple[int, int]]) -> I64:
-    spans = np.array(windows, np.int64).reshape(-1, 2)
-    return union(spans[:, 0], spans[:, 1])
 
 
 class _Spill:

@@ -174,10 +174,9 @@ def _extra(module: str, extra: str = "") -> Any:
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
     """The first rows as an HTML table. Texts are escaped; a missing value is a dash."""
     length = next((len(column) for column in columns.values()), 0)
-    shown = [[_cell(v) for v in column[:rows].tolist()] for column in columns.values()]
+    shown = [
+        ["–" if v is None or v == ABSENT or v != v else str(v) for v in column[:rows].tolist()]
+        for column in columns.values()
+    ]
     more = f", the first {rows}" if length > rows else ""
     return table_html(f"{title}: {length} rows{more}", list(columns), zip(*shown, strict=True))
-
-
-def _cell(value: Any) -> str:
-    return "–" if value == ABSENT or value != value or value is None else str(value)

@@ -206,12 +206,12 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
 
     def coordinates(self, rank: int) -> tuple[Coordinate, ...]:
         """All coordinates of a rank, in the order of the axes."""
-        return tuple(self._coordinate(axis, self.value(rank, axis.name)) for axis in self.axes)
-
-    def _coordinate(self, axis: Axis, value: int) -> Coordinate:
-        if value < 0:
-            return Coordinate(axis.name, UNKNOWN, axis.size, Origin.UNKNOWN, axis.lacking)
-        return Coordinate(axis.name, value, axis.size, axis.origin, axis.evidence)
+        return tuple(
+            Coordinate(axis.name, value, axis.size, axis.origin, axis.evidence)
+            if (value := self.value(rank, axis.name)) >= 0
+            else Coordinate(axis.name, UNKNOWN, axis.size, Origin.UNKNOWN, axis.lacking)
+            for axis in self.axes
+        )
 
     def label(self, rank: int) -> str:
         """The coordinates of a rank for display: ``dp1 pp3``.

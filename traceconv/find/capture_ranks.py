@@ -41,7 +41,12 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
         OptionError: ``rule`` is no regular expression with groups of digits.
     """
-    ranked = _needed(_ranked([_believed(c, issues) for c in captures], rule, issues), issues)
+    possible = list(captures)
+    for place, one in enumerate(captures):
+        if one.rank is not None and one.rank < 0:
+            issues.add("rank-conflict", one.title, f"{one.rank} is not a rank")
+            possible[place] = replace(one, rank=None, rank_from="")
+    ranked = _needed(_ranked(possible, rule, issues), issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
         issues.add("rank-assumed", ranked[0].title, rank=0)
@@ -72,14 +77,6 @@ def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
     return needed or captures
 
 
-def _believed(capture: Capture, issues: Issues) -> Capture:
-    """The capture, without a rank that none can have."""
-    if capture.rank is None or capture.rank >= 0:
-        return capture
-    issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
-    return replace(capture, rank=None, rank_from="")
-
-
 def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:
     """The captures with the ranks that ``rule`` gives them."""
     if rule == "meta":
@@ -88,18 +85,14 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
         names = agreed([replace(c, rank=None) for c in captures])
         if names is not None:
             return with_names(captures, names)
-        loose = (_replaced(c, rank_in_name(path_of(c)), "name") for c in captures)
-        return [one or c for one, c in zip(loose, captures, strict=True)]
+        named = [(c, rank_in_name(path_of(c))) for c in captures]
+        return [c if rank is None else replace(c, rank=rank, rank_from="name") for c, rank in named]
     return [
         replace(c, rank=None)
         if found is None
         else at_place(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
         for c, found in zip(captures, by_pattern(captures, rule), strict=True)
     ]
-
-
-def _replaced(capture: Capture, rank: int | None, evidence: str) -> Capture | None:
-    return None if rank is None else replace(capture, rank=rank, rank_from=evidence)
 
 
 def _nameless_message(captures: Sequence[Capture], rule: str) -> str:

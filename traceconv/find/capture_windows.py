@@ -120,7 +120,7 @@ def _one_clock(captures: Sequence[Capture], anchors: Sequence[Anchor]) -> bool:
 
 
 def _of_all(capture: Capture) -> Capture:
-    """``capture`` with what its parts say together."""
+    """``capture`` with what its parts say together; contradicting statements are all kept."""
     parts = capture.parts
     source = capture.source
     rename = len({id(part.source) for part in parts}) > 1
@@ -137,6 +137,10 @@ def _of_all(capture: Capture) -> Capture:
     for part in parts:
         for table, inner in part.tables.items():
             tables[table] = (*tables.get(table, ()), *named(part, inner))
+    stated = [part.placement for part in parts]
+    first = next((one for one in stated if one.sizes or one.coordinates), Placement())
+    groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
+    placement = Placement(groups, first.sizes, first.coordinates, first.place)
     uses = {named(part, [name])[0]: use for part in parts for name, use in part.uses.items()}
     return replace(
         capture,
@@ -152,16 +156,9 @@ def _of_all(capture: Capture) -> Capture:
         pid=next((part.pid for part in parts if part.pid >= 0), -1),
         world_size=max(part.world_size for part in parts),
         optional=all(part.optional for part in parts),
-        placement=_placement([part.placement for part in parts]),
+        placement=placement,
         detail=None,
     )
-
-
-def _placement(stated: Sequence[Placement]) -> Placement:
-    """The statements of all windows together; where they contradict each other, both."""
-    groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
-    first = next((one for one in stated if one.sizes or one.coordinates), Placement())
-    return Placement(groups, first.sizes, first.coordinates, first.place)
 
 
 class JoinedSource(Source):

@@ -69,8 +69,8 @@ def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
     stated = bool(needed) and all(one.rank is not None for one in needed)
     if stated and not (groups := _contested(needed)):
         return [*needed, *rest]
-    if not stated and (named := _named(needed)):
-        return [*named, *rest]
+    if not stated and (names := agreed(needed)) is not None:
+        return [*with_names(needed, names), *rest]
     processes = _processes(needed, groups) if stated else [[one] for one in needed]
     if len(processes) < 2:
         return list(captures)
@@ -217,12 +217,6 @@ def _span(capture: Capture) -> Span:
 _Ranked = list[tuple[int, list[Capture]]]
 
 
-def _named(captures: Sequence[Capture]) -> list[Capture] | None:
-    """Captures that state no rank, or the one in their name, with those in their names."""
-    found = agreed(captures)
-    return None if found is None else with_names(captures, found)
-
-
 def with_names(
     captures: Sequence[Capture], found: Sequence[tuple[int, int, Place]]
 ) -> list[Capture]:
@@ -277,7 +271,8 @@ def _by_place(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
         return None
     several = "host and " if len(order) > 1 else ""
     for word in ("rank", "device", "pid"):
-        inner = [_number(one, word) for one in first]
+        known = [one.rank if word == "rank" else traits(one).get(word) for one in first]
+        inner = [value if isinstance(value, int) else -1 for value in known]
         places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=True)]
         if min(inner) < 0 or len(set(places)) < len(places):
             continue
@@ -295,11 +290,6 @@ def _by_place(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
             return None
         return f"by {several}{word}", list(zip(ranks, processes, strict=True))
     return None
-
-
-def _number(capture: Capture, word: str) -> int:
-    value = capture.rank if word == "rank" else traits(capture).get(word)
-    return value if isinstance(value, int) else -1
 
 
 def _together(captures: Sequence[Capture]) -> bool:

@@ -48,7 +48,14 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
     """
     file = _opened(path)
     try:
-        with _listening(file, path.name, origin, port, report) as server:
+        try:
+            server = Offer(file, path.name, origin, port, report)
+        except OSError as e:
+            raise OutputError(
+                f"port {port} of this machine cannot be used ({e.strerror}), and the viewer "
+                "accepts no other port; end the other `traceconv open` or trace_processor first"
+            ) from e
+        with server:
             yield server
     finally:
         os.close(file)
@@ -111,7 +118,8 @@ class Offer(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether the connection is of this user, or the system does not say whose it is."""
-        return peer_user(client_address[1], self.server_address[1]) in (None, 0, _user())
+        own = os.getuid() if hasattr(os, "getuid") else 0
+        return peer_user(client_address[1], self.server_address[1]) in (None, 0, own)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.files[request] = os.dup(self.file)
@@ -145,10 +153,6 @@ def peer_user(client: int, server: int) -> int | None:
         if ports == [client, server]:
             return int(fields[7])
     return None
-
-
-def _user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -190,12 +194,15 @@ class _Answer(BaseHTTPRequestHandler):
     def _refused(self) -> bool:
         """Whether the request was answered with an error."""
         port = self.server.server_address[1]
+        known = self.server.report or self.server.target
+        path = self.path.partition("?")[0] if self.server.report else self.path  # for its script
+        is_entry = known and secrets.compare_digest(path.encode(), self.server.entry.encode())
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             status = HTTPStatus.FORBIDDEN
         elif self._is_file():  # a page fetches it, and says where the page is from
             status = HTTPStatus.OK if origin == self.server.origin else HTTPStatus.FORBIDDEN
-        elif self._is_entry():  # a person opens it
+        elif is_entry:  # a person opens it
             opened = origin is None and site in ("none", "same-origin")
             status = HTTPStatus.OK if opened else HTTPStatus.FORBIDDEN
         else:
@@ -206,12 +213,6 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _is_file(self) -> bool:
         return secrets.compare_digest(self.path.encode(), self.server.path.encode())
-
-    def _is_entry(self) -> bool:
-        """Whether the path is the page. The report's script reads the query after "?"."""
-        path = self.path.partition("?")[0] if self.server.report else self.path
-        known = bool(self.server.report or self.server.target)
-        return known and secrets.compare_digest(path.encode(), self.server.entry.encode())
 
     def _head(self, status: HTTPStatus, length: int) -> None:
         self.send_response(status)
@@ -260,13 +261,3 @@ def _opened(path: Path) -> int:
     if stat.S_ISREG(kind.st_mode):
         raise SourceError(f"{path}: empty")
     raise SourceError(f"{path} is not a regular file")
-
-
-def _listening(file: int, name: str, origin: str, port: int, report: bytes) -> Offer:
-    try:
-        return Offer(file, name, origin, port, report)
-    except OSError as e:
-        raise OutputError(
-            f"port {port} of this machine cannot be used ({e.strerror}), and the viewer accepts no "
-            "other port; end the other `traceconv open` or trace_processor first"
-        ) from e

@@ -49,14 +49,11 @@ def remote_sources(url: str) -> Iterator[Source]:
         what = "no file matches" if patterned else "no such file or folder"
         raise SourceError(f"{storage.label}: {'too many files match' if paths else what}")
     for path in paths:
-        yield _source(
-            storage, path, storage.label if path == storage.path else _label(storage, path)
-        )
-
-
-def _label(storage: Storage, path: str) -> str:
-    with storage.guarded(storage.label):
-        return redacted(storage.fs.unstrip_protocol(path))
+        label = storage.label
+        if path != storage.path:
+            with storage.guarded(storage.label):
+                label = redacted(storage.fs.unstrip_protocol(path))
+        yield _source(storage, path, label)
 
 
 def _source(storage: Storage, path: str, label: str) -> Source:
@@ -71,8 +68,13 @@ def _source(storage: Storage, path: str, label: str) -> Source:
     if magic == b"PK\x03\x04":
         return RemoteZip(storage, path, label, about["size"])
     if label.partition("?")[0].endswith((".tar", ".tar.gz", ".tgz")):
-        packed = magic[:2] == b"\x1f\x8b"
-        return _unpacked(file, label) if packed else RemoteTar(storage, path, label, about["size"])
+        if magic[:2] != b"\x1f\x8b":
+            return RemoteTar(storage, path, label, about["size"])
+        copy = named_temporary_file()  # it is removed with the source
+        with file.open(file.names()[0]) as stream:
+            copy.writelines(pieces(stream))
+        copy.flush()
+        return _UnpackedTar(Path(copy.name), label, copy)
     return file
 
 
@@ -223,9 +225,11 @@ class RemoteFolder(StoredSource):
     def _found(self) -> Iterator[tuple[str, Any]]:
         """Names and sizes. Stores that know no folders list everything at once."""
         above = f"{self._path.rstrip('/')}/"
-        listed = (
-            _links(self._storage, above) if self._storage.web else _flat(self._storage, self._path)
-        )
+        fs = self._storage.fs
+        if self._storage.web:
+            listed = _links(self._storage, above)
+        else:
+            listed = iter(fs.find(self._path, detail=True).items())
         for count, (path, about) in enumerate(listed):
             if count > MAX_FILES:
                 raise SourceError(
@@ -238,10 +242,6 @@ class RemoteFolder(StoredSource):
 def _kind(name: str) -> str:
     """What files of many ranks have in common: the last part of the name without its numbers."""
     return re.sub(r"\d+", "", name.rpartition("/")[2])
-
-
-def _flat(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
-    yield from storage.fs.find(path, detail=True).items()
 
 
 def _links(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
@@ -314,15 +314,6 @@ class _UnpackedTar(TarSource):
     def __init__(self, path: Path, label: str, file: Any = None) -> None:
         super().__init__(path, label)
         self._file = file
-
-
-def _unpacked(file: RemoteFile, label: str) -> Source:
-    copy = named_temporary_file()  # it is removed with the source
-    name = file.names()[0]
-    with file.open(name) as stream:
-        copy.writelines(pieces(stream))
-    copy.flush()
-    return _UnpackedTar(Path(copy.name), label, copy)
 
 
 @lru_cache(maxsize=8)

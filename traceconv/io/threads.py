@@ -54,18 +54,14 @@ def ahead(items: Iterable[T]) -> Generator[T]:
     With a single thread, items are made on demand. The thread has ended when the iterator is
     exhausted or closed. An error is raised in place of the item.
     """
-    return _ahead(items) if _count > 1 else (item for item in items)
-
-
-_END = object()
-
-
-def _ahead(items: Iterable[T]) -> Generator[T]:
-    left = iter(items)
+    if _count == 1:
+        yield from items
+        return
+    left, end = iter(items), object()
     with Workers(1, "traceconv-ahead") as one:
-        waiting = deque(one.submit(next, left, _END) for _ in range(2))
-        while (item := waiting.popleft().result()) is not _END:
-            waiting.append(one.submit(next, left, _END))
+        waiting = deque(one.submit(next, left, end) for _ in range(2))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(one.submit(next, left, end))
             yield cast(T, item)
 
 

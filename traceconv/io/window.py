@@ -71,15 +71,17 @@ class Window:
         At least as many as are waiting, so that work stays linear.
         """
         step = max(self._step, self.end - self.pos)
-        return self._grow(step) if self.mapped is not None else self._read(step)
-
-    def _grow(self, step: int) -> bool:
-        assert self.mapped is not None
-        self._settle()
-        size = len(self.mapped)
-        grown = self.end < size
-        self.end = min(self.end + step, size)
-        return grown
+        if self.mapped is not None:
+            self._settle()
+            before, self.end = self.end, min(self.end + step, len(self.mapped))
+            return before < self.end
+        block = b"" if self._over else self._block(step)
+        self._over = not block
+        if block:
+            self.data = self.data[self.pos :] + block
+            self._before += self.pos
+            self.pos, self.end = 0, len(self.data)
+        return bool(block)
 
     def _settle(self) -> None:
         """Report progress and release the pages behind ``pos``."""
@@ -90,15 +92,6 @@ class Window:
         if behind > 0 and hasattr(mmap, "MADV_DONTNEED"):
             self.mapped.madvise(mmap.MADV_DONTNEED, self._dropped, behind)
             self._dropped += behind
-
-    def _read(self, step: int) -> bool:
-        block = b"" if self._over else self._block(step)
-        self._over = not block
-        if block:
-            self.data = self.data[self.pos :] + block
-            self._before += self.pos
-            self.pos, self.end = 0, len(self.data)
-        return bool(block)
 
     def _block(self, step: int) -> bytes:
         pieces: list[bytes] = []

@@ -93,7 +93,8 @@ class JobSummary(msgspec.Struct, frozen=True):
         found: dict[int, list[Mark]] = {}
         for finding in self.judged.findings.findings:
             found.setdefault(finding.rank, []).append(_mark(finding))
-        for late in _lates(self.judged.verdict):
+        verdict = self.judged.verdict
+        for late in (*verdict.culprits, *filter(None, verdict.steps.values())):
             found.setdefault(late.rank, []).append(_late_mark(late))
         for one in self.judged.path.segments:
             to = self.clock.offsets[one.rank].correction
@@ -108,11 +109,6 @@ class JobSummary(msgspec.Struct, frozen=True):
             if stage >= 0:
                 found.setdefault(summary.rank, []).extend(_stage_marks(summary, stage))
         return found
-
-
-def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
-    """Of the run, then of the steps."""
-    return [*verdict.culprits, *(one for one in verdict.steps.values() if one)]
 
 
 def _mark(finding: findings.Finding) -> Mark:

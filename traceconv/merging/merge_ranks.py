@@ -35,7 +35,6 @@ from traceconv.writers import size_limit as limits
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
 
 if TYPE_CHECKING:
-    from traceconv.merging.job_summary import JobSummary
     from traceconv.passes.annotate import Mark
 
 
@@ -130,15 +129,25 @@ def finish(
         ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
     )
     warn_of_disjoint_runs(ranks.captures, clock.aligned_spans(spans), ranks.issues)
+    job: JobSummary | None = None
     if options.summarizes:
+        from traceconv.merging.job_summary import JobSummary
+
         progress(0, 0, "comparing ranks")
-    job = _job_summary(ranks, options, clock, executor)
+        job = JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
     own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
     spilled: Sequence[SpilledRank] = [
         p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction))
         for p in own or ranks.spilled
     ]
-    _refuse_missing(options, spilled)
+    present = [one.account.present for one in spilled]
+    refuse_missing(
+        options.selection.numbers,
+        {
+            "graph": {n for one in present for n in one.graphs.tolist()},
+            "step": {n for one in present for n in one.steps.tolist()},
+        },
+    )
     refuse_empty(spilled, options)
     if options.selection.time is not None:
         progress(0, 0, "cutting out the window")
@@ -182,16 +191,6 @@ def finish(
             refuse_losses(report(done))
 
     return report(_write(plan, target, accept, executor, progress))
-
-
-def _job_summary(
-    ranks: Ranks, options: MergeOptions, clock: clocks.Plan, executor: Executor
-) -> JobSummary | None:
-    if not options.summarizes and not _hangs(ranks.captures):
-        return None
-    from traceconv.merging.job_summary import JobSummary
-
-    return JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
 
 
 def _write(
@@ -281,16 +280,6 @@ def _file(executor: Executor, name: str, ranks: int) -> Path | None:
     if ranks == 1 and not executor.parallel:
         return None
     return executor.folder / f"{name}.spilled"
-
-
-def _refuse_missing(options: MergeOptions, spilled: Sequence[SpilledRank]) -> None:
-    """Raise SelectionError if a graph or step was selected that no rank has."""
-    present = [one.account.present for one in spilled]
-    found = {
-        "graph": {n for one in present for n in one.graphs.tolist()},
-        "step": {n for one in present for n in one.steps.tolist()},
-    }
-    refuse_missing(options.selection.numbers, found)
 
 
 def refuse_losses(report: Report) -> None:

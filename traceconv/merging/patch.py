@@ -109,7 +109,9 @@ class Copier:
                     window.data, window.pos, window.end, self._processes, self._mask,
                     not self.phases,
                 )  # fmt: skip
-                self._count(phases)
+                for code, n in enumerate(memoryview(phases).cast("q")):
+                    if n:
+                        self.phases[chr(code)] += n
                 one = b""
                 if status == _ODD:
                     try:
@@ -138,9 +140,11 @@ class Copier:
         for token in _TOKEN.finditer(data, start):
             text = token[0]
             if depth == 0 and text == b"[" and not self._object:
-                return self._opened(data[start : token.end()] + b"]", token.end())
+                _value(data[start : token.end()] + b"]", "before the events")
+                return token.end()
             if depth == 1 and text == b"[" and key == b'"traceEvents"':
-                return self._opened(data[start : token.end()] + b"]}", token.end())
+                _value(data[start : token.end()] + b"]}", "before the events")
+                return token.end()
             if text in b"{[" and len(text) == 1:
                 depth += 1
             elif text in b"}]" and len(text) == 1:
@@ -148,16 +152,13 @@ class Copier:
             if depth == 1 and text == b":":
                 since = token.end()
             elif depth == 1 and text == b"," and key:
-                self._keep(key, data[since : token.start()])
+                value = data[since : token.start()]
+                _value(value, "before the events")
+                self._add(str(_value(key, "before the events")), value.strip())
                 key = b""
             elif depth == 1 and not key and text.startswith(b'"'):
                 key = text
         raise Unusual("no list of trace events near its beginning")
-
-    def _opened(self, head: bytes, at: int) -> int:
-        """``at``, if the JSON before the events is valid."""
-        _value(head, "before the events")
-        return at
 
     def _tail(self, tail: bytes) -> None:
         """Members behind the events."""
@@ -175,20 +176,10 @@ class Copier:
         for key, a, b in members:
             self._add(key, rest[a:b])
 
-    def _keep(self, key: bytes, value: bytes) -> None:
-        name = str(_value(key, "before the events"))
-        _value(value, "before the events")
-        self._add(name, value.strip())
-
     def _add(self, name: str, value: bytes) -> None:
         if name in self.members or name == "traceEvents":
             raise Unusual(f"the key {name[:40]!r} occurs twice next to the events")
         self.members[name] = value
-
-    def _count(self, phases: bytes) -> None:
-        for i, n in enumerate(memoryview(phases).cast("q")):
-            if n:
-                self.phases[chr(i)] += n
 
     # -- the slow tier: one event at a time --------------------------------------------------
 
@@ -249,7 +240,8 @@ class Copier:
             if key == "pid":
                 new = number
             elif key == "bind_id" or (key == "id" and phase in _LINKED):
-                new = _spelled(_id_value(event[a - start : b - start]) ^ self._mask)
+                apart = _id_value(event[a - start : b - start]) ^ self._mask
+                new = b"%d" % apart if apart < _EXACT else b'"%x"' % apart
             else:
                 continue
             out += [event[done : a - start], new]
@@ -271,7 +263,8 @@ class Copier:
         """What names and orders the processes of this rank."""
         names, labels, orders = (self._metadata[key] for key in _PROCESS)
         by_number = {number: token for token, number in self._processes.items()}
-        numbers = sorted(by_number, key=lambda n: (_order(orders.get(n)), int(n)))
+        places = {n: order if isinstance(order, int) else 0 for n, order in orders.items()}
+        numbers = sorted(by_number, key=lambda n: (places.get(n, 0), int(n)))
         for place, number in enumerate(numbers):
             called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
             yield _metadata_event("process_name", number, "name", f"{self._name} {called}")
@@ -389,10 +382,6 @@ def _value(text: bytes, what: str, kind: Any = Any) -> Any:
         raise Unusual(f"{what}: not JSON: {e}") from e
 
 
-def _order(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
 def _metadata_event(what: str, number: bytes, key: str, value: Any) -> bytes:
     head = b'{"ph": "M", "name": "%s", "pid": %s, "tid": 0, "args": {"%s": ' % (
         what.encode(),
@@ -416,7 +405,3 @@ def _id_value(token: bytes) -> int:
     for byte in raw:
         hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
     return hashed
-
-
-def _spelled(value: int) -> bytes:
-    return b"%d" % value if value < _EXACT else b'"%x"' % value

@@ -14,7 +14,7 @@ from traceconv.core.codes import Severity
 from traceconv.core.columns import OverlapSums, OverlapTimes
 from traceconv.core.errors import Issue, Issues
 from traceconv.core.job_shape import NODE, JobShape, Origin
-from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
+from traceconv.core.model import UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.version import REPORT, __version__
 from traceconv.find.capture_ranks import shape_of_captures
@@ -232,7 +232,10 @@ def trace_metadata(
         "issues": dict(tally),
         **({"job_issues": of_job} if of_job else {}),
         "dropped": [],
-        "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in found.items()},
+        "windows": {
+            str(rank): (one.windows - base_ns).tolist() if len(one.windows) <= WINDOWS_KEPT else []
+            for rank, one in found.items()
+        },
     }
 
 
@@ -330,11 +333,6 @@ def _times(sums: OverlapTimes) -> dict[str, int]:
     """The lengths by class; of unclassified tasks only where there are any."""
     every = sums._asdict()
     return every if sums.unclassified else {k: ns for k, ns in every.items() if k != "unclassified"}
-
-
-def _relative(windows: I64, base_ns: int) -> list[list[int]]:
-    """Collection windows as [start, end] in ns from the base; none if they are too many to list."""
-    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_KEPT else []
 
 
 def described(capture: Capture) -> dict[str, Any]:

@@ -77,18 +77,16 @@ def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
     steps = trace.steps
     numbers, first = np.unique(steps.step, return_index=True)  # of graphs that share it, the first
     begins = dict(zip(numbers.tolist(), steps.start_ns[first].tolist(), strict=True))
-    placed = [(time, mark) for mark in marks for time in _times(trace, mark, begins)]
+    start_ns = (trace.span() or (0, 0))[0]
+    placed = [
+        (time, mark)
+        for mark in marks
+        for time in mark.times_ns or [begins[s] for s in mark.steps if s in begins] or [start_ns]
+    ]
     lanes = list(dict.fromkeys(mark.lane for mark in marks))
     tracks = [Track(Layer.STEP, lane, title=TITLE, sort=i) for i, lane in enumerate(lanes)]
     args, base = trace.args.extended([_json(mark.args) for _, mark in placed])
     return trace.add_events("annotate", tracks, _rows(trace, placed, lanes, base), args)
-
-
-def _times(trace: Trace, mark: Mark, begins: Mapping[int, int]) -> Sequence[int]:
-    if mark.times_ns:
-        return mark.times_ns
-    span = trace.span()
-    return [begins[step] for step in mark.steps if step in begins] or [span[0] if span else 0]
 
 
 def _rows(

@@ -167,12 +167,7 @@ def is_input(name: str) -> bool:
     return bool(_RANGES.fullmatch(name) or _WORDS.fullmatch(words))
 
 
-def _may_be_input(name: str) -> bool:
-    lower = name.lower()
-    return any(hint in lower for hint in _HINTS)
-
-
-_OF_INPUT = NameTest(lambda name: _may_be_input(name) and is_input(name))
+_OF_INPUT = NameTest(lambda name: any(hint in name.lower() for hint in _HINTS) and is_input(name))
 _OF_FETCHING = NameTest(
     lambda name: ("GetNext" in name or "InitData" in name) and _FETCHES.fullmatch(name)
 )

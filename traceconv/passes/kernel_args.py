@@ -100,9 +100,14 @@ def kernel_args(trace: Trace) -> Trace:
     Rows of the table without a slice are booked (``row-unmatched``); a table that cannot
     be read only loses its arguments.
     """
-    side_table = trace.side_tables.get(SHEET)
-    slices = _candidates(trace) if side_table is not None else np.empty(0, np.int64)
-    if side_table is None or not len(slices) or _has_them(trace, slices):
+    side_table, events = trace.side_tables.get(SHEET), trace.events
+    if side_table is None:
+        return trace
+    wanted = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
+    wanted |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
+    slices = np.flatnonzero(wanted & (events.kind == Kind.SLICE))
+    some = events.args[slices[:: max(len(slices) // 50, 1)]].tolist()
+    if not some or any(b'"Op Type"' in trace.args.raw(i) for i in some):
         return trace
     issues = trace.issues.copy()
     try:
@@ -112,21 +117,9 @@ def kernel_args(trace: Trace) -> Trace:
         return replace(trace, issues=issues)
     side_table.account(issues)
     joined, unmatched = _joined(trace, slices, columns, side_table.headings)
-    issues.add("row-unmatched", side_table.file, _first(columns, unmatched), len(unmatched))
+    first = str(columns["Name"][unmatched[0]])[:80] if len(unmatched) else ""
+    issues.add("row-unmatched", side_table.file, first, len(unmatched))
     return replace(joined, issues=issues)
-
-
-def _candidates(trace: Trace) -> I64:
-    """Device slices and communication operators."""
-    events = trace.events
-    rows = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
-    rows |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
-    return np.flatnonzero(rows & (events.kind == Kind.SLICE))
-
-
-def _has_them(trace: Trace, slices: I64) -> bool:
-    some = trace.events.args[slices[:: max(len(slices) // 50, 1)]]
-    return any(b'"Op Type"' in trace.args.raw(i) for i in some.tolist())
 
 
 def _joined(
@@ -163,10 +156,6 @@ def _unsaid(trace: Trace, rows: I64, cores: NDArray[Any]) -> NDArray[Any]:
     other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
     compute = trace.events.op[rows] == OpClass.COMPUTE
     return np.where(compute & np.array(other, bool), cores, "")
-
-
-def _first(columns: Columns, rows: I64) -> str:
-    return str(columns["Name"][rows[0]])[:80] if len(rows) else ""
 
 
 # -- values as JSON -------------------------------------------------------------------------

@@ -267,7 +267,11 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     analysed = _analysed(trace, bounds, free_rule)
     trace = _with_doubt(_from_vendor(trace))
     if not analysed:
-        return trace if own.any() or not len(trace.events) else _nothing(trace)
+        if not own.any() and len(trace.events):
+            issues = trace.issues.copy()
+            issues.add("no-device-events", rank=trace.rank)
+            trace = replace(trace, issues=issues)
+        return trace
     works, found = [work for work, _ in analysed], [one for _, one in analysed]
     trace = _with_gaps(_with_unclassified(trace, works, found))
     sums = _sums_of(works, found, bounds)
@@ -519,12 +523,6 @@ def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
         issues.add("work-outside-steps", where=where, count=len(tasks), rank=trace.rank)
     else:
         issues.add("computing-unknown", rank=trace.rank)
-    return replace(trace, issues=issues)
-
-
-def _nothing(trace: Trace) -> Trace:
-    issues = trace.issues.copy()
-    issues.add("no-device-events", rank=trace.rank)
     return replace(trace, issues=issues)
 
 

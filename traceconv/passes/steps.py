@@ -227,7 +227,8 @@ def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace
         lane = MERGED if merge_graphs else _lane(graph)
         track[row] = len(trace.tracks) + lanes.setdefault(lane, len(lanes))
         if merge_graphs and op == OpClass.ITERATION and graph >= 0:
-            name[row] = _merged_name(trace, int(name[row]), graph, step)
+            what = f"Iteration {step}" if step >= 0 else trace.strings[int(name[row])]
+            name[row] = trace.strings.intern(f"Model {graph} {what}")
     pauses = _pauses(trace, rows)
     pauses = pauses.with_columns(
         track=np.array(
@@ -250,11 +251,6 @@ def _lane(graph: int, merge_graphs: bool = False) -> Track:
     return Track(Layer.STEP, f"Model {graph}", sort=1 + graph)
 
 
-def _merged_name(trace: Trace, name: int, graph: int, step: int) -> int:
-    what = f"Iteration {step}" if step >= 0 else trace.strings[name]
-    return trace.strings.intern(f"Model {graph} {what}")
-
-
 def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
     """The time between iterations, when no graph runs: data is prepared. One row before each
     iteration that follows such a pause; none if the source brings its own."""
@@ -262,7 +258,10 @@ def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
     runs = step_rows.take((step_rows.op == OpClass.ITERATION) & (step_rows.graph >= 0))
     runs = runs.take(np.argsort(runs.start_ns, kind="stable"))
     busy = union(runs.start_ns, runs.end_ns)
-    if len(busy) < 2 or _has_pauses(trace, step_rows):
+    has_pauses = (step_rows.op == OpClass.INTERVAL).any() or any(
+        trace.strings[i].startswith(PAUSE) for i in set(step_rows.name.tolist())
+    )
+    if len(busy) < 2 or has_pauses:
         return EventTable.empty()
     after = runs.take(np.searchsorted(runs.start_ns, busy[1:, 0]))
     names = [
@@ -277,12 +276,6 @@ def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
         name=np.array(names, np.int32),
         args=np.full(n, -1, np.int32),
     )
-
-
-def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
-    names = {trace.strings[i] for i in step_rows.name.tolist()}
-    marked = (step_rows.op == OpClass.INTERVAL).any()
-    return bool(marked) or any(name.startswith(PAUSE) for name in names)
 
 
 def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:

@@ -17,7 +17,6 @@ from traceconv.core.errors import TraceconvError
 from traceconv.core.model import (
     F64,
     I32,
-    I64,
     CounterTable,
     Layer,
     Trace,
@@ -98,7 +97,8 @@ def side_table_counters(trace: Trace) -> Trace:
             continue
         side_table.account(issues)
         for series in parts:
-            late = _untimed(columns, series)
+            time = None if series.fixed else columns.get(series.time)
+            late = 0 if time is None else int(np.count_nonzero(time == ABSENT))
             heading = side_table.headings.get(series.time, series.time)
             issues.add("bad-time", side_table.file, f"column {heading}", late)
             trace = _added(trace, columns, series)
@@ -117,11 +117,6 @@ def _wanted(trace: Trace) -> Iterator[tuple[SideTable, list[_Series]]]:
             trace.side_tables[name],
             [s for s in _SERIES if (s.side_table, s.kind) == (name, kind)],
         )
-
-
-def _untimed(columns: Columns, series: _Series) -> int:
-    time = columns.get(series.time)
-    return 0 if time is None or series.fixed else int(np.count_nonzero(time == ABSENT))
 
 
 def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
@@ -151,17 +146,14 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
             )
             for device, component in names
         ]
-        tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
+        track = (of_row[kept] + first).astype(np.int32)
+        tables.append(CounterTable(track=track, start_ns=time[kept], value=values[kept]))
     grown = CounterTable.concat(tables)
     used = set(np.unique(grown.track).tolist()) | set(range(len(trace.tracks)))
     number = np.cumsum([i in used for i in range(len(tracks))], dtype=np.int32) - np.int32(1)
     grown = grown.with_columns(track=number[grown.track]) if len(grown) else grown
     shown = tuple(track for i, track in enumerate(tracks) if i in used)
     return arranged(trace.evolve("tables", tracks=shown, counters=grown))
-
-
-def _samples(track: I32, time: I64, values: F64) -> CounterTable:
-    return CounterTable(track=track.astype(np.int32), start_ns=time, value=values)
 
 
 def _figure(columns: Columns, figure: str) -> tuple[F64, str] | None:

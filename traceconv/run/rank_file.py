@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,7 +95,7 @@ def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> Non
         columns = (*_columns(trace), *_collective_columns(known))
         described = _described(trace, known) | {
             "columns": {name: _put(file, column) for name, column in columns},
-            "blobs": [_put_blob(file, trace.args, i, alone) for i in _blobs(trace.args)],
+            "blobs": [_put_blob(file, trace.args, i, alone) for i in range(len(trace.args.blobs))],
         }
         text = json.dumps(described).encode()
         file.write(text + len(text).to_bytes(8, "little") + MAGIC)
@@ -204,10 +205,6 @@ def _put(file: IO[bytes], column: Any) -> list[Any]:
     return [at, len(column), column.dtype.str]
 
 
-def _blobs(args: Args) -> range:
-    return range(len(args.blobs))
-
-
 def _put_blob(file: IO[bytes], args: Args, number: int, alone: bool) -> list[Any]:
     """Write a buffer of arguments, as far as it is used, or say which file it is."""
     blob = args.blobs[number]
@@ -281,7 +278,11 @@ def _account(opened: _Opened) -> dict[str, Any]:
         "counts": described["counts"],
         "span": described["span"] and tuple(described["span"]),
         "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
-        "present": _present(opened),
+        "present": Present(
+            opened.column("present.graphs").copy(),
+            opened.column("present.steps").copy(),
+            int(described["iterations"]),
+        ),
         "steps": _table(opened, "steps"),
         "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
         "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
@@ -295,11 +296,6 @@ def _account(opened: _Opened) -> dict[str, Any]:
 
 def _tracks(opened: _Opened) -> tuple[Track, ...]:
     return msgspec.convert(opened.described["tracks"], tuple[Track, ...])
-
-
-def _present(opened: _Opened) -> Present:
-    graphs, steps = (opened.column(f"present.{name}").copy() for name in ("graphs", "steps"))
-    return Present(graphs, steps, int(opened.described["iterations"]))
 
 
 def _table(opened: _Opened, name: str) -> Any:
@@ -354,21 +350,14 @@ def _trace(opened: _Opened) -> Trace:
     blobs = tuple(map(opened.blob, opened.described["blobs"]))
     address, length = opened.column("arg_address"), opened.column("arg_bytes")
     known = _account(opened)
+    text, ends = opened.column("strings").tobytes(), np.cumsum(opened.column("string_bytes"))
+    spans = pairwise([0, *ends.tolist()])
     return Trace(
         tracks=_tracks(opened),
-        strings=_strings(opened),
+        strings=Strings(text[a:b].decode("utf-8", "surrogatepass") for a, b in spans),
         args=Args(blobs, address, length),
         **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
         **tables,
-    )
-
-
-def _strings(opened: _Opened) -> Strings:
-    text = opened.column("strings").tobytes()
-    ends = np.cumsum(opened.column("string_bytes")).tolist()
-    starts = [0, *ends[:-1]]
-    return Strings(
-        text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=False)
     )
 
 

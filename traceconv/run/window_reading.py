@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -24,7 +24,7 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
-from traceconv.core.model import Capture, Ledger, OpClass, Trace, arranged
+from traceconv.core.model import Capture, OpClass, Trace, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import twice
 from traceconv.find.identity import overlap
@@ -106,7 +106,14 @@ def _refuse_copies(traces: Sequence[Trace]) -> None:
 
 def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
     """The same for two captures that have a span of time in common."""
-    mine, theirs = (_starting(trace.events, low, high) for trace in (one, other))
+    mine, theirs = (
+        trace.events.take(
+            (trace.events.start_ns >= low)
+            & (trace.events.start_ns <= high)
+            & (trace.events.dur_ns > 0)
+        )
+        for trace in (one, other)
+    )
     if not len(mine) or not len(theirs):
         return
     a, b = one.capture, other.capture
@@ -135,12 +142,6 @@ def _choices(a: Capture, b: Capture) -> str:
     return f"Choose one with {choices}, or name one of them only."
 
 
-def _starting(events: EventTable, low: int, high: int) -> EventTable:
-    """The slices that start in a span of time."""
-    start = events.start_ns
-    return events.take((start >= low) & (start <= high) & (events.dur_ns > 0))
-
-
 def _identity(events: EventTable) -> I64:
     """A number for every start and length; wraps around, as hashes do."""
     return events.start_ns * 1_000_003 ^ events.dur_ns
@@ -153,13 +154,20 @@ def joined(traces: Sequence[Trace]) -> Trace:
     """The rows, tables and windows of several traces of one rank, as one trace.
 
     Counts are added up. A trace without windows becomes one window from its first to its last
-    event.
+    event. Tables of one name are below each other, in the order of windows.
     """
     if len(traces) == 1:
         return replace(traces[0], windows=_windows(traces))
     strings = Strings()
     tables = [_renumbered(traces, number, strings) for number in range(len(traces))]
     events, counters, flows = zip(*tables, strict=True)
+    ledger: Counter[tuple[str, str]] = Counter()
+    side_tables: dict[str, list[SideTable]] = {}
+    for trace in traces:
+        for key, rows in trace.ledger.items():
+            ledger[key] += rows
+        for name, table in trace.side_tables.items():
+            side_tables.setdefault(name, []).append(table)
     return arranged(
         replace(
             traces[0],
@@ -170,10 +178,13 @@ def joined(traces: Sequence[Trace]) -> Trace:
             flows=FlowTable.concat(flows),
             args=_args([trace.args for trace in traces]),
             windows=_windows(traces),
-            ledger=_ledger(traces),
+            ledger=dict(ledger),
             hints=_hints([trace.hints for trace in traces]),
             notes={key: v for trace in reversed(traces) for key, v in trace.notes.items()},
-            side_tables=_side_tables(traces),
+            side_tables={
+                name: some[0] if len(some) == 1 else joined_tables(some)
+                for name, some in side_tables.items()
+            },
         )
     )
 
@@ -184,7 +195,8 @@ def _renumbered(
     """The tables of one trace as they refer to what all traces have."""
     trace, before = traces[number], traces[:number]
     track, row, args = (
-        np.int32(sum(len(of(t)) for t in before)) for of in (_tracks, _events, _arguments)
+        np.int32(sum(len(getattr(t, name)) for t in before))
+        for name in ("tracks", "events", "args")
     )
     name = np.array([strings.intern(text) for text in trace.strings] or [0], np.int32)
     events, flows = trace.events, trace.flows
@@ -197,18 +209,6 @@ def _renumbered(
         trace.counters.with_columns(track=trace.counters.track + track),
         flows.with_columns(src=flows.src + row, dst=flows.dst + row, name=name[flows.name]),
     )
-
-
-def _tracks(trace: Trace) -> Any:
-    return trace.tracks
-
-
-def _events(trace: Trace) -> Any:
-    return trace.events
-
-
-def _arguments(trace: Trace) -> Any:
-    return trace.args
 
 
 def _args(every: Sequence[Args]) -> Args:
@@ -230,14 +230,6 @@ def _windows(traces: Sequence[Trace]) -> I64:
     return union(every[:, 0], every[:, 1])
 
 
-def _ledger(traces: Iterable[Trace]) -> Ledger:
-    total: Counter[tuple[str, str]] = Counter()
-    for trace in traces:
-        for key, rows in trace.ledger.items():
-            total[key] += rows
-    return dict(total)
-
-
 def _hints(every: Sequence[Hints]) -> Hints:
     """What any of them says; where two say different things, the first counts. Only of tables
     without a timeline is what all are."""
@@ -254,12 +246,3 @@ def _hints(every: Sequence[Hints]) -> Hints:
     percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
     alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
     return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
-
-
-def _side_tables(traces: Iterable[Trace]) -> dict[str, SideTable]:
-    """Tables of one name below each other, in the order of windows."""
-    found: dict[str, list[SideTable]] = {}
-    for trace in traces:
-        for name, table in trace.side_tables.items():
-            found.setdefault(name, []).append(table)
-    return {n: t[0] if len(t) == 1 else joined_tables(t) for n, t in found.items()}

@@ -132,6 +132,11 @@ def _done(work: Work, index: int, job: Any, advance: Advance) -> Done:
         return Done(index, error=e)
 
 
+def unwatched(work: Work, index: int, job: Any) -> Done:
+    """:func:`attempt` without progress, as clusters call it."""
+    return attempt(work, index, job, lambda n: None)
+
+
 def in_order(dones: Iterator[Done]) -> Iterator[Done]:
     """The same in the order of jobs, each as soon as those before it are there."""
     waiting: dict[int, Done] = {}

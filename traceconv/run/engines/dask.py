@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from traceconv.core.errors import EngineError, MissingExtraError
-from traceconv.run.engines import Done, Run, Work, attempt
+from traceconv.run.engines import Done, Run, Work, unwatched
 
 _BLAME_AT_ONCE = {"distributed.scheduler.allowed-failures": 0}
 """Dask blames a death on every task its worker had, those that only waited there, too. A cluster
@@ -34,18 +34,15 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
             if address is None:
                 config = importlib.import_module("dask").config
                 owned.enter_context(config.set(_BLAME_AT_ONCE))
-                address = owned.enter_context(_cluster(dask, workers))
+                cluster = dask.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None,
+                    silence_logs="ERROR",
+                )  # fmt: skip
+                address = owned.enter_context(cluster)
             client = owned.enter_context(dask.Client(address, set_as_default=False, timeout="20s"))
         except (OSError, ValueError) as e:
             raise EngineError(f"no Dask scheduler at {address}: {e}") from e
         yield _Run(dask, client)
-
-
-def _cluster(dask: Any, workers: int) -> Any:
-    """Workers of one thread each."""
-    return dask.LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR"
-    )
 
 
 class _Run:
@@ -85,7 +82,7 @@ class _Run:
         what Dask says of the death of its worker.
         """
         tasks = {
-            self._client.submit(_attempt, work, index, jobs[index], pure=False): index
+            self._client.submit(unwatched, work, index, jobs[index], pure=False): index
             for index in indices
         }
         for task in self._dask.as_completed(list(tasks), loop=self._client.loop):
@@ -96,7 +93,3 @@ class _Run:
                 done = e
             task.release()
             yield index, done
-
-
-def _attempt(work: Work, index: int, job: Any) -> Done:
-    return attempt(work, index, job, lambda n: None)

@@ -47,6 +47,8 @@ class _Worker:
 
     def __init__(self, memory: int | None, threads: int) -> None:
         ours, theirs = socket.socketpair()
+        # modules are found where this process finds them, in the current folder only if it does
+        path = os.pathsep.join(place or os.getcwd() for place in sys.path)  # noqa: PTH109
         with theirs:
             words = [str(theirs.fileno()), str(threads), *([str(memory)] if memory else [])]
             try:
@@ -54,7 +56,7 @@ class _Worker:
                     [sys.executable, "-P", "-m", "traceconv.run.engines._worker", *words],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": _path()},
+                    env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
                     start_new_session=True,  # Ctrl-C is for the driver
                 )
             except OSError as e:
@@ -78,11 +80,6 @@ class _Worker:
         self.line.close()
 
 
-def _path() -> str:
-    """Where this process finds modules; those of the current folder, only if it does, too."""
-    return os.pathsep.join(place or os.getcwd() for place in sys.path)  # noqa: PTH109
-
-
 class _Pool:
     """Workers, each with one job at a time."""
 
@@ -97,13 +94,15 @@ class _Pool:
         begun = [0] * len(jobs)
         left = len(jobs)
         while left:
-            self._staff(min(self._size, left))
+            while len(self._workers) < min(self._size, left):
+                self._workers.append(_Worker(self._memory, self._threads))
             for worker in self._workers:
                 if worker.job is None and waiting:
                     due = waiting.popleft()
                     begun[due] += 1
                     worker.begin(work, due, jobs[due])
-            for worker in self._ready():
+            ready = wait([worker.line for worker in self._workers])
+            for worker in [one for one in self._workers if one.line in ready]:
                 index = worker.job
                 news = self._received(worker)
                 if isinstance(news, int):
@@ -117,15 +116,6 @@ class _Pool:
                 elif index is not None:
                     left -= 1
                     yield Done(index, error=EngineError(f"its worker {news}, twice; {_ADVICE}"))
-
-    def _staff(self, size: int) -> None:
-        while len(self._workers) < size:
-            self._workers.append(_Worker(self._memory, self._threads))
-
-    def _ready(self) -> list[_Worker]:
-        """The workers that have sent something."""
-        ready = wait([worker.line for worker in self._workers])
-        return [worker for worker in self._workers if worker.line in ready]
 
     def _received(self, worker: _Worker) -> Any:
         """From a worker: progress, a result, or, if it died, why (it is removed then).

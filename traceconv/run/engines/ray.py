@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from traceconv.core.errors import EngineError, MissingExtraError
-from traceconv.run.engines import ATTEMPTS, Done, Run, Work, attempt
+from traceconv.run.engines import ATTEMPTS, Done, Run, Work, unwatched
 
 
 @contextmanager
@@ -28,7 +28,9 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
         raise MissingExtraError(
             "`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'"
         ) from e
-    own: dict[str, Any] = {"address": address} if address else _alone(workers)
+    own: dict[str, Any] = {"address": address}
+    if not address:
+        own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", **own)
     except (OSError, ValueError, RuntimeError) as e:
@@ -39,16 +41,12 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
         ray.shutdown()
 
 
-def _alone(workers: int) -> dict[str, Any]:
-    return {"address": "local", "num_cpus": workers, "include_dashboard": False}
-
-
 class _Run:
     """Jobs as tasks. Their progress is unknown until they are done."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
-        self._task = ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)(_attempt)
+        self._task = ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)(unwatched)
 
     def __call__(
         self,
@@ -66,7 +64,3 @@ class _Run:
                 except self._ray.exceptions.WorkerCrashedError as e:
                     done = Done(index, error=EngineError(f"its workers died: {e}"))
                 yield done
-
-
-def _attempt(work: Work, index: int, job: Any) -> Done:
-    return attempt(work, index, job, lambda n: None)
