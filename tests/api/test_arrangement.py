@@ -106,7 +106,7 @@ def test_what_leaves_nothing_is_named():
         ({"sort": "Tota Time"}, "did you mean 'Total Time'?"),
         ({"columns": "Colour"}, "no column 'Colour'"),
         ({"filters": "Count"}, "compares nothing"),
-        ({"filters": "Count=x"}, "'x' is no number"),
+        ({"filters": "Count=x"}, "'x' is not a number"),
         ({"filters": "Total Time>5"}, "not a time with its unit"),
         ({"filters": "OP Type>5"}, "is text"),
         ({"filters": "OP Type~("}, "not a regular expression"),

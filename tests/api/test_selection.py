@@ -59,7 +59,7 @@ def test_graphs_and_windows_of_stragglers_and_critical_paths():
     )
     assert (found.steps, found.compared) == (wanted.steps, wanted.compared)
     for verb in (traceconv.stragglers, traceconv.critical_path, traceconv.diagnose):
-        with pytest.raises(SelectionError, match="no step lies in `time`"):
+        with pytest.raises(SelectionError, match="`time` contains no whole step"):
             verb(SAMPLE, time="0ns:10ns")
 
 

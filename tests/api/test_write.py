@@ -119,7 +119,10 @@ def test_ranks_are_written_in_order_and_once(tmp_path):
     """Whatever order they come in; two of one rank are refused and leave no file."""
     report = traceconv.write(iter([_made(2), _made(0)]), tmp_path / "a.json")
     assert report.ranks == (0, 2)
-    for traces, why in (([_made(1), _made(1)], "two traces are of rank 1"), ([], "no trace")):
+    for traces, why in (
+        ([_made(1), _made(1)], "two traces are of rank 1"),
+        ([], "no traces to write"),
+    ):
         with pytest.raises(RankError, match=why):
             traceconv.write(traces, tmp_path / "b.json")
     assert not (tmp_path / "b.json").exists()

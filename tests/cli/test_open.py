@@ -350,7 +350,7 @@ def test_an_interruption_leaves_the_trace(tmp_path, monkeypatch, capsys):
     out = tmp_path / "x.pftrace"
     assert run(["merge", SAMPLE, "-o", str(out), "--open", "--no-browser"]) == 130
     err = capsys.readouterr().err
-    assert ("stays where it is" in err, "nothing was written" in err) == (True, False)
+    assert ("which is unchanged" in err, "nothing was written" in err) == (True, False)
     assert out.stat().st_size
 
 
@@ -397,7 +397,7 @@ def test_a_report_is_served_beside_its_trace(trace):
 
 
 @pytest.mark.parametrize(
-    ("content", "part"), [(None, "No such file"), ("<p>", "no report of ours")]
+    ("content", "part"), [(None, "No such file"), ("<p>", "not a report of traceconv")]
 )
 def test_only_reports_of_ours_are_served(trace, tmp_path, capsys, content, part):
     """The places of another page lead nowhere."""

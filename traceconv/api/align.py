@@ -66,7 +66,7 @@ class Alignment:
         return [*table, f"clock: {self.plan.as_dict()['text']}"]
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("clock alignment", self.lines())

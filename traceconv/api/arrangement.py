@@ -1,4 +1,4 @@
-"""Tables as they are asked for: some columns, some rows, in an order."""
+"""Tables with selected columns and rows, in a chosen order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What is shown of tables.
+    """The selected columns and rows of tables, and their order.
 
     Attributes:
         columns: names of columns that are kept, in this order; () for all.
@@ -60,7 +60,7 @@ class Arrangement:
         names: Sequence[str],
         axes: Sequence[str] = (),
     ) -> Arrangement:
-        """The arrangement that is asked for of the tables ``names``, grouped by ``axes`` if any.
+        """The arrangement of the tables ``names``, grouped by ``axes`` if any.
 
         Raises:
             OptionError: it cannot be understood, or names a column that none of them has.
@@ -100,7 +100,7 @@ class Arrangement:
 def arranged(
     results: Sequence[Result], how: Arrangement
 ) -> tuple[tuple[Result, ...], tuple[tuple[str, str], ...]]:
-    """The tables, and the names of those that are left out, each with the reason.
+    """The tables that are shown, and (name, reason) of each that is left out.
 
     Tables without any of the columns that are kept, or without one that a filter compares, are
     left out, as are those of which no row is left.
@@ -217,7 +217,7 @@ def _number(column: Column, text: str) -> float:
     try:
         return float(text.removesuffix("%"))
     except ValueError as e:
-        raise OptionError(f"{column.name}: {text!r} is no number", "filters") from e
+        raise OptionError(f"{column.name}: {text!r} is not a number", "filters") from e
 
 
 def _order(column: Column, values: NDArray[Any], direction: str) -> NDArray[np.intp]:

@@ -45,7 +45,7 @@ class CriticalPath:
 
     @property
     def why(self) -> str:
-        """Why there is no path; "" if there is one."""
+        """Why the path is unknown; "" if it is known."""
         return self.path.why
 
     def __getitem__(self, name: str) -> DataTable:
@@ -66,7 +66,7 @@ class CriticalPath:
         }
 
     def lines(self) -> list[str]:
-        """What it comes to, steps that are left out, and what would say more."""
+        """The summary, the steps that are left out, and advice."""
         left_out: dict[str, list[int]] = {}
         for (number, _), why in self.path.left_out.items():
             left_out.setdefault(why, []).append(number)
@@ -83,7 +83,7 @@ class CriticalPath:
         ]  # fmt: skip
 
     def _advice(self) -> list[str]:
-        """What a user may know that no capture states."""
+        """Options for facts that no capture states."""
         advice = []
         whys = {one.why for one in self.path.segments}
         if walk.UNKNOWN_ERROR in whys:
@@ -93,7 +93,7 @@ class CriticalPath:
         return advice
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("critical path", self.lines())
@@ -157,7 +157,7 @@ def _within(path: walk.Path, kept: Selection, found: Read) -> walk.Path:
         and (last is None or end <= last)
     }
     if path.steps and not wanted:
-        raise SelectionError("no step lies in `time`; pass a longer window")
+        raise SelectionError("`time` contains no whole step; pass a longer window")
     return structs.replace(
         path,
         steps={step: one for step, one in path.steps.items() if step in wanted},

@@ -1,4 +1,4 @@
-"""What is wrong with a run, by rules and by comparing its ranks."""
+"""Problems of a run, found by rules and by comparing its ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a run.
+    """The problems of a run.
 
     Attributes:
         headline: what the steps lose, in one line.
@@ -70,13 +70,13 @@ class Diagnosis:
         return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
     def html_text(self) -> str:
-        """The page, with drawings of what the findings rest on (``analyse=True``)."""
+        """The page, with charts of the evidence (``analyse=True``)."""
         if self.document is None:
             raise OptionError("the page is made with `analyse=True` only", "analyse")
         return html.page(self.document)
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("traceconv diagnosis", self.text().splitlines())
@@ -109,7 +109,7 @@ class Diagnosis:
 
 @takes(DiagnoseOptions)
 def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagnosis:
-    """What is wrong with the run whose ranks are below ``paths``.
+    """Find the problems of the run whose ranks are below ``paths``.
 
     Tables that repeat the profiler's own files (data pipeline, memory records) are always of the
     whole capture. Times of findings are on the clock of their own rank. Each worker has one rank

@@ -180,7 +180,7 @@ class DiffReport:
         return diff_page.page(self.document)
 
     def gate_lines(self) -> list[str]:
-        """What is known of every gate."""
+        """A line for every gate."""
         return [diff_document.gate_line(one) for one in self.document["gates"]]
 
     def _repr_html_(self) -> str:
@@ -196,7 +196,7 @@ def _table(
     more: Mapping[str, NDArray[Any]] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> DataTable:
-    """Rows as columns: what is unknown is absent or "", as in other tables."""
+    """Rows as columns; unknown values are absent or "", as in other tables."""
     if rows is None:
         return DataTable(name, {}, {})
     known = np.isfinite(rows.half_ns)

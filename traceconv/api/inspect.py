@@ -1,4 +1,4 @@
-"""What is below some paths, before anything of it is merged."""
+"""The captures below some paths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from traceconv.run.engines import Advance
 
 LINES = 14
-"""More captures than this share lines, unless every one is asked for."""
+"""More captures than this share lines, unless ``every`` is set."""
 
 SHOWN = 60
 """Characters of a list of ranks in a line for many captures."""
@@ -42,14 +42,14 @@ NAMED = 5
 """Files of a kind that are named."""
 
 _WIDTH = 100
-"""Columns of a list of names; a longer one goes on in the next line."""
+"""Columns of a list of names; longer ones are wrapped."""
 
 _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
 
 
 @dataclass
 class Inspection:
-    """What is below some paths, and what is wrong with it.
+    """The captures below some paths, and their problems.
 
     Attributes:
         captures: as found; ranks may be None.
@@ -118,7 +118,7 @@ class Inspection:
         }
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("traceconv inspection", self.lines())
@@ -216,7 +216,7 @@ class Inspection:
         )
 
     def _table_lines(self, short: bool) -> list[str]:
-        """The tables beside the timelines; captures that have the same ones share a line."""
+        """The tables beside the timelines; captures with the same tables share a line."""
         alike: dict[str, list[Capture]] = {}
         for one in self.captures:
             rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})
@@ -341,7 +341,7 @@ def _rank(capture: Capture) -> int:
 
 @takes(InspectOptions)
 def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspection:
-    """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
+    """The captures below ``paths``: format, rank, device, graphs, clock and files of every capture.
 
     Unlike :func:`traceconv.open`, it shows captures whose rank is unknown or doubled, and reports
     the problem. Predicted sizes are upper bounds, a few percent above.
@@ -390,7 +390,7 @@ def _count(inspection: Inspection, run: RunOptions) -> None:
 
 
 def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues, Prediction]:
-    """What is in a rank, what is lost of it, and how large it would be."""
+    """The rows of a rank, its issues, and its predicted size."""
     from traceconv.merging.size_prediction import Prediction
     from traceconv.run.stages import events
 

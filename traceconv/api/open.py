@@ -86,7 +86,7 @@ class Captures:
 
         Args:
             mode: "summary" or "detail" for that view; None or "source" for the events as read, of
-                which only what is asked for is kept.
+                which the selection is kept.
 
         Times are on one clock, as in a merge; ``align="none"`` leaves those of every rank as they
         were recorded. For ``align="auto"`` and "collective" several ranks are read twice.

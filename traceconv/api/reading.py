@@ -80,7 +80,7 @@ def read(
         captures, summaries = every.summaries(work)
     refuse_missing(kept.numbers, found_numbers(summaries))
     if kept.time is not None and not any(one.span_ns for one in summaries):
-        raise SelectionError("no step lies in `time`; pass a longer window")
+        raise SelectionError("`time` contains no whole step; pass a longer window")
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records, stamped(captures)))
     spans = spans_of(summaries)

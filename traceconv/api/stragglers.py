@@ -83,7 +83,7 @@ class StragglerReport:
         return plots.heat_map(replay.own.excess, list(replay.graph.ranks), steps, ax)
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("stragglers", self.lines())

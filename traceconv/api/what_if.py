@@ -1,4 +1,4 @@
-"""What the steps of a job would take if something in it were different."""
+"""How long the steps of a job would take after a change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WhatIfReport:
         return [self.result.line()]
 
     def _repr_html_(self) -> str:
-        """What is printed for people, for notebooks."""
+        """The printed lines, for notebooks."""
         from traceconv.core.markup import lines_html
 
         return lines_html("what-if", self.lines())
@@ -94,7 +94,7 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     if not replay.usable:
         raise EmptyResultError(
             f"{replay.error_text}: the recorded steps do not follow from what was recorded, so "
-            "nothing can be said of other ones"
+            "no prediction is possible"
         )
     result = replayed.what_if(replay, asked.change)
     if target is None:

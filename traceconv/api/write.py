@@ -87,7 +87,7 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
         unaligned += [trace.rank] * (not trace.aligned)
         del given, trace  # one rank at a time
     if not found:
-        raise RankError("there is no trace to write")
+        raise RankError("no traces to write")
     order = sorted(found)
     issues = Issues()
     if unaligned and len(order) > 1:

@@ -1,4 +1,4 @@
-"""What a shell offers after a command, an option, a comma.
+"""Shell completion of commands, options and values.
 
 click makes the scripts for the shells and asks every option what may follow; here are the answers:
 names of formats, tables, rules, layers and issue codes, and files where one is to be named. They
@@ -162,11 +162,11 @@ OF_OPTIONS: dict[str, Complete] = {
     "tables": some_of(tables),
     "writers": one_of(writers),
 }
-"""What is offered for an option, by the name that its declaration gives."""
+"""Completions of options, by the name in their declaration."""
 
 
 def of_option(one: Option) -> Complete | None:
-    """What is offered for a declared option; the words of its metavar if it lists words."""
+    """The completion of a declared option; the words of its metavar if it lists words."""
     if one.complete:
         return OF_OPTIONS[one.complete]
     words = one.metavar.split("|")

@@ -39,7 +39,7 @@ def rows(readers: Plugins[Reader]) -> list[Row]:
 
 
 def _shown(kind: str) -> Iterator[str]:
-    """Where the figures of a table are: in the trace, in tables of ours, in rules, as they are."""
+    """Where the figures of a table are shown: in the trace, in `stats`, in rules."""
     if kind == kernel_args.SHEET:
         yield "arguments of slices"
     if kind in table_counters.SOURCES:

@@ -1,4 +1,4 @@
-"""``traceconv formats``: what is read and written."""
+"""``traceconv formats``: the readers and writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``traceconv inspect``: what is here."""
+"""``traceconv inspect``: the captures in a folder."""
 
 from __future__ import annotations
 

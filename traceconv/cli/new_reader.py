@@ -20,7 +20,7 @@ _FILES = {
     "tests/golden/first/input/rank0.{name}": "rank0.txt",
     "tests/golden/first/expect.txt": "expect.txt",
 }
-"""What is written, and the template of each (in ``skeleton``; ``$name`` is the name)."""
+"""The files, and the template of each (in ``skeleton``; ``$name`` is the name)."""
 
 
 @click.command(

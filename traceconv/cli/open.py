@@ -86,7 +86,7 @@ def link(viewer: str, address: str, view: View) -> str:
     import json
 
     # Viewers that do not read the order of processes in the trace have the one with most slices
-    # first; in a workspace of our own ranks stand in the order in which they are put there.
+    # first; a workspace keeps ranks in the order in which commands add them.
     commands = [
         ("CopyTracksToWorkspaceByRegex", [rf"^Rank {rank}\b", "Ranks"]) for rank in view.ranks
     ]
@@ -94,7 +94,7 @@ def link(viewer: str, address: str, view: View) -> str:
         commands.append(("SwitchWorkspace", ["Ranks"]))
     commands.append(("ExpandTracksByRegex", [_EXPANDED]))
     if view.pinned:
-        # Rows that are pinned as they are do not say of which rank; those made of a query do.
+        # Pinned tracks do not name their rank; tracks made from a query do.
         commands.append(("AddDebugSliceTrackWithPivot", [_STEPS, "rank", "Steps"]))
     given = {
         "url": address,
@@ -111,14 +111,14 @@ def link(viewer: str, address: str, view: View) -> str:
 def _view(
     ranks: Sequence[int], with_steps: int, first: int | None = None, last: int | None = None
 ) -> View:
-    """Of so many ranks of which as many have steps, the first and last instant of which are."""
+    """The view of a trace with these ranks, some with steps, from the first to the last instant."""
     window = (first, last) if first is not None and last is not None and first < last else None
     ordered = sorted(ranks) if 1 < len(ranks) <= ORDERED else ()
     return View(ordered, 0 < with_steps <= PINNED, window)
 
 
 def view_of(report: Report, by_rank: bool) -> View:
-    """What a merge knows of what it wrote.
+    """The view of what a merge has written.
 
     Args:
         by_rank: ranks are groups; in the other layout the steps of all ranks are on top anyway.
@@ -137,14 +137,14 @@ def view_of(report: Report, by_rank: bool) -> View:
 
 
 def _marked(steps: StepTable) -> bool:
-    """Whether there are steps, and not one that stands for all."""
+    """Whether steps were recorded; one for the whole range does not count."""
     from traceconv.core.model import StepSource
 
     return bool((steps.source != StepSource.WHOLE_RANGE).any())
 
 
 def view_in(path: Path) -> View:
-    """What a file has; nothing of what is large, or is no trace that can be read."""
+    """The view of a file; an empty one if it is large, or cannot be read as a trace."""
     if path.stat().st_size > LOOKED_AT:
         return View()
     import numpy as np
@@ -161,7 +161,7 @@ def view_in(path: Path) -> View:
     for trace in traces:
         rows = np.flatnonzero(trace.rows_of(Layer.STEP))
         if len(rows) and trace.hints.made_steps != "whole":
-            # a file of ours counts from the first event of its run, others as they are
+            # files of traceconv count from the first event of their run
             start = trace.events.start_ns[rows] - getattr(trace.capture.detail, "base_ns", 0)
             spans.append((int(start.min()), int((start + trace.events.dur_ns[rows]).max())))
     by_rank = not any(
@@ -186,7 +186,7 @@ def show(
     view: View | None = None,
     report: Path | None = None,
 ) -> None:
-    """Serve ``path`` until the viewer has it; with a report, until somebody ends it.
+    """Serve ``path`` until the viewer has it; with a report, until Ctrl-C.
 
     Args:
         viewer:  address of the viewer.
@@ -221,14 +221,14 @@ def show(
         except KeyboardInterrupt:
             if report:
                 return
-            say.message(f"interrupted; nobody took {path}, which stays where it is")
+            say.message(f"interrupted; the viewer did not fetch {path}, which is unchanged")
             click.get_current_context().exit(130)
     if not quiet:
         say.message(f"{path}: the viewer has it; it stays in the memory of the browser")
 
 
 def _browse(target: str) -> bool:
-    """Whether a browser with a window was told to open ``target``."""
+    """Whether a browser with a window was started on ``target``."""
     import webbrowser
 
     if sys.platform.startswith("linux") and not (
@@ -253,7 +253,7 @@ def _page(report: Path) -> bytes:
         raise SourceError(f"{report}: {e.strerror}") from e
     if b'<meta name="generator" content="traceconv ' not in content[:4096]:
         raise SourceError(
-            f"{report}: no report of ours; `traceconv merge --report FILE.html` makes one"
+            f"{report}: not a report of traceconv; `traceconv merge --report FILE.html` makes one"
         )
     return content
 

@@ -11,7 +11,7 @@ LINES = 23
 """Lines of a result that is all there is to say."""
 
 RESULT = 18
-"""Lines of a result; a screen has 24, and what is said after it needs some."""
+"""Lines of a result; a screen has 24, and messages follow it."""
 
 MORE = "-v shows all"
 

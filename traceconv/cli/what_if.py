@@ -19,7 +19,7 @@ def what_if(
 ) -> None:
     """Replay the job in PATH... (default: here) with something changed, and compare its steps.
 
-    Changes may stand among the paths. Several apply one after the other.
+    Changes may be among the paths. Several apply one after the other.
 
     \b
     traceconv what-if 'rank:3=peers' ./prof      rank 3 is like its peers

@@ -167,7 +167,7 @@ def stamp_text(ns: int) -> str:
 
 
 class Domain(StrEnum):
-    """What the zero of a capture's clock means."""
+    """The meaning of zero on a capture's clock."""
 
     UNIX = "unix"  # nanoseconds since 1970; comparable between hosts as far as these are in step
     MONOTONIC = "monotonic"  # since the host's boot; comparable within one host only

@@ -48,7 +48,7 @@ class StepSource(IntEnum):
 
 
 WHOLE_RANGE = "Whole range"
-"""The name of the step that stands for a capture without steps."""
+"""The name of the one step of a capture without steps."""
 
 
 class Covered(IntEnum):

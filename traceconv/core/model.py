@@ -107,7 +107,7 @@ draw flows forward in time only, and the clocks of host and device may disagree.
 
 @dataclass(frozen=True)
 class Capture:
-    """What is known about a rank before its events are read.
+    """Facts about a rank that are known before its events are read.
 
     Attributes:
         reader:   name of the reader that found it; several parts: their names joined by " + ".

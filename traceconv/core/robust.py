@@ -36,7 +36,7 @@ def spread(values: ArrayLike) -> float:
 
 
 def median(values: ArrayLike) -> F64:
-    """Medians along the last axis; NaN if a value is NaN or there are no values.
+    """Medians along the last axis; NaN if a value is NaN, or without values.
 
     Same as ``numpy.median``, but without the import of ``numpy.ma``, which takes 4 % of a small
     merge.

@@ -1,4 +1,4 @@
-"""Known kinds of files that no reader takes: what they are, and what the user can do.
+"""Known kinds of files that no reader takes, and advice for each.
 
 They are recognised by their first bytes. Reports of Nsight Systems, whose layout is not public, are
 recognised by name.

@@ -23,7 +23,7 @@ _Identity = tuple[int, int]
 
 @dataclass
 class _RunFiles:
-    """What is known of a run.
+    """The files of a run so far.
 
     Attributes:
         inputs:  files that are read.

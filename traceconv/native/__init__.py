@@ -130,7 +130,7 @@ def records() -> Callable[..., bytes | None] | None:
 
 
 def first_fit() -> Callable[..., tuple[bytes, int]] | None:
-    """Gives slices that cross lanes of their own (``lanes.c``)."""
+    """Moves slices that cross to further lanes (``lanes.c``)."""
     if not _usable("_lanes"):
         return None
     from traceconv.native import _lanes

@@ -149,7 +149,7 @@ def _wholes(kind: type[Group]) -> set[str]:
 
 
 def declared(kind: type[Group]) -> Iterator[Declared]:
-    """The options of a group and of those inside it, in order, with their defaults."""
+    """The options of a group and of the groups inside it, in order, with their defaults."""
     for one in fields(kind):  # type: ignore[arg-type]
         if "option" in one.metadata:
             found: Option = one.metadata["option"]

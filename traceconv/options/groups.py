@@ -43,7 +43,7 @@ class Input(Group):
     )  # fmt: skip
     rank_from: str = option(
         "meta", values.text, "--rank-from", metavar="meta|name|REGEX", complete="rank_sources",
-        help="Where the rank of a capture comes from. meta: what the files record, or their names "
+        help="Source of the rank of a capture. meta: what the files record, or their names "
         "if the files record nothing; name: their names; REGEX: its first group in the path, or "
         "its named groups as coordinates, as in 'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
     )  # fmt: skip
@@ -61,7 +61,7 @@ class Input(Group):
 
 @dataclass(frozen=True)
 class Selection(Group):
-    """What is kept of a run. Filters are combined with AND; None keeps everything.
+    """The part of a run that is kept. Filters are combined with AND; None keeps everything.
 
     Attributes:
         ranks:   global ranks, or those at coordinates.
@@ -106,7 +106,7 @@ class Selection(Group):
 
 @dataclass(frozen=True)
 class View(Group):
-    """What is made of the events of a rank, and which of them are kept."""
+    """The view of a rank's events, and the part of them that is kept."""
 
     title = "View"
 
@@ -153,7 +153,7 @@ class View(Group):
 
     @property
     def of_analysis(self) -> View:
-        """The view that analyses of the same ranks have; what is shown does not affect it."""
+        """The view of analyses of the same ranks, which does not depend on the mode."""
         kept = Selection(graphs=self.selection.graphs, steps=self.selection.steps)
         return View(
             mode="detail", selection=kept, merge_graphs=self.merge_graphs,
@@ -232,7 +232,7 @@ class Limits(Group):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Output(Group):
-    """What is written, and when it is refused."""
+    """The output, and when it is refused."""
 
     title = "Output"
 
@@ -265,8 +265,8 @@ class RunOptions(Group):
     )  # fmt: skip
     mem_limit: int | None = option(
         None, values.size, "--mem-limit", metavar="SIZE",
-        help="Memory for all processes together, at least 192M for each. What does not fit is "
-        "kept in temporary files.",
+        help="Memory for all processes together, at least 192M for each. Larger "
+        "data is kept in temporary files.",
     )  # fmt: skip
     engine: EngineName = option(
         "local", values.one_of(*get_args(EngineName)), "--engine",

@@ -268,7 +268,7 @@ def length(value: Length | None, option: str) -> int | None:
 
 
 def percent(value: float | str, option: str) -> float:
-    """A share in percent, from 0 to 100, also as text: ``1.5`` or ``"1.5%"``."""
+    """A percentage from 0 to 100, also as text: ``1.5`` or ``"1.5%"``."""
     try:
         found = float(value.removesuffix("%") if isinstance(value, str) else value)
     except (TypeError, ValueError):
@@ -421,7 +421,7 @@ def align(value: Align, option: str) -> str:
     found = _path(value, option)
     if found in get_args(AlignMethod) or isinstance(value, os.PathLike) or Path(found).exists():
         return found
-    if os.sep in found or "." in found:  # a file that is missing: reading it says so
+    if os.sep in found or "." in found:  # a missing file; reading it raises the error
         return found
     methods = get_args(AlignMethod)
     raise OptionError(f"{unknown('method', found, methods)}, or a JSON file of offsets", option)
@@ -456,5 +456,5 @@ def no_progress(done: int, total: int, label: str) -> None:
 
 
 def progress(value: Progress | None, option: str) -> Progress:
-    """What is called with the progress; None reports none."""
+    """The callable for progress; None reports no progress."""
     return no_progress if value is None else value

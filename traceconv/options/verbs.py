@@ -140,7 +140,7 @@ class StatsOptions(Analysis):
     group_by: tuple[str, ...] = option(
         (), values.words, "--group-by", metavar="pp,tp,node,...",
         help="One row for all ranks with equal coordinates. `traceconv inspect` shows which "
-        "coordinates are known; ranks without one are a group of their own.",
+        "coordinates are known; ranks without one form one group.",
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         (), values.words, "--columns", metavar="NAME,...", complete="of_columns",
@@ -186,7 +186,7 @@ class WhatIfOptions(Analysis):
 
     change: tuple[str, ...] = option(
         (), values.texts, "--change", metavar="CHANGE", repeated=True, usual=True,
-        help="What is different: rank:3=peers, stage:balanced, op:*gemm* x0.5, comm:dp x0.7, "
+        help="A change: rank:3=peers, stage:balanced, op:*gemm* x0.5, comm:dp x0.7, "
         "comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0.",
     )  # fmt: skip
     clocks: Clocks = group(Clocks)

@@ -19,7 +19,7 @@ from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, unit_of
 
 TOLERANCE_NS = 512
-"""Starts of a row and its slice may differ by so much: tables written through floating point have a
+"""Largest difference between the starts of a row and its slice: tables written as floats have a
 resolution of 250 ns, and two starts of one operator are never so near."""
 
 
@@ -34,7 +34,7 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
     slices = np.array([numbers[name] for name in names], np.int64)
     rows = np.array([numbers.get(name, -1) for name in row_names], np.int64)
-    # slices by name and start, and the borders of each name: a name's slices are one ascending run
+    # slices by name and start, and the first of each name: a name's slices are one ascending run
     order = np.lexsort((start_ns, slices))
     first = np.searchsorted(slices[order], np.arange(len(numbers) + 1))
     found = np.full(len(rows), -1, np.int64)
@@ -85,8 +85,8 @@ _IN_SLICE = frozenset(
 """Columns whose value the slice has already."""
 
 _CORE = "Accelerator Core"
-"""What a compute task ran on; written where the slice does not say the same: timelines give the
-type of the queue entry, which is ``AI_CORE`` for vector cores, too."""
+"""The kind of core of a compute task. It is added where the slice does not have it: timelines have
+the type of the queue entry, which is ``AI_CORE`` for vector cores, too."""
 
 _CLASSES = (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY)
 

@@ -1,4 +1,4 @@
-"""Lay out tracks so that slices nest: slices that cross are moved to sub-lanes.
+"""Move slices that cross to sub-lanes, so that the slices of every track nest.
 
 A viewer draws one stack of slices per track and silently bends slices that cross. A slice fits a
 lane if the lane's innermost open slice contains it, or if none is open there. Nothing is dropped.

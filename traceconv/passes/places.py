@@ -31,7 +31,7 @@ class Device(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """What it is called on screen; "" where it is unknown."""
+        """Its name on screen; "" if unknown."""
         return f"{self.kind or 'Device'} {self.number}" if self.number >= 0 else ""
 
 

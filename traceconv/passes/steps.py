@@ -11,7 +11,7 @@ Ranges whose names have no number are numbered by time, from 0.
 Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
 of the first, forward/backward lasts from the first of them to the end of the last backward, and
 the tail (optimizer, clearing gradients) from there to the end of the step. Where a framework marks
-these phases under names of its own, these are in ``Trace.hints.phase_names``.
+these phases under other names, those are in ``Trace.hints.phase_names``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SERVING = (
 model."""
 
 _OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
-"""Names of the steps that the profilers of PyTorch and Paddle mark themselves."""
+"""Names of the steps that the profilers of PyTorch and Paddle record."""
 
 _STEP_NUMBER = lazy_regex(r"(?:iter(?:ation)?|step)[ _#:=]*(\d{1,9})\Z", re.IGNORECASE)
 

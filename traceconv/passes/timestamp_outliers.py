@@ -20,17 +20,17 @@ FAR_NS = 3_600_000_000_000
 """Nearer than an hour, nothing is far ..."""
 
 FAR_SPANS = 10
-"""... nor within so many times what all others span."""
+"""... nor within this many times the span of all others."""
 
 FEW = 100
-"""At each end, one event in so many may be far; more are a recording of their own, unless all of
-them have one and the same stamp."""
+"""One event in this many may be far at each end. More are a separate recording, unless all of them
+have the same stamp."""
 
 FEWEST = 8
 """Fewer events are not enough to determine the usual range."""
 
 _FIRST_DAY, _UNIX = 86_400_000_000_000, 10**18
-"""A stamp of the first day of 1970 is no time where others are after 2001."""
+"""A stamp of the first day of 1970 is damaged if others are after 2001."""
 
 Range = tuple[int, int]
 
@@ -84,7 +84,7 @@ def _usual(starts: I64) -> Range:
 
 
 def _alone(at: I64) -> Mask:
-    """Ascending starts of which several are the same and far from all others, at either end."""
+    """Starts at either end of an ascending column that are equal and far from all others."""
     found = np.zeros(len(at), bool)
     first, last = np.searchsorted(at, at[0], "right"), np.searchsorted(at, at[-1], "left")
     for mine, rest in ((slice(0, first), at[first:]), (slice(last, None), at[:last])):

@@ -299,7 +299,7 @@ def _tracks(opened: _Opened) -> tuple[Track, ...]:
 
 
 def _table(opened: _Opened, name: str) -> Any:
-    """A small table, in memory: it stays available when the file is no longer mapped."""
+    """A small table, copied to memory: it outlasts the mapping of the file."""
     cls = TABLES[name]
     return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
 

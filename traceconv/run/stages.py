@@ -111,7 +111,7 @@ def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
 
 
 class Annotating(msgspec.Struct, frozen=True):
-    """Add the slices and instants of ``marks`` to a rank."""
+    """Add annotations to a rank."""
 
     spilled: SpilledRank
     marks: Sequence[Mark]
