@@ -219,7 +219,7 @@ def _hardware(setting: Classifier, lane: Lane, process: str, device: int) -> Pla
 
 def _steps(setting: Classifier, lane: Lane, process: str, device: int) -> Placed | Skipped:
     match = _MODEL.fullmatch(lane.thread)
-    if match is None:
+    if not match:
         return step_lane(setting.graph, device, lane.thread)
     graph = graph_id(match[1])
     if graph in setting.steps_elsewhere or EVERY_GRAPH in setting.steps_elsewhere:

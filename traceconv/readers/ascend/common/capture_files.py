@@ -161,7 +161,7 @@ def derived_rank(relative: str) -> int | None:
     name, None for other files.
     """
     match = _DERIVED_FILE.fullmatch(relative)
-    if match is None:
+    if not match:
         return None
     return next((int(rank) for rank in match.groups() if rank), -1)
 

@@ -197,7 +197,7 @@ class Identity(msgspec.Struct):
         """``profiler_info[_<rank>].json`` of any generation."""
         base = name.rpartition("/")[2]
         match = _PROFILER_INFO.fullmatch(base)
-        if match is None:
+        if not match:
             return
         self.claim(Trust.FILE_NAME, match[1], base)
         info = self.read_json(name)
@@ -229,7 +229,7 @@ class Identity(msgspec.Struct):
         """
         base = name.rpartition("/")[2]
         match = _STRATEGY.fullmatch(base)
-        if match is None:
+        if not match:
             return
         try:
             text = self.source.head(name, _SMALL_BYTES).decode("utf-8", "replace")

@@ -197,7 +197,7 @@ def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRo
 def _steps(build: TraceBuilder, columns: Columns) -> TableRows:
     """The rows without the average; rows without a number or a start and an end are reported.
 
-    Points are ns, ``ABSENT`` for cells that are no ticks.
+    Points are ns, ``ABSENT`` for other cells.
     """
     text = [str(cell) for cell in columns["step_num"].tolist()]
     if text and text[-1] in _AVERAGE:

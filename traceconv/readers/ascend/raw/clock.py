@@ -125,7 +125,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class _Side:
-    """The content of the files of the host or of one device; absent numbers are None.
+    """The content of the files of the host or of one device, with None for absent numbers.
 
     ``unread``: ``info.json`` is there and cannot be read.
     """

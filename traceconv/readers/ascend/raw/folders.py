@@ -93,7 +93,7 @@ class Raw(msgspec.Struct, frozen=True):
 def kind_of(name: str) -> tuple[str, int] | None:
     """Kind of records and device of a slice's name; None for other files."""
     match = SLICE.fullmatch(name)
-    if match is None:
+    if not match:
         return None
     for kind, pattern in _KIND.items():
         if named := pattern.fullmatch(match["stem"]):
