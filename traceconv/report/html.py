@@ -47,7 +47,7 @@ WIDTH, HEIGHT = 1000, 240
 
 _SHADES = 9  # classes h0 (least) to h8 (most) of heat maps
 _TALL, _MIDDLE, _SMALL = 26, 18, 12  # px of a row of cells
-_LABELS = 12  # at most so many under a drawing
+_LABELS = 12  # most names under a drawing
 _LABELLED_ROWS = 40
 
 Document = Mapping[str, Any]
@@ -274,12 +274,13 @@ def _shade(share: float | None) -> str:
 
 
 def _below(at: Sequence[float], names: Sequence[str]) -> list[Markup]:
-    every = -(-len(names) // _LABELS) if names else 1
-    return [
-        el("span", name, style=f"left:{100 * x:.2f}%")
-        for i, (x, name) in enumerate(zip(at, names, strict=True))
-        if i % every == 0
-    ]
+    """Names below a drawing, as far as they have room."""
+    shown, last = [], -1.0
+    for x, name in zip(at, names, strict=True):
+        if x - last >= 1 / _LABELS or last < 0:
+            shown.append(el("span", name, style=f"left:{100 * x:.2f}%"))
+            last = x
+    return shown
 
 
 def _lines(one: Lines) -> Markup:

@@ -158,9 +158,10 @@ def analysis(overview: Data) -> Iterator[Section]:
 
 
 def _culprits(overview: Data) -> set[int]:
-    """The ranks that others wait for."""
+    """The ranks that others wait for: stragglers, else those of a stage with more work."""
     verdict = overview["straggler"]
-    return {one["rank"] for one in (verdict["culprit"], *verdict["others"]) if one}
+    named = {one["rank"] for one in (verdict["culprit"], *verdict["others"]) if one}
+    return named or set((verdict["stage"] or {}).get("ranks", ()))
 
 
 def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
