@@ -40,6 +40,9 @@ BY_ID, BY_CAPTURE, BY_PART, BY_ORDER = KNOWN = (
 the replay are those of a capture; because those of its name are, though others differ; because the
 replay, on one stream, has as many kernels and copies as a capture that names none."""
 
+KNOWN_BY = "operator known by"
+"""The argument that says how."""
+
 ARGUMENTS = {
     "operator": "operator",
     "operator_call": "operator call",

@@ -45,7 +45,7 @@ from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
-from traceconv.passes.graph_replays import NODES
+from traceconv.passes.graph_replays import KNOWN_BY
 
 HOST = "Host CPU"
 """Ends of the titles of device tracks, after the kind of device."""
@@ -79,8 +79,9 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
     launched = names_of(trace, launching(trace, rows))
-    if NODES in trace.side_tables:
-        launched = fields(trace, rows, "operator")[0].filled(launched)
+    if mentioned(trace, KNOWN_BY):
+        operator, known = fields(trace, rows, "operator", KNOWN_BY)
+        launched = operator.kept(known.known).filled(launched)
     loose = np.flatnonzero(~launched.known)
     (category,) = fields(trace, rows[loose], "hlo_category")
     code = launched.code + len(category.values)
