@@ -1,10 +1,9 @@
-"""Perfetto: packets, and fields of TrackEvents; trace-event JSON: phases and fields."""
+"""Perfetto: packets, and fields of TrackEvents."""
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from tests.census import COUNTED, DESCRIBES, READ, Inventory
 from traceconv.readers.perfetto import events, others, packets
-from traceconv.readers.shared.trace_events import event_records, tables
 
 _PROTOS = "protos/perfetto/trace of google/perfetto, as the package perfetto 0.59.1 has them"
 _ANDROID = "56 76 88 92 93 94 96 97 104 105 112 114 116 121"
@@ -37,38 +36,7 @@ def _event(name: str) -> str:
     return READ if _EVENTS[name] in events.FIELDS else COUNTED
 
 
-_TRACE_EVENTS = "Trace Event Format (Google Docs 1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU)"
-
-PHASES = "B E X i I R C b n e S T p F s t f P N O D M V v c ( ) , ="
-FIELDS = """
-name cat ph ts dur tts tdur pid tid args id id2 bp cname s sf stack esf estack scope bind_id flow_in
-flow_out tidelta ticount use_async_tts
-"""
-
-
-def _phase(name: str) -> str:
-    kind = tables.PHASES.get(name, tables.UNKNOWN)
-    return {tables.METADATA: DESCRIBES, tables.UNKNOWN: COUNTED}.get(kind, READ)
-
-
-def _field(name: str) -> str:
-    known = {*event_records.Event.__struct_fields__, "flow_in", "flow_out", "s"}
-    return READ if name in known else COUNTED
-
-
 INVENTORIES = (
-    Inventory(
-        "chrome_json", "phases of events", _TRACE_EVENTS, "2026-11", tuple(PHASES.split()), _phase
-    ),
-    Inventory(
-        "chrome_json",
-        "fields of events (in files of any tool, slices and instants keep those not read as the "
-        "argument trace_event)",
-        _TRACE_EVENTS,
-        "2026-11",
-        tuple(FIELDS.split()),
-        _field,
-    ),
     Inventory(
         "perfetto",
         "fields of TracePacket",

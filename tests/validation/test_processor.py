@@ -158,7 +158,7 @@ def test_without_a_processor(trace, monkeypatch, tmp_path, capsys):
     assert processor.VARIABLE in message
     assert run(["validate", "--deep", str(trace)]) == 2
     monkeypatch.setenv(processor.VARIABLE, str(tmp_path / "nowhere"))
-    with pytest.raises(MissingExtraError, match="nowhere' is no program"):
+    with pytest.raises(MissingExtraError, match="nowhere' is not a program"):
         traceconv.query(trace, "select 1")
     script(tmp_path)
     monkeypatch.delenv(processor.VARIABLE)

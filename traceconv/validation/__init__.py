@@ -107,7 +107,7 @@ def validate(
 
 
 def _judged(opened: Opened, tally: Tally, progress: Progress) -> list[Found]:
-    """What is in each trace of a file."""
+    """The content of each trace in a file."""
     source, found = opened.source, list[Found]()
     total = sum(source.size(member.name) for member in opened.members)
     label, left = f"checking {PurePath(opened.path).name}", total
@@ -150,7 +150,7 @@ def _sum(found: list[Found]) -> dict[str, int]:
 
 
 def _rows(found: list[Found]) -> dict[str, int]:
-    """What the importer's tables hold, by what was found: instants are slices there."""
+    """Expected row counts of the importer's tables, where instants are slices."""
     counts = _sum(found)
     return {
         "slices": counts["slices"] + counts["instants"],

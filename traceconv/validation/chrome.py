@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -36,7 +37,7 @@ _EXACT_NS = 1 << 52
 _KNOWN = frozenset("BEXbneiIRstfCMT")
 _SURROGATE = lazy_regex(rb"\\u[dD][89a-fA-F]")
 _UNPAIRED = lazy_regex("[\ud800-\udfff\U00010000-\U0010ffff]")
-"""What a surrogate escape becomes, alone or with its other half."""
+"""Replacement for a surrogate escape, alone or in a pair."""
 _HEX = lazy_regex(r"\s*[+-]?(?:0[xX])?[0-9a-fA-F]{1,40}")
 _DECIMAL = lazy_regex(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _FRACTION = lazy_regex(r"\.0*[1-9]")
@@ -228,7 +229,7 @@ class _Records:
             return
         ts, dur = _ns(event.get("ts")), _ns(event.get("dur"))
         if any(key in event and _ns(event[key]) is None for key in ("dur", "tts", "tdur")):
-            self._bad(place, "a duration is no number; viewers read no further")
+            self._bad(place, "a duration is not a number; viewers stop here")
             return
         pid, tid = (self._id(event.get(key), place) for key in ("pid", "tid"))
         tid = pid if tid == 0 else tid
@@ -363,7 +364,7 @@ class _Records:
                 self.samples += 1
                 self.counters.add((pid, f"{name} {key}"))
             else:
-                self._bad(place, "a counter value is no number")
+                self._bad(place, "a counter value is not a number")
 
     def _bad(self, place: str, why: str) -> None:
         self._tally.add("J16-event", f"{place}: {why}")
@@ -426,7 +427,7 @@ class _Stacks:
         self._waiting: dict[Hashable, list[Hashable]] = {}
 
     def take(self, event: _Event) -> None:
-        """Add an event; they come in order."""
+        """Add an event; events are in order."""
         stack = self._open.setdefault(event.track, [])
         phase, where = event.phase, f"{event.name} at {event.ts}"
         if event.act == "next":
@@ -523,11 +524,8 @@ class _Stacks:
 
     def finish(self) -> None:
         """Count what never ended."""
-        for one in self._unfinished():
-            self._tally.add("P16-open", f"{one.name} at {one.start}")
+        for one in chain.from_iterable(self._open.values()):
+            if one.end is None:
+                self._tally.add("P16-open", f"{one.name} at {one.start}")
         lonely = Counter(self._flows.values())[False] + sum(map(len, self._waiting.values()))
         self._tally.add("P20-unbound", "a flow with one end", lonely)
-
-    def _unfinished(self) -> Iterator[_Slice]:
-        for stack in self._open.values():
-            yield from (one for one in stack if one.end is None)

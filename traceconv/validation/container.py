@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What is at a path.
+    """The content of a path.
 
     Attributes:
         path:    as the user gave it, without secrets.

@@ -29,7 +29,7 @@ VARIABLE = "TRACECONV_TRACE_PROCESSOR"
 """Of the environment; it names the program."""
 
 PROGRAM = "trace_processor_shell"
-"""What is looked for on the path."""
+"""Programs to find on the path."""
 
 _BLOCK = 1 << 20
 _EXACT = 1 << 53
@@ -59,7 +59,7 @@ def program() -> str:
     if named:
         found = shutil.which(named)
         if found is None:
-            raise MissingExtraError(f"{VARIABLE}: {named!r} is no program that can be run here")
+            raise MissingExtraError(f"{VARIABLE}: {named!r} is not a program that can be run here")
         return found
     found = shutil.which(PROGRAM)
     if found is not None:
@@ -113,12 +113,11 @@ def _column(values: Sequence[Any]) -> NDArray[Any]:
     if kinds and kinds <= {int, float} and exact:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     column = np.empty(len(values), object)
-    column[:] = [None if value is None else _text(value) for value in values]
+    column[:] = [
+        None if value is None else value.hex() if isinstance(value, bytes) else str(value)
+        for value in values
+    ]
     return column
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The rules a trace is judged by, and the count of those that are broken.
+"""Rules for traces, and counts of broken rules.
 
 A rule is named after the group of importer rules it belongs to: ``P<nn>-<what>``, ``J16-<what>``
 for Chrome JSON only, ``F-<what>`` for the file around the events, ``D-<what>`` for what only
@@ -53,7 +53,7 @@ RULES: dict[str, Rule] = {
     "D-counts": _silent("Perfetto's importer counts other events than are in the file."),
     "D-statistics": _error("Perfetto's importer counts errors or losses of data in it."),
     # -- packets and their sequences
-    "P01-packet": _error("A packet cannot be parsed, or is none; viewers refuse the file."),
+    "P01-packet": _error("A packet cannot be parsed, or is not a packet; viewers refuse the file."),
     "P01-message": _silent("A message inside a packet is broken; the rest of it is ignored."),
     "P02-event": _error("A track event has no sequence id and is dropped."),
     "P02-state": _error("A packet sets state of a sequence without a sequence id; it is ignored."),
@@ -159,7 +159,7 @@ class Refused(MalformedInputError):
 
 
 class Found(NamedTuple):
-    """What is in a trace.
+    """The content of a trace.
 
     Attributes:
         format:   "perfetto" or "chrome_json".

@@ -22,11 +22,11 @@ _OPS = {op.name.lower(): op for op in OpClass}
 
 
 _READ_MEMBERS = frozenset(("traceEvents", "samples", "displayTimeUnit"))
-"""Members beside the events that are read, or only say how times are shown."""
+"""Other members of the file that are read, or only set how times are shown."""
 
 
 class Ours:
-    """Lanes of a file of ours: each says itself what track it is, and of which rank."""
+    """Lanes of an output of traceconv: each states its track and rank."""
 
     def __init__(self, rank: int | None, build: TraceBuilder) -> None:
         self._rank, self._build = rank, build
@@ -46,7 +46,7 @@ class Ours:
         return Placed(track, op, by_name=self._step if steps else None)
 
     def _step(self, name: str) -> None:
-        """Take note of the step that stands for a capture without steps."""
+        """Note the step that represents a capture without steps."""
         if name == WHOLE_RANGE:
             self._build.hints.made_steps = "whole"
 
@@ -82,7 +82,7 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
 
 
 def book_samples(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any]) -> int:
-    """Count the samples of the profilers in browsers and phones, which are beside the events;
+    """Count the samples of profilers in browsers and phones, which are separate from the events;
     ``shift_ns`` is added to every time."""
     samples = members.get("samples")
     if isinstance(samples, list):

@@ -52,7 +52,7 @@ class ChromeJsonReader:
     order = 900
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per file, or per rank in a file of ours."""
+        """One capture per file, or per rank in an output of traceconv."""
         lone = len(names) == 1
         heads = {}
         for name in sorted(names):

@@ -324,7 +324,7 @@ class _Block:
             self._build.skip("unknown-phase", self._where(int(at[0])), len(at))
 
     def _judge(self, rule: str, rows: I64) -> None:
-        """Tell of events that break a rule; the places of the first few."""
+        """Report events that break a rule, with the places of the first few."""
         if self._fault is not unjudged:
             for at in rows[:_PLACES].tolist():
                 self._fault(rule, self._where(at))

@@ -1,4 +1,4 @@
-"""What is in a file, before its events are read: whose it is, which ranks, on which clock."""
+"""Survey a file before its events are read: producer, ranks and clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SURVEYED_BYTES = 4 << 20
 
 REALTIME = 1
 _CLUES = (b"rank", b"Rank", b"RANK", b"STREAM [", b"HIP Activity", b"GPU Kernel", b"hip_api")
-"""What is in the head of a file that may have several ranks."""
+"""Words in the head of a file that may have several ranks."""
 
 
 def is_trace(head: bytes, whole: bool, named: bool) -> bool:
@@ -66,7 +66,7 @@ def _begins_packet(head: bytes) -> bool:
 
 @dataclass
 class Survey:
-    """What the packets of a file say of its tracks and clocks.
+    """Tracks and clocks of a file, from its packets.
 
     Attributes:
         snapshot: readings of clocks by id, of the first snapshot that has several.
@@ -102,7 +102,7 @@ class Survey:
             self.snapshot, self.primary = clocks, primary
 
     def clock(self) -> Anchor | None:
-        """What the stamps are measured against."""
+        """The clock of the timestamps."""
         if is_unix_ns(self.latest):
             return Anchor(Domain.UNIX, evidence="stamps count from 1970")
         if not self.snapshot:
@@ -133,7 +133,7 @@ class Survey:
 
 
 def _parts(of: dict[int, Part]) -> list[tuple[int, Part]]:
-    """Ranks with their parts, the first of which accounts for what is of none."""
+    """Ranks with their parts. The first part also counts tracks that belong to no rank."""
     (rank, first), *others = of.items()
     return [(rank, replace(first, others=tuple(part for _, part in others))), *others]
 

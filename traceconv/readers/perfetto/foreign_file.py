@@ -140,7 +140,7 @@ def resolved(events: Events, marks: Marks, sequences: Sequences, build: TraceBui
 
 
 class _Content:
-    """What was collected of a file, on its way into a builder."""
+    """Adds the collected content of a file to a builder."""
 
     def __init__(
         self, build: TraceBuilder, sequences: Sequences, events: Events, gpu: Gpu, part: Part
@@ -428,7 +428,7 @@ class _Content:
         build.seen("flow", len(src) + across + single)
         build.skip("flow-without-end", "", single, "flow")
         build.skip("flow-across-ranks", "", across, "flow")
-        if self._part.grouped:  # an arrow to a copy of its own start is none
+        if self._part.grouped:  # a flow to a copy of its own source is dropped
             copy = src == dst
             build.skip("repeated-content", "in several groups", int(copy.sum()), "flow")
             ends = lane[found.src[own]][~copy], lane[found.dst[own]][~copy]
@@ -450,7 +450,7 @@ class _Content:
             known = self._descriptors.of(key)
             problem = self._descriptors.problem(key)
             if known is None or known.counter is None or problem:
-                why = problem or f"{key[0]} {key[-1]} is no counter"
+                why = problem or f"{key[0]} {key[-1]} is not a counter"
                 build.skip("track-unknown", why, len(rows), "counter")
                 continue
             value = found.value[rows].copy()

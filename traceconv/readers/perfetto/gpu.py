@@ -64,7 +64,7 @@ _REST = (
     *(GpuRenderStageEvent.KERNEL_IID, GpuRenderStageEvent.CONTEXT),
     *(GpuRenderStageEvent.SUBMISSION_ID, GpuRenderStageEvent.LAUNCH),
 )
-"""Of which arguments are made."""
+"""Fields that become arguments."""
 
 _BYTES = (GpuRenderStageEvent.EXTRA_DATA, GpuRenderStageEvent.NAME, GpuRenderStageEvent.LAUNCH)
 
@@ -478,7 +478,7 @@ _RESERVED = frozenset((b"description",))
 
 
 def _further(found: list[Field], generation: Generation) -> dict[str, bytes]:
-    """Arguments of a stage in fields of its own."""
+    """Arguments of a stage that have separate fields."""
     last, members = {n: v for n, _, v in found}, {}
     kernel = generation.entries.get(
         (GPU_KERNELS, number(last.get(GpuRenderStageEvent.KERNEL_IID, 0)))

@@ -1,4 +1,4 @@
-"""What is collected of a file: marks, samples and ends of arrows, as columns in its order.
+"""Collects marks, samples and flow ends of a file as columns, in file order.
 
 A mark begins or ends a slice, or is a point in time; which begin belongs to which end is known
 when all are read (:mod:`traceconv.readers.perfetto.slices`). Names stay numbers until then: a

@@ -1,6 +1,6 @@
 """Packets of other data sources: ftrace, samples of CPUs, memory, power ...
 
-They are no events of a rank, so they are counted; what viewers show of them can be passed on as
+They do not belong to a rank, so they are counted. Packets that viewers show can be passed on as
 bytes, beside the ranks (:func:`passed_on`). What tells of the user is taken out or left behind:
 arguments of commands, folders of files, logs, packages, properties, configurations, user ids.
 """
@@ -156,7 +156,7 @@ class Unread:
 
 
 def _others(some: Packets) -> Mask:
-    """Which packets have data that is no event of ours."""
+    """Which packets hold data of other sources."""
     other: Mask = (some.columns.rest & OTHERS) > 0
     for number_ in _EVENTS:
         other &= ~some.columns.has(number_)
@@ -164,7 +164,7 @@ def _others(some: Packets) -> Mask:
 
 
 def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Iterator[bytes]:
-    """The packets of a file that viewers show beside ranks, as a trace of its own, in blocks.
+    """The packets of a file that viewers show next to ranks, as a separate trace, in blocks.
 
     Clocks, interned data and what else they refer to go with them. Damage was booked when the file
     was read, so it is passed over here.
@@ -217,7 +217,7 @@ def _kept(raw: bytes) -> list[Field] | None:
 
 
 def _trimmed(kind: int, value: int | bytes) -> int | bytes:
-    """The content of a field without what tells of the user."""
+    """The content of a field without data that may identify the user."""
     if kind == _PROCESS_TREE:
         return _inside(value, (_PROCESSES,), _without_command)
     if kind == _PROCESS_STATS:

@@ -1,4 +1,4 @@
-"""Files of ours: their ranks as they were written.
+"""Reads outputs of traceconv: ranks as they were written.
 
 What Perfetto's messages have no place for is in a packet per rank, which
 :mod:`traceconv.protobuf.own_rank` describes. Further packets have arguments that annotations do not
@@ -124,7 +124,7 @@ class _Part:
         numbers = np.zeros(len(tracks), np.int32)
         for lane in np.unique(marks.lane[made.mark]).tolist():
             track = tracks[lane]
-            if track.is_counter:  # its slices get a track of their own
+            if track.is_counter:  # its slices get a separate track
                 track = msgspec.structs.replace(track, layer=Layer.OTHER, unit=None)
             numbers[lane] = build.add_track(track)
             if track.layer is Layer.DEVICE and track.device_kind == "NPU":

@@ -1,4 +1,4 @@
-"""Files of ours: which ranks and parts they are, by the attributes of the trace."""
+"""Finds ranks and parts in outputs of traceconv, by the attributes of the trace."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _MOST_ISSUES, _MOST_PARTS, _MOST_MISSING = 10_000, 10_000, 100
 T = TypeVar("T")
 
 Facts = Mapping[str, str | int]
-"""Attributes of a trace of ours, without the sign."""
+"""Attributes of an output of traceconv, without the prefix."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A rank of a file of ours.
+    """A rank of an output of traceconv.
 
     Attributes:
         rank:    its number.
@@ -59,7 +59,7 @@ class Own:
 
 
 def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
-    """The attributes of a trace of ours, without the sign; empty if it is none."""
+    """The attributes of an output of traceconv, without the prefix; empty for other traces."""
     found = frames(head, 0, len(head), 3)
     rest = head[found.end : found.end + 200]
     if found.how == CUT and len(head) >= HEAD_BYTES and b"traceconv.version" in rest:
@@ -90,7 +90,7 @@ def captures(
     heads: Mapping[str, bytes],
     issues: Issues,
 ) -> list[Capture]:
-    """The ranks in files of ours; parts of one output are one, and so is a bundle.
+    """The ranks in outputs of traceconv. Parts of one output belong together, and so does a bundle.
 
     Args:
         names: all files that are there.
@@ -126,7 +126,7 @@ def _bundle(
     beside: Mapping[str, int],
     issues: Issues,
 ) -> list[Capture]:
-    """The ranks of a bundle; what goes beside them goes with the first.
+    """The ranks of a bundle. Further files belong to the first rank.
 
     Args:
         run:    the file with the facts of the run, and these.
@@ -173,7 +173,7 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
         title = source.title(names[0])
         _add_stated(issues, title, facts[names[0]])
         found += _ranks(source, names, facts[names[0]])
-        if len(key) > 1 and not source.lone:  # others may be named beside it
+        if len(key) > 1 and not source.lone:  # other parts may be given next to it
             every = set(range(1, min(int(key[1]), _MOST_PARTS) + 1))
             for missing in sorted(every - {n for n, _ in members})[:_MOST_MISSING]:
                 issues.add("part-missing", title, f"part {missing} of {key[1]}")

@@ -1,7 +1,7 @@
 """The packets of a file, some thousands at a time, as columns.
 
 A file is a run of ``0A length packet``; some packets hold a compressed run of further ones. Where
-something else stands between two packets, the next place is looked for from which several packets
+something else is between two packets, reading continues at the next place where several packets
 follow each other, and what is between is booked. Nothing of a packet's meaning is known here but
 which fields say that it is one.
 """

@@ -1,4 +1,4 @@
-"""Where events of other programs go: the layer, lane and class of what is on a track.
+"""Places events of other programs: layer, lane and class of each track.
 
 Decided by what is known, in this order: the category of a producer (rocprofv3, rocprof-sys,
 xpu_timer, PyTorch), the stage of a GPU packet, the name of the track; what is left is the host's if
@@ -65,7 +65,7 @@ _SORTS = {
 """By category, in lower case."""
 
 _STAGES = {"kernel": Sort.KERNEL, "memcpy": Sort.COPY, "memset": Sort.COPY}
-"""By the name of a GPU packet's stage; all others are no work."""
+"""By the name of a GPU packet's stage; other stages are not device work."""
 
 _DEVICE = lazy_regex(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
 """Names of tracks of a device; ``Startup.GPU.LoadTime`` of a browser is none."""
@@ -87,7 +87,7 @@ _FAKE = "launch_kernel"
 
 @dataclass(frozen=True)
 class Lane:
-    """What is known of a track.
+    """Properties of a track.
 
     Attributes:
         name:    its own.
@@ -139,7 +139,12 @@ class Lanes:
         if key[0] == "counter":
             own = (machine, int(key[3]))
             return Lane(
-                str(key[2]), self._thread(machine, key), own, self._title(own), identity=key
+                str(key[2]),
+                self._descriptors.threads.get((machine, int(key[3]), int(key[4])))
+                or f"Thread {key[4]}",
+                own,
+                self._title(own),
+                identity=key,
             )
         if key[0] == "async":
             process = (machine, int(key[2])) if int(key[2]) >= 0 else None
@@ -182,10 +187,6 @@ class Lanes:
             identity = ("merged", machine, known.parent, known.merge, known.merge_key or name)
         group = " / ".join(filter(None, reversed(groups)))
         return Lane(name, group, process, title, merged=known.merges, identity=identity)
-
-    def _thread(self, machine: int, key: Key) -> str:
-        pid, tid = int(key[3]), int(key[4])
-        return self._descriptors.threads.get((machine, pid, tid)) or f"Thread {tid}"
 
     def _title(self, process: tuple[int, int] | None) -> str:
         if process is None:
@@ -283,7 +284,7 @@ class Places:
         return self._own(lane, Track(Layer.COUNTER, lane.name, self._groups(lane), unit=unit))
 
     def _communicator(self, lane: Lane) -> str:
-        """What the source calls the group that communicates on a lane; "" if it is a stream."""
+        """The communicator of a lane in the source's words; "" if the lane is a stream."""
         named = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
         return "" if _UNNAMED_GROUP.match(named) else named
 

@@ -13,8 +13,8 @@ Rank from: our own files; names of threads ("rank 3 compute"); the order of proc
 Quirks: packets in any order, state that is lost, descriptors that come late, ends with names -
 as Perfetto's importer treats them; see the modules of this family.
 Ignored: ftrace, CPU samples, heap profiles, logs and all other data sources (counted; a bundle
-holds them beside the ranks).
-Source: Perfetto's documentation and schema; hub of formats beside the tests' data.
+holds them next to the ranks).
+Source: Perfetto's documentation and schema; formats/hub.md next to the tests' data.
 """
 
 from __future__ import annotations

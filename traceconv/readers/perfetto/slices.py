@@ -1,4 +1,4 @@
-"""Marks to slices and arrows, as Perfetto's importer puts them together.
+"""Pairs marks into slices and flows, as Perfetto's importer does.
 
 Marks are taken by time, those of one time in the order of the file. An end closes the newest slice
 that is open on its track; an end with a name or a category the newest one that has the same. Flow

@@ -237,7 +237,7 @@ class Sequences:
         self.fault = fault
         self.descriptors = Descriptors()
         self.attributes: dict[str, str | int] = {}
-        self.own: Callable[[bytes], None] = _pass_over
+        self.own: Callable[[bytes], object] = bool  # foreign readers ignore these packets
         self.clocks = Clocks()
         self.states: list[State] = []
         self._build = build
@@ -533,10 +533,6 @@ class Sequences:
             return None
         self._references[own] += delta
         return self._references[own]
-
-
-def _pass_over(data: bytes) -> None:
-    """What a file of ours says is of no use where its events are not read as ours."""
 
 
 def _with_defaults(state: State, of: dict[int, Value]) -> State:

@@ -84,7 +84,7 @@ class Described:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a second description of the same id has to repeat."""
+        """Fields that a second description of the same id must repeat."""
         counter = self.counter and self.counter[1:]
         return (self.parent, self.pid, self.tid, counter, self.state, self.merge, self.merge_key)
 
@@ -111,7 +111,7 @@ _UNREAD = {
     TrackDescriptor.THREAD: {3: "legacy_sort_index", 4: "chrome_thread_type"},
     TrackDescriptor.COUNTER: {2: "categories", 7: "y_axis_share_key"},
 }  # fmt: skip
-"""Names of fields of descriptors that are not read: of the track itself, and of what it is."""
+"""Names of fields of descriptors that are not read, by the field they are in; 0 = the track."""
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Descriptors:
         return Taken(thread, "", tuple(rules))
 
     def process(self, data: Value, machine: int) -> None:
-        """Take in a ProcessDescriptor that is no track's."""
+        """Take in a ProcessDescriptor outside of a TrackDescriptor."""
         of = last_values(data)
         if ProcessDescriptor.PID in of:
             pid, label = (
@@ -178,7 +178,7 @@ class Descriptors:
                 self.processes.setdefault((machine, pid), label)
 
     def thread(self, of: dict[int, Value], machine: int) -> tuple[int, int] | None:
-        """Take in a ThreadDescriptor that is no track's; its numbers."""
+        """Take in a ThreadDescriptor outside of a TrackDescriptor; returns pid and tid."""
         if ThreadDescriptor.PID not in of or ThreadDescriptor.TID not in of:
             return None
         pid, tid = signed32(of[ThreadDescriptor.PID]), signed(of[ThreadDescriptor.TID])
@@ -188,7 +188,7 @@ class Descriptors:
         return pid, tid
 
     def of(self, key: Key) -> Described | None:
-        """The description of a track or thread; None if there is none."""
+        """The description of a track or thread, or None."""
         if key[0] == "track":
             return self.known.get((int(key[1]), int(key[2])))
         if key[0] == "counter":
@@ -239,7 +239,7 @@ def _text(of: dict[int, Value], field_number: int) -> str:
 
 
 def _described(last: dict[int, Value]) -> Described | str:
-    """The description; or why there is none."""
+    """The description, or the problem."""
     if TrackDescriptor.UUID not in last:
         return "a track without an id"
     names = (TrackDescriptor.NAME, TrackDescriptor.STATIC_NAME, TrackDescriptor.ATRACE_NAME)

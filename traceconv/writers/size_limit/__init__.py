@@ -155,7 +155,9 @@ def plan(
             if inner.dropped:
                 own = inner.parts[0]
                 whole = _whole(own.traces, own.document, writer_factory, limit, each)
-                return _joined(inner, whole)
+                issues = inner.issues.copy()
+                issues.extend(whole.issues)
+                return replace(whole, issues=issues, dropped=(*inner.dropped, *whole.dropped))
     return _whole(spilled, document, writer_factory, limit, each)
 
 
@@ -222,13 +224,6 @@ def _reduced_members(
     counts = issues.count("size-limit"), issues.count("size-coalesced")
     head = _with_dropped(planned, shortened(table, TABLE_ROWS), *counts) if table else document
     return Plan((Part(head, tuple(traces)),), None, 0, issues, tuple(table))
-
-
-def _joined(members: Plan, whole: Plan) -> Plan:
-    """``whole``, with what was dropped from its members before."""
-    issues = members.issues.copy()
-    issues.extend(whole.issues)
-    return replace(whole, issues=issues, dropped=(*members.dropped, *whole.dropped))
 
 
 def _size_text(size: Size) -> str:

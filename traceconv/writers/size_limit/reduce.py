@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, CounterTable, Mask, Trace
 from traceconv.writers import Costs, DroppedRows
@@ -134,7 +132,9 @@ class _Sizes:
         for mild in MILD if len(self._trace.counters) else (None,):
             if self._of(Cut(points=mild)).fits(room):
                 return Cut(points=mild)
-        points = self._harsh_points(room)
+        spare = room.minus(self._least)
+        share = Size(spare.bytes // COUNTER_SHARE, spare.rows // COUNTER_SHARE)
+        points = next((p for p in HARSH if self._counters(p).fits(share)), 0)
         cutoffs = self.clusters.cutoffs()
 
         def by_cutoff(i: int) -> Cut:
@@ -182,11 +182,6 @@ class _Sizes:
             self._counter_sizes[points] = size
         return self._counter_sizes[points]
 
-    def _harsh_points(self, room: Size) -> int:
-        spare = room.minus(self._least)
-        share = Size(spare.bytes // COUNTER_SHARE, spare.rows // COUNTER_SHARE)
-        return next((p for p in HARSH if self._counters(p).fits(share)), 0)
-
     def _lanes(self, room: Size) -> Cut:
         """Not even coalesced slices fit: keep the most important lanes, as many as do."""
         kept, runs = self.clusters.kept(NEVER, NEVER, EARLIEST)
@@ -195,7 +190,9 @@ class _Sizes:
         size = self._by_track(track, self._costs.events[kept])
         size += self._by_track(run_track, self._run_cost[run_track])
         rows = self._by_track(track) + self._by_track(run_track)
-        order = np.argsort(-_weights(self._trace), kind="stable")
+        tracks = len(self._trace.tracks)
+        weights = np.bincount(self._trace.events.track, importance(self._trace), tracks)
+        order = np.argsort(-weights, kind="stable")
         order = order[rows[order] > 0]
         spare = room.minus(self._least)
         # lanes in order of importance, up to the first with which the sum no longer fits
@@ -204,11 +201,6 @@ class _Sizes:
 
     def _by_track(self, track: I32, size: I64 | None = None) -> I64:
         return np.bincount(track, size, len(self._trace.tracks)).astype(np.int64)
-
-
-def _weights(trace: Trace) -> NDArray[Any]:
-    """Sum of the importance of each track's rows."""
-    return np.bincount(trace.events.track, importance(trace), len(trace.tracks))
 
 
 def apply(trace: Trace, cut: Cut, clusters: Clusters | None = None) -> Reduced:
