@@ -4,6 +4,9 @@ from tests.census import COUNTED, READ, Inventory
 from traceconv.readers.shared.trace_events.event_records import Event
 from traceconv.readers.shared.trace_events.tables import PHASES, STATE
 
+_FIELDS = frozenset((*Event.__struct_fields__, "s", "flow_in", "flow_out"))
+"""The last two are read where an event has a bind_id."""
+
 _FORMAT = (
     "the Trace Event Format document; Perfetto, src/trace_processor/importers/json "
     "(`json_trace_parser_impl.cc`)"
@@ -31,6 +34,6 @@ INVENTORIES = (
         f"{_FORMAT}; fields that are counted stay in byte copies and conversions to JSON",
         _DATE,
         tuple(FIELDS.split()),
-        lambda name: READ if name in Event.__struct_fields__ else COUNTED,
+        lambda name: READ if name in _FIELDS else COUNTED,
     ),
 )
