@@ -352,8 +352,8 @@ class _Walk:
         segments: list[Segment] = []
         time, op = end, int(near[0])
         while True:
-            here = found.get(op) or self._before(op, start)
-            sure = op in certain
+            here = found.get(int(self.set_of[op])) or self._before(op, start)
+            sure = int(self.set_of[op]) in certain
             begin = int(graph.start_ns[here.members[0]])
             if self.sender_last[here.members[0]]:  # the message had not arrived until then
                 begin = max(begin, int(graph.end_ns[graph.source[here.members[0]]]))
@@ -422,18 +422,21 @@ class _Walk:
         as there can be any."""
         found: dict[int, _Before] = {}
         certain: set[int] = set()
-        waiting = [(-self.ends[op], op) for op in heads]
+        # ways that lead to one meeting go on alike, from whatever rank they come
+        sets = {int(self.set_of[op]): op for op in reversed(heads)}
+        waiting = [(-self.ends[op], op) for op in sets.values()]
         heapq.heapify(waiting)
-        seen, lost = set(heads), False
+        seen, lost = set(sets), False
         while waiting and not lost and len(found) < MOST:
             _, op = heapq.heappop(waiting)
+            at = int(self.set_of[op])
             if not waiting:
-                certain.add(op)
-            here = found[op] = self._before(op, start)
+                certain.add(at)
+            here = found[at] = self._before(op, start)
             lost = here.lost or (not here.waited and bool(waiting))
             for one in here.waited:
-                if one not in seen:
-                    seen.add(one)
+                if (at := int(self.set_of[one])) not in seen:
+                    seen.add(at)
                     heapq.heappush(waiting, (-self.ends[one], one))
         return found, certain
 
