@@ -1,4 +1,4 @@
-"""What a report or a comparison consists of, whatever it is written as.
+"""The parts of a report or a comparison, in any format.
 
 A page is a sequence of :class:`Section`; a section is a sequence of blocks. The renderers are
 :mod:`traceconv.report.html`, which draws all of them, and :mod:`traceconv.report.markdown`, which
@@ -19,7 +19,7 @@ class Mark(msgspec.Struct, frozen=True):
     """Text with a meaning.
 
     Attributes:
-        kind:  "figure" (stands right), "code", "query" (code that is copied), or the colour of a
+        kind:  "figure" (aligned right), "code", "query" (code that is copied), or the colour of a
             tag: "bad", "doubt", "plain".
         exact: shown where one points at it.
         more:  lines that are folded below.
@@ -154,7 +154,7 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A slice of a trace, and the query that finds it in a viewer; "" if there is none."""
+    """A slice of a trace, and the query that finds it in a viewer, or ""."""
 
     words: str
     query: str

@@ -164,8 +164,8 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
         for (name, change, note), start, end in zip(changes, at, at[1:], strict=False)
     ]  # fmt: skip
     words = (
-        "What the time of a step consists of, by operator, collective, copy and what is waited "
-        "for: the changes add up, to the nanosecond."
+        "The time of a step by operator, collective, copy and cause of waiting: the changes add "
+        "up, to the nanosecond."
     )
     kinds = [("k-worse", "takes longer"), ("k-better", "takes less"), ("k-idle", "the step")]
     zero = [Text(f"The axis begins at {say.time(floor)}.", "note")] * bool(floor)
@@ -181,7 +181,7 @@ def _parts(document: Document) -> list[Block]:
         return []
     rows = [(CLASS_WORDS[row["name"]], *_figures(row)) for row in document["classes"]]
     tolerance = f"{document['tolerance_percent']:g} %"
-    words = Text(f"All intervals hold together; a change below {tolerance} is none.")
+    words = Text(f"All intervals hold together; changes below {tolerance} do not count.")
     return [words, Table(("per step", *_FIGURES), rows)]
 
 

@@ -38,7 +38,7 @@ _LEAST = 0.01
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What the steps of a job lose: the one source of these figures for headlines, cards and tiles.
+    """Losses of the steps of a job: the one source of these figures for headlines and tiles.
 
     Attributes:
         step_ns: the mean step of the ranks of which it is known, 0 if of none.

@@ -81,12 +81,12 @@ def framed(title: str, head: Markup, parts: Sequence[Section], version: str) -> 
 
 
 def chips(words: Iterable[str]) -> Markup:
-    """What a page is about, in a few words each."""
+    """The subject of a page, in a few words each."""
     return el("p", [el("span", word) for word in words if word], class_="chips")
 
 
 def _head(document: Document) -> Markup:
-    """The verdict: what is lost, whose it is, what to do."""
+    """The verdict: the loss, its cause, the remedy."""
     overview = document.get("overview")
     readers = ", ".join(sorted({c["reader"] for c in document["captures"]}))
     about = chips((say.ranks(document["ranks"]), readers, document["mode"]))

@@ -14,7 +14,7 @@ from traceconv.core.intervals import length_before, union
 from traceconv.report.figures import time
 
 BINS = 240
-"""Moments of a step that are told apart."""
+"""Moments of a step, each shown by its main activity."""
 
 RANKS_DRAWN = 16
 """Ranks whose step is kept: of more, those that are late most, and four that are late least."""
@@ -31,7 +31,7 @@ _CHANGES = {
     "copy:0": "without copies that nothing hides",
     "pause:0": "without gaps between steps",
 }
-"""What the changes are, in words."""
+"""The changes in words."""
 
 
 def late_ns(verdict: Verdict) -> dict[str, int]:

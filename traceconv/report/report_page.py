@@ -73,7 +73,7 @@ _MOMENTS = {
     "w": ("k-waiting", "waiting for other ranks"),
     ".": ("k-idle", "idle"),
 }
-"""What a rank does at a moment of the timeline: colour, words."""
+"""Activities of a rank at a moment of the timeline: colour, words."""
 
 _COMMUNICATION = (
     ("transit_ns", "k-compute", "transit"),
@@ -88,8 +88,8 @@ _STAGE = (
     ("rest_ns", "k-idle", "rest"),
 )
 _HEAT = {
-    "lateness": "What a rank took longer by itself than ranks that do the same. Dark rows are the "
-    "ranks that others wait for, not those that wait.",
+    "lateness": "Own time of a rank beyond that of its peers. Dark rows are the ranks "
+    "that others wait for, not those that wait.",
     "computing": "No collectives are shared, so computing is compared: by how much a rank computed "
     "longer than the median of all.",
 }
@@ -105,7 +105,7 @@ def sections(document: Data) -> list[Section]:
     if overview := document.get("overview"):
         found += analysis(overview)
     else:
-        text = "not analysed: this run was asked for no views"
+        text = "not analysed: this run made no views"
         found.append(Section("findings", "Findings", [Text(text, "note")]))
     issues = [_issues(document["issues"])] if document["issues"] else [Text("Nothing was lost.")]
     found += [
@@ -122,7 +122,7 @@ def sections(document: Data) -> list[Section]:
 
 
 def analysis(overview: Data) -> Iterator[Section]:
-    """What the analysis of all ranks found."""
+    """The sections of the analysis of all ranks."""
     parts: tuple[tuple[str, str, Callable[[Data], list[Block]], bool], ...] = (
         ("overlap", "Where time goes", _overlap, False),
         ("timeline", "One step", _timeline, False),
@@ -561,7 +561,7 @@ def _shape(overview: Data) -> list[Block]:
         return HeatCell(share(longest), words, _short(numbers))
 
     blocks: list[Block] = [
-        Text(f"What each rank computes per step, where it stands in the job. {section['text']}")
+        Text(f"Computing time of each rank per step, at its place in the job. {section['text']}")
     ]
     if at:
         grid = [[cell(at.get((place, n), ())) for n in below] for place in left]
@@ -670,7 +670,7 @@ def _captures(found: Sequence[Data]) -> Table:
 
 
 _SEVERITY = {"loss": "bad", "doubt": "doubt", "info": "plain"}
-"""Severities of issues, gravest first, and their colours."""
+"""Severities of issues, most severe first, and their colours."""
 
 
 def _issues(found: Sequence[Data]) -> Table:
@@ -693,7 +693,7 @@ def _issues(found: Sequence[Data]) -> Table:
             (Mark(severity, _SEVERITY[severity]), Mark(code, "code"),
              sum(one["count"] for one in group), Mark(group[0]["advice"], "words", more=lines))
         )  # fmt: skip
-    return Table(("severity", "code", "count", "what it means, and where"), rows)
+    return Table(("severity", "code", "count", "meaning and places"), rows)
 
 
 def plain_table(

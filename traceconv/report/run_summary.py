@@ -156,7 +156,7 @@ def overview(
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
     every = of_all(one.losses for one in summaries)
-    # gains of the replay first: what a rule says could be saved is a bound only
+    # gains of the replay first: savings of a rule may be bounds
     found = [
         one
         for some in (rows.straggler(judged.verdict), rows.findings(judged.findings))

@@ -1,7 +1,7 @@
 """The figures of a report, section by section, from the tables of all ranks.
 
 Every section consists of JSON values: lengths in whole ns, bytes, ranks. HTML, Markdown and JSON
-show the same values. A section without data states under "missing" what it needs.
+show the same values. A section without data names its needs under "missing".
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _ROUNDS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall":
 
 
 def _count(text: str) -> int:
-    """A number of elements, as PyTorch writes it: "12", "12.0"; -1 where it is none."""
+    """A number of elements, as PyTorch writes it: "12", "12.0"; -1 otherwise."""
     digits = text.removesuffix(".0")
     return int(digits) if digits.isdigit() and len(digits) < 18 else -1
 

@@ -1,4 +1,4 @@
-"""Tables of what keeps devices from working: idle intervals with their causes, and launches."""
+"""Tables of idle intervals of devices, with their causes, and of launches."""
 
 from __future__ import annotations
 

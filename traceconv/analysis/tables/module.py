@@ -98,7 +98,7 @@ def _phase_facts(trace: Trace) -> Columns:
 
 
 def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
-    """Which ranges are in no other one, on whatever thread: autograd works in threads of its own,
+    """Which ranges are in no other one, on any thread: autograd works in separate threads,
     within the backward range of the main thread."""
     order = np.lexsort((-length, start))
     reached = np.maximum.accumulate((start + length)[order])

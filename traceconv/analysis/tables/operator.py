@@ -223,7 +223,7 @@ def _shapes(ranked: Ranked) -> Columns:
 
 
 MODEL = "(model)"
-"""Stands for all operators together; a separate file has their totals."""
+"""All operators together; a separate file has their totals."""
 
 _FLOPS = {
     "FLOPs": "FLOPs",

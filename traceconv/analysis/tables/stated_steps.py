@@ -89,8 +89,8 @@ def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
 def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:
     """Facts of the steps of a trace, and behind them those that only the profiler's table has.
 
-    A rank may have several captures, and one of them tables alone: what these say of steps that no
-    other capture marks is said nowhere else.
+    A rank may have several captures, and one of them tables alone: only these state the steps that
+    no other capture marks.
 
     Args:
         rows:   of the steps of the trace.
