@@ -21,7 +21,7 @@ LIBRARY = [
 ]
 FLAG = re.compile(r"(?:^|[\s\"'(`])-(?:-[a-z][a-z-]+|[a-z])(?![\w-])")
 KEYWORD = re.compile(r"`([a-z_]+)(?:=[^`]*)?`")
-OTHERS = re.compile(r"\b(?:nsys|unzip|lz4|nvprof) ")
+OTHERS = re.compile(r"\b(?:nsys|unzip|lz4|nvprof|tail) ")
 """Commands of other programs have flags of their own."""
 
 

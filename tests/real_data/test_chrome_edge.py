@@ -65,6 +65,7 @@ SLICES = {
 """(name, start, length) in us."""
 
 ISSUES = {
+    "flow_events_json_v1": {"event-field-unread": 3},  # stack frames of arrows
     "end-event-with-empty-stack": {"end-without-begin": 1},
     "multi-thread-with-samples": {"kind-not-read": 8},
     "not-enough-end-events": {"unfinished-slice": 2},

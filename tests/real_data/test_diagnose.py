@@ -56,8 +56,9 @@ def torch():
 
 
 def test_mindspore_pauses_and_tails(mindspore):
-    """Pauses of 18.7 and 18.2 ms between steps of 19 and 20 ms; 77 and 79 % of them are tail."""
-    assert _values(mindspore, "iteration-gap") == pytest.approx({0: 18.69, 1: 18.22}, abs=0.01)
+    """Pauses of 18.7 and 18.2 ms between steps of 19 and 20 ms, in percent of both; 77 and 79 % of
+    the steps are tail."""
+    assert _values(mindspore, "iteration-gap") == pytest.approx({0: 49.59, 1: 47.17}, abs=0.01)
     assert _values(mindspore, "long-tail") == pytest.approx({0: 77.50, 1: 79.02}, abs=0.01)
     assert _values(mindspore, "first-step") == pytest.approx({0: 3.09, 1: 3.59}, abs=0.01)
 
@@ -175,7 +176,8 @@ def test_torch_compiles_and_multiplies_in_single_precision(torch):
         [(low, high)] = [(t, t + ns) for name, t, ns in rows if name.startswith("ProfilerStep#")]
         calls = [max(min(t + ns, high) - max(t, low), 0) for name, t, ns in rows
                  if name == "AscendCL@aclopCompileAndExecute"]  # fmt: skip
-        assert _values(torch, "compilation").get(rank, 0) * 1e6 == pytest.approx(sum(calls))
+        share = 100 * sum(calls) / (high - low)
+        assert _values(torch, "compilation").get(rank, 0) == pytest.approx(share)
         with (folder / "kernel_details.csv").open(newline="") as file:
             kernels = [row for row in csv.DictReader(file) if not row["Name"].startswith("hcom_")]
         spent = [sum(float(row["Duration(us)"]) for row in some) for some in (
