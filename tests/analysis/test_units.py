@@ -235,7 +235,12 @@ def test_truth_of_single_figures(capture):
     assert found["step"]["Duration(ns)"].tolist()[:2] == [100 * TICK, 200 * TICK]
     assert found["step_summary"]["Mean(ns)"].tolist() == [150 * TICK] * 3
     assert found["step_summary"]["Standard Deviation(ns)"].tolist() == [50 * TICK] * 3
-    assert found["type"]["Total Time(ns)"].tolist() == [32 * TICK, 32 * TICK, 64 * TICK]
+    types = {
+        name: found["type"]["Total Time(ns)"][found["type"]["OP Type"] == name].tolist()
+        for name in ("aten::mm", "aten::add")
+    }
+    assert types == {"aten::mm": [28 * TICK, 28 * TICK, 56 * TICK],
+                     "aten::add": [4 * TICK, 4 * TICK, 8 * TICK]}  # fmt: skip
     reduced = found["comm"]["Operation"] == "hcom_allReduce"
     transit = found["comm"]["Transit Time(ns)"][reduced]
     assert transit.tolist() == [16 * TICK, 16 * TICK, 32 * TICK]
@@ -247,7 +252,7 @@ def test_truth_of_single_figures(capture):
     assert found["paddle_summary"]["CPU Max(ns)"].tolist() == [3 * TICK] * 2
     free = found["api"]["API Name"] == "cudaFree"
     assert found["api"]["Variance"][free][0] == pytest.approx((TICK / 1000) ** 2)
-    assert found["type"]["Ratio(%)"].tolist() == [100.0] * 3
+    assert found["type"]["Ratio(%)"].tolist() == [87.5, 12.5] * 3
 
 
 def test_a_heading_in_another_unit_is_answered_with_the_right_name(capture):

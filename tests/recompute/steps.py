@@ -506,11 +506,12 @@ def step_trace_time(every):
             count = _mindspore if known.fact.mindspore else _torch
             graph, number, period = one.key
             key = (rank, graph, UNKNOWN if one.whole_range else number, period)
-            columns = count(known, one)
-            if one.source != "timeline":
-                (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
-            device = known.rank.device if known.rank.device >= 0 else UNKNOWN
-            found.append((key, columns | {"Device": device, "Source": one.source}))
+            for device in sorted(known.lanes) or [""]:
+                columns = count(known, one, device)
+                if one.source != "timeline":
+                    (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
+                columns |= {"Device": _number(known, device), "Source": one.source}
+                found.append((key, columns))
         for number in known.fact.stated.beside(known.steps):
             for row in known.fact.stated.steps()[number]:
                 key = (rank, UNKNOWN, number, UNKNOWN)
@@ -530,6 +531,12 @@ def step_trace_time(every):
     return found
 
 
+def _number(known, device):
+    """That of a device by the name on its lanes; of one that has none, as the rank is labelled."""
+    match = re.search(r"\d+\Z", device)
+    return int(match[0]) if match else known.rank.device if known.rank.device >= 0 else UNKNOWN
+
+
 def _most(values):
     known = [value for value in values if value is not None and not isinstance(value, str)]
     return max(known, default=None)
@@ -539,10 +546,10 @@ def _begun(rows, start, end):
     return [row for row in rows if start <= row.start < end]
 
 
-def _torch(known, step):
+def _torch(known, step, device):
     start, end = step.work_start, step.window[1]
-    lanes = {cls: _begun(_lane(known, cls), start, end) for cls in LANES[:4]}
-    calls = [row for row in known.rank.rows if row.cls == "comm" and row.lane.layer == "comm"]
+    lanes = {cls: _begun(known.lanes[device][cls], start, end) for cls in LANES[:4]}
+    calls = [row for row in _exchanges(known, device) if row.cls == "comm"]
     bubble = [r for r in _begun(calls, start, end) if _TORCH_RECEIVES.match(r.name)]
     every = [row for rows in lanes.values() for row in rows] + bubble
     sums = {cls: sum(row.dur for row in rows) for cls, rows in lanes.items()}
@@ -555,14 +562,14 @@ def _torch(known, step):
     }
 
 
-def _mindspore(known, step):
+def _mindspore(known, step, device):
     start, end = step.start, step.end + 1
-    lanes = {cls: _begun(_lane(known, cls), start, end) for cls in LANES[:4]}
-    calls = _begun([row for row in known.rank.rows if row.lane.layer == "comm"], start, end)
+    lanes = {cls: _begun(known.lanes[device][cls], start, end) for cls in LANES[:4]}
+    calls = _begun(_exchanges(known, device), start, end)
     bubble = [row for row in calls if _MINDSPORE_TRANSFERS.match(row.name)]
     sums = {cls: sum(row.dur for row in rows) for cls, rows in lanes.items()}
-    free = [Length(sets.get("free", [])) for sets in known.sets.values()]
-    sums["free"] = sum(one.within(step.start, step.end) for one in free)
+    free = Length(known.sets.get(device, {}).get("free", []))
+    sums["free"] = free.within(step.start, step.end)
     waited = sum(row.dur for row in bubble)
     stage = 0
     if calls:
@@ -575,8 +582,9 @@ def _mindspore(known, step):
     }
 
 
-def _lane(known, cls):
-    return [row for lanes in known.lanes.values() for row in lanes[cls]]
+def _exchanges(known, device):
+    """Communication rows of a device; those that name none are of each."""
+    return [r for r in known.rank.rows if r.lane.layer == "comm" and _on(r, device)]
 
 
 def _columns(known, step, lanes, sums, waited, stage):

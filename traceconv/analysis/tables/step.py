@@ -49,6 +49,7 @@ from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.attribution import occurrence
+from traceconv.passes.places import Device, devices, of_device
 
 STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
@@ -66,13 +67,15 @@ _TRANSFER = lazy_regex(r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|
 _MINDSPORE_TRANSFERS = NameTest(lambda name: _TRANSFER.match(name))
 
 
-def step_trace_time(trace: Trace, style: str = "torch", device: int = ABSENT) -> dict[str, I64]:
+def step_trace_time(
+    trace: Trace, style: str = "torch", device: Device | None = None
+) -> dict[str, I64]:
     """The columns of ``step_trace_time.csv``, recomputed; one row per step of ``trace.steps``.
 
     Args:
         trace: with its steps, their attribution and its overlap lanes; communication rows kept.
         style: one of :data:`STYLES`.
-        device: the device whose rows count, of several; ABSENT for all.
+        device: the device whose rows count, of several, with rows of no known device; None for all.
 
     Returns:
         ``graph`` (-1 if the step belongs to none), ``step`` (ABSENT where the source marks no
@@ -89,8 +92,8 @@ def step_trace_time(trace: Trace, style: str = "torch", device: int = ABSENT) ->
     )
     once = torch and trace.hints.vendor == "ascend"  # elsewhere windows do not overlap
     own = np.ones(len(trace.events), bool)
-    if device != ABSENT:
-        own = np.array([t.device == device for t in trace.tracks], bool)[trace.events.track]
+    if device is not None:
+        own = of_device(trace, device)[trace.events.track]
     classes = {op: _Begun.of(trace, own & (trace.events.op == op), spans, once) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
     rows = own & trace.rows_of(Layer.COMM)
@@ -493,16 +496,19 @@ def _vendor_facts(trace: Trace) -> Columns:
     alone = not (steps.known_ns != UNKNOWN).any()
     if alone and not _only_communication(trace):
         return NOTHING
-    lanes = np.unique(trace.events.track[np.isin(trace.events.op, _COUNTED)]).tolist()
-    devices = sorted({trace.tracks[track].device for track in lanes} - {-1})
-    if len(devices) < 2:
-        return _of_device(trace, alone, trace.capture.device, ABSENT)
-    every = [_of_device(trace, alone, device, device) for device in devices]
-    return {name: np.concatenate([one[name] for one in every]) for name in every[0]}
+    lanes = np.unique(trace.events.track[trace.rows_of(Layer.OVERLAP)]).tolist()
+    found = devices([trace.tracks[track] for track in lanes])
+    if len(found) > 1:
+        every = [_of_device(trace, alone, one.number, one) for one in found]
+    else:
+        number = found[0].number if found else trace.capture.device
+        every = [_of_device(trace, alone, number, None)]
+    rows = {name: np.concatenate([one[name] for one in every]) for name in every[0]}
+    return with_steps_beside(trace, rows, stated_steps(trace))
 
 
-def _of_device(trace: Trace, alone: bool, device: int, only: int) -> Columns:
-    """The rows of one device: of the whole rank if ``only`` is ABSENT."""
+def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
+    """The rows of the device with a number: of the whole rank if ``only`` is None."""
     steps = trace.steps
     computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch", only)
     columns = {name: column.copy() for name, column in computed.items()}
@@ -513,19 +519,18 @@ def _of_device(trace: Trace, alone: bool, device: int, only: int) -> Columns:
     own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
     if len(own):
         table = trace.side_tables[STEP_TABLE]
-        number = numbers(table, "Step")
-        order = np.argsort(number, kind="stable")
-        at = order[np.searchsorted(number, steps.step[own], sorter=order)]
+        step = numbers(table, "Step")
+        order = np.argsort(step, kind="stable")
+        at = order[np.searchsorted(step, steps.step[own], sorter=order)]
         for heading, name in _VENDOR.items():
             columns[name][own] = numbers(table, heading)[at]
-    _compare(trace, columns, device)
-    rows = {
+    _compare(trace, columns, number)
+    return {
         **columns,
         "window": steps.window.astype(np.int64),
-        "device": np.full(len(steps), ABSENT if device < 0 else device, np.int64),
+        "device": np.full(len(steps), ABSENT if number < 0 else number, np.int64),
         "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
     }
-    return with_steps_beside(trace, rows, stated_steps(trace)) if only == ABSENT else rows
 
 
 _TOLERANCE_NS, _TOLERANCE = 1_000, 0.001
@@ -676,9 +681,10 @@ TABLES: Sequence[Table] = (
         "own time, and Free is clipped). Overlapped = Communication - "
         "Communication(Not Overlapped). Bubble = operations that receive from another pipeline "
         "stage. Stage = first start to last end - Bubble. Exclude Receive = Communication(Not "
-        "Overlapped) - Bubble. Preparing = first work - start of the step. A row without a rank "
-        "is the largest of all ranks, column by column. Source = what the row is from: the "
-        "timeline, or the profiler's own table where a step has no device work there.",
+        "Overlapped) - Bubble. Preparing = first work - start of the step. A rank with several "
+        "devices has a row for each; communication rows of no known device count for each. A row "
+        "without a rank is the largest of all ranks, column by column. Source = what the row is "
+        "from: the timeline, or the profiler's own table where a step has no device work there.",
         "device or communication slices, or step_trace_time",
         (
             *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS,
