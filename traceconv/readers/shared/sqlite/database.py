@@ -204,10 +204,13 @@ class Database:
         return [f"table {one}" if one in self.tables else one for one in self.damage]
 
     def count(self, table: str) -> int:
-        """Number of rows of a table; 0 if it is absent."""
+        """Number of rows of a table, without those on damaged pages; 0 if it is absent."""
         if table not in self.tables:
             return 0
-        return int(self._run(f"SELECT COUNT(*) FROM {quoted(table)}").fetchone()[0])
+        rows = f"FROM {quoted(table)} NOT INDEXED"
+        for (number,) in self._rows(f"SELECT COUNT(*) {rows}", table):
+            return int(number)
+        return sum(1 for _ in self._rows(f"SELECT 1 {rows}", table))  # up to the first damaged page
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether a table with these columns exists."""
