@@ -293,11 +293,11 @@ def work_of(
 
 
 _DETAILED = lazy_regex(
-    r"execute_\d+_context_\d+\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
-    r"_generation_\d+\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
+    r"execute_\d+_context_\d+\(sq(\d{1,18})sk(\d{1,18})sqsq(\d{1,18})sqsk(\d{1,18})\)"
+    r"_generation_\d+\(sq(\d{1,18})sk(\d{1,18})sqsq(\d{1,18})sqsk(\d{1,18})\)"
 )
 _LISTED = lazy_regex(r"(step|prefill|decode)\[(.*)\]")
-_PAIR = lazy_regex(r"\b([cg]_)?(sq|sk|sqsq|sqsk)=(\d+)|\b(tok)=(\d+)")
+_PAIR = lazy_regex(r"\b(?:([cg]_)?(sq|sk|sqsq|sqsk)=(\d{1,18})|(tok)=(\d{1,18}))(?!\d)")
 
 
 @lru_cache(1 << 12)

@@ -32,7 +32,7 @@ USES = (
 
 _NAMED = lazy_regex(r"graph_capture_rank_\d+\b.*")
 _ANNOTATIONS = lazy_regex(r"kernel_annotations_rank\d+_.*\.json")
-_RANK = lazy_regex(r"rank[_-]?(\d+)")
+_RANK = lazy_regex(r"rank[_-]?(\d{1,18})(?!\d)")
 _LARGEST = 64 << 20
 
 

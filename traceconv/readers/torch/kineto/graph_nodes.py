@@ -39,12 +39,12 @@ _LAUNCH = lazy_regex(
 _MODULE = "nn.Module: "
 _PYTHON = lazy_regex(r"[^(]*\.py\(\d+\): |<")
 _NO_OPERATOR = lazy_regex(r"nn\.Module: |.*\(\d+\): |<|ProfilerStep#|capture_\d+_|## ", re.DOTALL)
-_SIZE = lazy_regex(r"capture_(\d+)_\w+")
+_SIZE = lazy_regex(r"capture_(\d{1,18})_\w+")
 _BATCH = lazy_regex(
-    r"execute_(?:diffusion_)?(\d+)_"  # tokens, in names with the patches of TraceLens
-    r"|execute_context_0\(0\)_generation_\d+\((\d+)\)|execute_new_0_cached_(\d+)"
-    r"|(?:step\[DECODE|decode\[).*?\bbs=(?:\d+/)?(\d+)"
-    r"|(?:step\[EXTEND|prefill\[).*?\btok(?:s|ens)?=(\d+)"
+    r"execute_(?:diffusion_)?(\d{1,18})_"  # tokens, in names with the patches of TraceLens
+    r"|execute_context_0\(0\)_generation_\d+\((\d{1,18})\)|execute_new_0_cached_(\d{1,18})(?!\d)"
+    r"|(?:step\[DECODE|decode\[).*?\bbs=(?:\d+/)?(\d{1,18})(?!\d)"
+    r"|(?:step\[EXTEND|prefill\[).*?\btok(?:s|ens)?=(\d{1,18})(?!\d)"
 )
 """The number that graphs are captured for: requests of a pass that generates, else tokens."""
 
