@@ -13,8 +13,8 @@ REPORT = GPU / "nsys" / "perlmutter-cloverleaf-cuda.sqlite"
 
 
 def device_work(path):
-    """Starts, ends and classes of kernels and copies, by time."""
-    (trace,) = traceconv.open(str(path)).traces()
+    """Starts, ends and classes of kernels and copies, by time; the table has no Unix time."""
+    (trace,) = traceconv.open(str(path)).traces(align="none")
     work = trace.rows_of(Layer.DEVICE, Layer.COMM)
     work &= np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
     events = trace.events.take(work)

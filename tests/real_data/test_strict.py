@@ -41,9 +41,10 @@ LACKING = {
     # ranks by the order of processes
     "hub/rocpd/convert": {"rank-order"},
     "hub/perfetto_producers/rocpd_convert_2proc": {"rank-order"},
-    # made to hold what a profiler dropped, and events without a name; then other jobs beside them
+    # made to hold what a profiler dropped, and events without a name; the folder above holds
+    # captures of several jobs
     "hub/xplane/made": {"name-unknown", "source-dropped"},
-    "hub/xplane": {"name-unknown", "source-dropped", "unaligned", "rank-order"},
+    "hub/xplane": {"jobs-mixed", "name-unknown", "source-dropped", "unaligned", "rank-order"},
     "perfetto/json_bad": {"bad-time", "missing-duration", "unknown-phase"},
     "perfetto/json_lone_surrogate": {"bad-encoding"},
     "perfetto/json_nan_in_args": {"args-not-json"},

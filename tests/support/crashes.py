@@ -14,6 +14,7 @@ class Outcome:
 
     Attributes:
         rows:   (layer, start, duration) of every event, and of every sample its value; how often.
+                Times are those recorded: a damaged file may hold the offset to another clock.
         issues: of finding, of the events and of the tables beside them.
         error:  the message where nothing could be read at all, or "".
     """
@@ -23,7 +24,7 @@ class Outcome:
         try:
             found = traceconv.open(str(folder))
             self.issues += found.issues
-            for trace in found.traces():
+            for trace in found.traces(align="none"):
                 self._take(trace)
         except TraceconvError as e:
             self.error = str(e)
