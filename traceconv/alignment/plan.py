@@ -27,7 +27,7 @@ from traceconv.alignment.offsets import (
     stamped,
     unchecked_ns,
 )
-from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain
+from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain, time_text
 from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
@@ -115,9 +115,9 @@ class Plan(msgspec.Struct, frozen=True):
         spreads = [
             o.spread_ns for o in every if o.spread_ns is not None and o.method != "collective"
         ]
-        known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
+        known = f", anchors agree within {time_text(max(spreads))}" if spreads else ""
         errors = [o.error_ns for o in every if o.error_ns is not None]
-        known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
+        known += f", error at most {time_text(max(errors))}" if errors else ""
         if any(o.checked_ns is not None for o in every):
             known += " from the first match to the last"
         lost = self.issues.count("unaligned")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceconv.core.clock import time_text
 from traceconv.core.codes import Severity
 from traceconv.core.columns import OverlapSums, OverlapTimes
 from traceconv.core.errors import Issue, Issues
@@ -182,7 +183,7 @@ class Report:
         if own - usual <= doubt:
             return ""
         return (
-            f"most computing: rank {slow}, {own / 1e6:.3f} ms per step, "
+            f"most computing: rank {slow}, {time_text(own)} per step, "
             f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
             f"(uncertainty {100 * doubt / usual:.1f} %)"
         )
