@@ -240,6 +240,8 @@ def test_where_the_hang_is_said(found, tmp_path, capsys):
         }  # fmt: skip
     report = traceconv.merge(tmp_path, out=tmp_path / "out.pftrace")
     assert line in (text.lower() for text in report.lines())
+    report = traceconv.write(traceconv.open(tmp_path).traces(), tmp_path / "again.pftrace")
+    assert not report.headline  # traces are written as they are
 
 
 def test_numbers_identify_operations(tmp_path, found):

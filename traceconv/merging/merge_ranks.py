@@ -45,11 +45,13 @@ class Ranks(msgspec.Struct, frozen=True):
         captures: of those that could be read, ascending.
         spilled:  the same, read.
         issues:   what finding and reading them noted.
+        summarized: whether they were summarized though the options do not ask for it.
     """
 
     captures: tuple[Capture, ...]
     spilled: tuple[SpilledRank, ...]
     issues: Issues = msgspec.field(default_factory=Issues)
+    summarized: bool = False
 
 
 def reading(
@@ -85,17 +87,15 @@ def read_ranks(
     """
     in_memory = len(captures) == 1 and not executor.parallel
     work = reading(options, executor.folder, in_memory=in_memory)
-    if not options.summarizes and _hangs(captures):
+    # the report on a job that hangs says where
+    dumps = all(one.reader == "flight_recorder" for one in captures)
+    if summarized := dumps and not options.summarizes:
         from traceconv.analysis.summarize import SummaryRequest
 
         work = replace(work, summary=SummaryRequest(lateness=True, issues=False))
     read = list(map_ranks(work, captures, executor, run, issues))
-    return Ranks(tuple(c for c, _ in read), tuple(spilled for _, spilled in read), issues)
-
-
-def _hangs(captures: Sequence[Capture]) -> bool:
-    """Whether all are dumps of a job that hangs, so that where it does is said first."""
-    return all(one.reader == "flight_recorder" for one in captures)
+    done = tuple(c for c, _ in read), tuple(spilled for _, spilled in read)
+    return Ranks(*done, issues, summarized)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def finish(
     )
     warn_of_disjoint_runs(ranks.captures, clock.aligned_spans(spans), ranks.issues)
     job: JobSummary | None = None
-    if options.summarizes:
+    if options.summarizes or ranks.summarized:
         from traceconv.merging.job_summary import JobSummary
 
         progress(0, 0, "comparing ranks")
