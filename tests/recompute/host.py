@@ -177,6 +177,8 @@ def _device(row):
     kind, hardware, _ = row.lane.heading.partition(" Hardware")
     if hardware:
         return kind
+    if re.match(r"(RANK \d+ )?DEVICE<", row.lane.heading):  # unitrace of Intel's GPUs
+        return "GPU"
     named = re.match(r"(NPU|GPU|TPU|CPU) \d+", row.lane.group)
     return named[1] if named else UNNAMED
 

@@ -616,7 +616,8 @@ def lanes_drawn(known):
     of these (on NPUs: neither of the first two), where the profiler was collecting: from the first
     to the last activity of each collection window, on GPUs also in all of each covered step; and
     not where steps were recorded whose device work was not. Of rows that are not all that ran the
-    first two.
+    first two. Devices of a rank may have different rules of Free; the account does not say which
+    device has which, so it has to be that of one of them.
     """
     rank, fact, found = known.rank, known.fact, {}
     groups = {match[0] for lane in rank.lanes if (match := _DEVICE.match(lane.group))}
@@ -634,18 +635,22 @@ def lanes_drawn(known):
         sets["unclassified"] = minus(minus(rest, classified), known.unknown)
         active = classified if fact.ascend and classified else union([*classified, *rest])
         if active:
-            spans = _looked_in(known, active, device_rows)
             alone = union([*sets["computing"], *sets["communication"]])
             if fact.partial:
                 found[device] = sets
                 continue
+            free = [
+                minus(_looked_in(known, active, device_rows, rule), active)
+                for rule in fact.free_rule.split(" + ")
+            ]
+            shown = known.sets.get(device, {}).get("free", [])
             found[device] = {
                 **sets,
                 "not_overlapped": minus(
                     minus(sets["communication"], sets["computing"]), known.unknown
                 ),
                 "copy_not_overlapped": minus(minus(sets["copying"], alone), known.unknown),
-                "free": minus(spans, active),
+                "free": shown if shown in free else free[0],
             }
     return found
 
@@ -661,11 +666,11 @@ def _on(row, device):
     return row.slice and (not device or match is None or match[0] == device)
 
 
-def _looked_in(known, active, device_rows):
+def _looked_in(known, active, device_rows, rule):
     """Where idle time was looked for."""
     fact, windows = known.fact, known.rank.windows
     reach = active
-    if fact.free_rule == "device":
+    if rule == "device":
         others = [
             r for r in device_rows
             if r.cls != "compute" and r.name not in _OUTSIDE_SPAN
