@@ -205,6 +205,13 @@ def test_messages_issued_together_have_the_state_of_what_ends_them(found):
     assert found(dumps) is None
 
 
+def test_members_that_no_dump_names_are_unknown(found):
+    """Other ranks may belong to the group: that all are in the operation is not known."""
+    hang = found({r: [issued(1, state="started", group=("9", "ep"))] for r in range(2)})
+    assert (hang.kind, hang.without_dump) == ("undecided", ())
+    assert hang.line().endswith("; its members are not recorded")
+
+
 def test_collectives_issued_together_are_compared_together(found):
     """They share a number: one of them differs."""
     dumps = {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, graph, host, losses, report, rules, written
+from . import comm, device, graph, hang, host, losses, report, rules, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -276,7 +276,8 @@ class Capture:
         known = {rank: losses.Losses.of(self.every.get(rank)) for rank in self.document["ranks"]}
         late = self.diagnosis.verdict.late if self.diagnosis.verdict else ()
         for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
-            tally.one("headline", where, line, losses.headline(known, late, _size(line)))
+            other = hang.line(self.ranks) or losses.headline(known, late, _size(line))
+            tally.one("headline", where, line, other)
         for line in self.account[-2:]:
             if line.startswith("Rank"):
                 tally.one("headline", "merge", line, losses.headline(known, None, _size(line)))

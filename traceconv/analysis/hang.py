@@ -198,7 +198,7 @@ class Side(msgspec.Struct, frozen=True):
 
 DIFFERENT, MISSING, UNDECIDED, STUCK = "mismatch", "missing", "undecided", "stuck"
 """Ranks issued different operations; some have not issued it; those that are not known to have have
-no dump; or all are in it, and it does not end."""
+no dump, or no dump says which ranks are members; or all are in it, and it does not end."""
 
 
 class Hang(msgspec.Struct, frozen=True):
@@ -236,6 +236,8 @@ class Hang(msgspec.Struct, frozen=True):
         if self.kind == STUCK:
             return f"{first}; all members are in it"
         if self.kind == UNDECIDED:
+            if not self.without_dump:
+                return f"{first}; its members are not recorded"
             return f"{first}; no dump of {_ranks(self.without_dump)}"
         said = [
             f"{_ranks(one.ranks)} {'has' if len(one.ranks) == 1 else 'have'} not issued it"
@@ -305,7 +307,7 @@ def hang(every: Mapping[int, Recorded]) -> Hang | None:
             purposes[name, members] = purpose
     found = []
     for (name, members), held in sorted(groups.items()):
-        one = _Group(name, purposes[name, members], members or tuple(sorted(held)), held, dumps)
+        one = _Group(name, purposes[name, members], members, held, dumps)
         found += [problem for problem in (one.collectives(), one.messages()) if problem]
     waiting = Counter(
         rank for one in found for side in one.sides if side.what for rank in set(side.ranks)
@@ -328,10 +330,10 @@ class _Group:
         self, name: str, purpose: str, members: tuple[int, ...], held: Mapping[int, int],
         dumps: Mapping[int, Recorded],
     ) -> None:  # fmt: skip
-        self.name, self.purpose, self.members = name, purpose, members
-        self.dumps = {rank: dumps[rank] for rank in members if rank in dumps}
-        self.held = held
-        self.without = tuple(rank for rank in members if rank not in dumps)
+        self.name, self.purpose, self.held = name, purpose, held
+        self.stated, self.members = bool(members), members or tuple(sorted(held))
+        self.dumps = {rank: dumps[rank] for rank in self.members if rank in dumps}
+        self.without = tuple(rank for rank in self.members if rank not in dumps)
 
     def _rows(self, rank: int, message: bool) -> I64:
         dump = self.dumps[rank]
@@ -367,7 +369,8 @@ class _Group:
             return None
         if absent:
             return self._hang(MISSING, number, sides)
-        return self._hang(UNDECIDED if self.without else STUCK, number, sides)
+        decided = self.stated and not self.without
+        return self._hang(STUCK if decided else UNDECIDED, number, sides)
 
     def _different(
         self, rows: Mapping[int, I64], numbers: Mapping[int, I64], first: int, last: int
