@@ -9,6 +9,7 @@ from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
 from traceconv.passes.attribution import attribution
 from traceconv.passes.overlap import overlap
+from traceconv.passes.places import Device
 from traceconv.passes.steps import steps
 
 
@@ -397,6 +398,25 @@ def test_step_times_of_the_mindspore_style(one_step):
     """The stage is that of communication alone: 12 to 50, less the bubble."""
     row = _row(step_trace_time(one_step, "mindspore"))
     assert (row["stage_ns"], row["free_ns"], row["exclude_receive_ns"]) == (23, 10, 0)
+
+
+def test_step_times_of_each_of_several_devices(build):
+    """Devices are told apart by kind and number; a receive that names none is of each of them."""
+    build.hints.vendor = "ascend"
+    for kind, number, length in (("NPU", 0, 10), ("NPU", 1, 20), ("GPU", 1, 30)):
+        stream = build.track(Layer.DEVICE, "Stream 1", device=number, device_kind=kind)
+        build.slice(stream, 0, length, "k", op=OpClass.COMPUTE)
+    comm = build.track(Layer.COMM, "Communication")
+    build.slice(comm, 25, 15, "hcom_receive__1", op=OpClass.COMM)
+    trace = overlap(attribution(steps(build.finish())))
+    named = ("computing_ns", "not_overlapped_ns", "bubble_ns", "stage_ns")
+    for device, figures in (
+        (Device("NPU", 0), [10, 15, 15, 25]),
+        (Device("NPU", 1), [20, 15, 15, 25]),
+        (Device("GPU", 1), [30, 10, 15, 25]),
+    ):
+        row = _row(step_trace_time(trace, device=device))
+        assert [row[key] for key in named] == figures
 
 
 def test_step_times_without_marks_cover_everything(build):

@@ -279,8 +279,9 @@ class Capture:
             other = hang.line(self.ranks) or losses.headline(known, late, _size(line))
             tally.one("headline", where, line, other)
         for line in self.account[-2:]:
-            if line.startswith("Rank"):
-                tally.one("headline", "merge", line, losses.headline(known, None, _size(line)))
+            if line.startswith(("Rank", "Hang")):
+                other = hang.line(self.ranks) or losses.headline(known, None, _size(line))
+                tally.one("headline", "merge", line, other)
         ours = {(one["class"], one["rank"]): one["ms_per_step"] for one in said["losses"]}
         theirs = {(one.name, one.rank): one.ns / 1e6 for one in losses.lost(known, late)}
         for key in ours.keys() | theirs.keys():

@@ -6,6 +6,7 @@ from statistics import fmean, variance
 
 from .device import curves
 from .figures import JOB, mean, percent
+from .losses import length
 from .steps import of_main_graph
 
 _CLASSES = {
@@ -159,7 +160,7 @@ def most_computing(every):
     if own - usual <= 4 * sqrt(unsure):
         return ""
     return (
-        f"most computing: rank {slow}, {own / 1e6:.3f} ms per step, "
+        f"most computing: rank {slow}, {length(own)} per step, "
         f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(means) > 1)} "
         f"(uncertainty {400 * sqrt(unsure) / usual:.1f} %)"
     )
