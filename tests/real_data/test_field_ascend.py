@@ -165,3 +165,11 @@ def test_step_times_of_receives_that_run_ahead_are_the_vendors():
         assert {name: row[f"{name}(ns)"] for name in names} == {
             name: round(float(told[name]) * US) for name in names
         }
+
+
+def test_steps_without_recorded_time_have_no_path():
+    """Two of four steps of ``msprof_cli`` have work, but no time: the path says so."""
+    path = traceconv.critical_path(str(FIELD / "msprof_cli")).path
+    assert [step for step, _ in path.left_out] == [2, 3]
+    assert set(path.left_out.values()) == {"no time of it was recorded"}
+    assert path.steps and len(path.segments)

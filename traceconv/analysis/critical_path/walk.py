@@ -325,6 +325,9 @@ class _Walk:
                 left_out[step] = f"recorded on {int(seen[row].sum())} of {ranks} ranks"
                 continue
             start, end = int(starts[row]), int(ends[row])
+            if start >= end:
+                left_out[step] = "no time of it was recorded"
+                continue
             self.outside = set()
             own = self._of_step(step, start, end, order[borders[row] : borders[row + 1]])
             steps[step] = start, end, own[0].rank
