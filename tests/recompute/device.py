@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from math import floor
 
-from .figures import JOB, UNKNOWN, Timed, percent
+from .figures import JOB, UNKNOWN, Timed, mean, percent
 from .intervals import Length, total, union
 from .steps import LANES
 
@@ -62,6 +62,26 @@ def number(value):
     text = str(value) if isinstance(value, str) or type(value) is int else ""
     plain = text.removeprefix("-")
     return int(text) if plain.isascii() and plain.isdigit() and len(text) < 19 else 0
+
+
+def launch(ranks):
+    """Kernels by name with the runtime call that an arrow comes from, the first of several."""
+    timed = Timed()
+    for rank in ranks.values():
+        launched = {id(row) for row in kernels(rank, "compute", "unclassified")}
+        for call, row, _ in rank.arrows:
+            if call.slice and call.lane.layer == "runtime" and id(row) in launched:
+                launched.remove(id(row))
+                timed.add(
+                    rank.number, (row.name,), row.dur, call=call.dur,
+                    queue=max(row.start - call.end, 0), short=int(call.dur > row.dur),
+                )  # fmt: skip
+    found = timed.figures(("Kernel",), call="call", queue="queue", short="short")
+    for row in found.values():
+        n = row["Count"]
+        row |= {"API Avg Time(ns)": mean(row["call"], n), "Queue Avg Time(ns)":
+                mean(row["queue"], n), "Launch Bound(%)": percent(row["short"], n)}  # fmt: skip
+    return found
 
 
 def device(every):
