@@ -84,6 +84,19 @@ def test_different_bases_of_time_are_not_mixed(tmp_path):
     assert [i.code for i in report.issues if i.code == "not-copied"] == ["not-copied"]
 
 
+def test_copies_of_our_files_count_from_the_same_time(tmp_path):
+    """Their metadata state it."""
+
+    def spans(path):
+        return {one.rank: one.span() for one in traceconv.open(str(path)).traces(align="none")}
+
+    ours = ROOT / "golden/chrome_json/own_whole_range/input"
+    out, report = merged(tmp_path, ours, mode="source")
+    assert "copied" in document(out)["metadata"]["traceconv"]
+    assert spans(out) == spans(ours)
+    assert report.issues.count("not-copied") == 0
+
+
 def test_what_stands_beside_the_events_is_kept(tmp_path):
     """Members of each file under its rank, and the common base of time where viewers look."""
     event = {"ph": "X", "pid": 1, "tid": 1, "ts": 5, "dur": 1, "name": "x", "cat": "cpu_op"}

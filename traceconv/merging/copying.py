@@ -83,7 +83,12 @@ def copied(
     """
     job = _job_summary(captures, options, run, clock) if options.analyse else None
     every = known_issues(issues, clock, {})
-    facts = {**trace_metadata(options.mode, captures, clock, every, 0, {}), "copied": True}
+    # files of ours state what their times count from
+    bases = {getattr(one.detail, "base_ns", 0) for one in captures}
+    if len(bases) > 1:
+        raise Unusual("base_ns differs between files")
+    stated = trace_metadata(options.mode, captures, clock, every, bases.pop(), {})
+    facts = {**stated, "copied": True}
     plain = partial(Report.of, options.mode, target.path, captures, clock, every)
 
     def accept(done: Sequence[output.Written]) -> None:
