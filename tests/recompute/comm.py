@@ -123,3 +123,46 @@ def link(every, facts):
         for name in ("Min Time(ns)", "Avg Time(ns)", "Max Time(ns)", "Ratio(%)"):
             del row[name]
     return found
+
+
+_KIND = re.compile(
+    "allreduce|allgather|reducescatter|alltoall|broadcast|barrier|send|recv|receive|reduce|gather"
+    "|scatter"
+)
+_ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1, "alltoall": 1}
+_WIDTHS = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4,
+    "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
+}  # fmt: skip
+
+
+def collective(ranks):
+    """Operations with sizes, by what they do and how many bytes the larger buffer has."""
+    timed = Timed()
+    for rank in ranks.values():
+        for row in kernels(rank, "comm"):
+            width = _WIDTHS.get(row.args.get("dtype"))
+            sizes = [row.args[key] for key in ("In msg nelems", "Out msg nelems")
+                     if key in row.args]  # fmt: skip
+            if width and sizes:
+                name = row.args.get("Collective name") or row.name
+                does = _KIND.search(re.sub("[^a-z]", "", name.lower()))[0]
+                does = "p2p" if does in ("send", "recv", "receive") else does
+                group = row.lane.group or row.lane.name
+                n_bytes = max(map(int, sizes)) * width
+                ranks_of = int(row.args["Group size"]) if "Group size" in row.args else None
+                timed.add(rank.number, (group, does, ranks_of, n_bytes), row.dur)
+    found = timed.figures(("Group", "Operation", "Group Size", "Message(B)"))
+    for row in found.values():
+        n, size = row["Group Size"], row["Message(B)"]
+        usual, best = (
+            size / row[time] if size and row[time] else None
+            for time in ("Avg Time(ns)", "Min Time(ns)")
+        )
+        times = 1
+        if row["Operation"] in _ROUNDS:
+            times = _ROUNDS[row["Operation"]] * (n - 1) / n if n else None
+        row["Algorithm Bandwidth(GB/s)"] = usual
+        for name, speed in (("Bus", usual), ("Best Bus", best)):
+            row[f"{name} Bandwidth(GB/s)"] = None if None in (speed, times) else speed * times
+    return found
