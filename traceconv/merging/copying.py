@@ -259,8 +259,8 @@ class _Kept(_Rank):
         return _Copy(self.capture, copier=Keeper())
 
 
-class _Keeping(ChromeJsonWriter):
-    """The frame around unchanged events, with the other members of the JSON object."""
+class _Copying(ChromeJsonWriter):
+    """A frame around copied events; the other members follow, when they are known."""
 
     between: ClassVar[bytes] = b",\n"
 
@@ -268,13 +268,17 @@ class _Keeping(ChromeJsonWriter):
         super().__init__()
         self._known = known
 
-    def begin(self, document: Document) -> bytes:
-        return b'{"traceEvents":[\n'
-
     def trace(self, trace: Trace) -> Iterator[bytes]:
         assert isinstance(trace, _Copy)
         yield from trace.copier.blocks(trace.capture.source, trace.capture.files[0])
         self._known.of[trace.rank] = trace.copier.members
+
+
+class _Keeping(_Copying):
+    """The frame around unchanged events, with the other members of the JSON object."""
+
+    def begin(self, document: Document) -> bytes:
+        return b'{"traceEvents":[\n'
 
     def end(self) -> bytes:
         of = [one for members in self._known.of.values() for one in members.items()]
@@ -282,19 +286,8 @@ class _Keeping(ChromeJsonWriter):
         return b",\n".join([b"\n]", *members]) + b"}\n"
 
 
-class _Writer(ChromeJsonWriter):
-    """The frame around copied events; other members follow at the end, when they are known."""
-
-    between: ClassVar[bytes] = b",\n"
-
-    def __init__(self, known: _Members) -> None:
-        super().__init__()
-        self._known = known
-
-    def trace(self, trace: Trace) -> Iterator[bytes]:
-        assert isinstance(trace, _Copy)
-        yield from trace.copier.blocks(trace.capture.source, trace.capture.files[0])
-        self._known.of[trace.rank] = trace.copier.members
+class _Writer(_Copying):
+    """The frame of a merge: the base of time and the other members of each rank follow."""
 
     def end(self) -> bytes:
         base = self._known.base()

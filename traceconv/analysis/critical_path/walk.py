@@ -239,9 +239,8 @@ class _Walk:
         graph = self.graph = replay.graph
         self.every = {one.rank: one for one in replay.every}
         n = len(graph)
-        borders = np.append(graph.meets, n)
-        self.set_of = np.repeat(np.arange(len(graph.meets)), np.diff(borders))
-        self.borders = borders.tolist()
+        self.set_of = np.repeat(np.arange(len(graph.meets)), graph.sizes)
+        self.borders = np.append(graph.meets, n).tolist()
         self.error = np.array([errors[rank] for rank in graph.ranks])
         if np.isfinite(self.error).all():
             zero = int(graph.start_ns.min())
@@ -286,10 +285,9 @@ class _Walk:
         if not checked:
             return {}
         waits = np.isin([kind for kind, _, _ in graph.kinds], SYNCHRONOUS)
-        sets = graph.meets[np.diff(np.append(graph.meets, len(graph))) > 1]
         ends = [f.reduceat(graph.end_ns, graph.meets) for f in (np.minimum, np.maximum)]
         unsure = 2 * self.error.max() + SLACK_NS
-        at = np.isin(graph.meets, sets) & (ends[1] - ends[0] <= unsure)
+        at = (graph.sizes > 1) & (ends[1] - ends[0] <= unsure)
         sure = at[self.set_of] & (graph.kind >= 0) & np.append(waits, False)[graph.kind]
         begin, end = np.full(len(graph.ranks), 2**62), np.full(len(graph.ranks), -(2**62))
         np.minimum.at(begin, graph.rank[sure], graph.start_ns[sure])

@@ -36,9 +36,8 @@ def replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
     n = len(graph)
     scenarios = max(lengths.shape[1], delays.shape[1])
     ends = np.zeros((n + 1, scenarios))
-    meets = graph.meets
+    meets, sizes = graph.meets, graph.sizes
     borders = np.searchsorted(meets, graph.levels)
-    sizes = np.diff(np.append(meets, n))
     alone = np.add.reduceat(sizes > 1, borders[:-1]) == 0 if n else np.zeros(0, bool)
     columns = (graph.levels[:-1], graph.levels[1:], borders[:-1], borders[1:], alone)
     for low, high, first, last, single in zip(*(c.tolist() for c in columns), strict=True):

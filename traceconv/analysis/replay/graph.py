@@ -84,7 +84,6 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         names, sorts: of parts.
         shortest: whether transfers are the shortest of each operation, because clocks are not
             known well enough.
-        unmatched: communication operations that no other rank is known to be in.
     """
 
     ranks: tuple[int, ...]
@@ -113,10 +112,14 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     part_ns: F64
     part_count: F64
     shortest: bool
-    unmatched: int
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    @property
+    def sizes(self) -> I64:
+        """(meets,): how many operations meet, 1 of those that meet no other."""
+        return np.diff(np.append(self.meets, len(self)))
 
 
 class Unusable(Exception):
@@ -213,7 +216,6 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         part_ns=part_ns,
         part_count=part_count,
         shortest=shortest,
-        unmatched=int(np.count_nonzero((call >= 0) & (np.bincount(meet, minlength=n)[meet] == 1))),
     )
 
 

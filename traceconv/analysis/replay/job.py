@@ -366,8 +366,7 @@ class Replay:
         rows = self.openings & (graph.step > 0)
         delays[rows, HOST] -= np.minimum(delays, pause[graph.rank, None])[rows, HOST]
         # a transfer takes as long on all that are in it
-        sizes = np.diff(np.append(graph.meets, n))
-        moved = np.repeat(np.maximum.reduceat(comm[graph.rank], graph.meets), sizes)
+        moved = np.repeat(np.maximum.reduceat(comm[graph.rank], graph.meets), graph.sizes)
         lengths = np.where(
             graph.kind < 0, self.lengths - (work * shares).sum(axis=1), self.lengths * (1 - moved)
         )

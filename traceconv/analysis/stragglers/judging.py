@@ -91,7 +91,7 @@ def _judged(
     if not replay.usable:
         why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
         return msgspec.structs.replace(basis, reason=why)
-    if not (np.diff(np.append(replay.graph.meets, len(replay.graph))) > 1).any():
+    if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(every, groups))
     return _Judging(replay, material).verdict(basis)
 
@@ -134,9 +134,8 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
             captured.setdefault(group.key, [group.size]).append(one.rank)
     if any(size > len(members) for size, *members in captured.values()):
         yield "not all members of the groups were captured; those that were not may be slow as well"
-    sizes = np.diff(np.append(graph.meets, len(graph)))
-    alone_ns = graph.length_ns[graph.meets[(sizes == 1) & (graph.kind[graph.meets] >= 0)]].sum()
-    share = alone_ns / max(float(graph.length_ns[graph.kind >= 0].sum()), 1)
+    alone_ns = graph.length_ns[graph.meets[(graph.sizes == 1) & (graph.kind[graph.meets] >= 0)]]
+    share = alone_ns.sum() / max(float(graph.length_ns[graph.kind >= 0].sum()), 1)
     if share > _UNMATCHED and len(graph.ranks) > 1:
         yield (
             f"{100 * share:.0f} % of communication time is in operations that match none of "

@@ -269,12 +269,11 @@ def _alike(
     graph = replay.graph
     steps = len(graph.steps)
     volume = np.array([max(size, 0) for _, _, size in graph.kinds], np.float64)
+    met = np.repeat(graph.sizes > 1, graph.sizes)
     for kind, size in dict.fromkeys(one[:2] for one in graph.kinds):
         rows = np.flatnonzero(_of_kind(replay, kind, size) & (key_of >= 0))
         # of operations that met only: a transfer of one member alone holds its waits
-        met = np.diff(np.append(graph.meets, len(graph)))
-        met = np.repeat(met, met)
-        rows = rows[met[rows] > 1]
+        rows = rows[met[rows]]
         if not len(rows):
             continue
         cells = graph.step[rows].astype(np.int64) * groups + key_of[rows]
