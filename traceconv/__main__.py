@@ -1,4 +1,4 @@
-"""``python -m traceconv``: the command line, under a name nobody else has."""
+"""``python -m traceconv``: the command line where the script ``traceconv`` is not on the path."""
 
 from traceconv.cli import main
 

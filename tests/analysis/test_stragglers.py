@@ -192,7 +192,7 @@ def test_one_rank_alone_is_compared_with_nobody():
     happened = run(Job(1, 2, 1, steps=5))
     verdict = judged(happened, summaries(happened)[:1])
     assert (verdict.kind, verdict.compared) == ("no verdict", 0)
-    assert verdict.lines()[0] == "no verdict: one rank was captured; there are no peers"
+    assert verdict.lines()[0] == "no verdict: one rank was captured, so it has no peers"
 
 
 def test_steps_have_lines_of_their_own():

@@ -52,14 +52,14 @@ def test_gains_that_can_be_worked_out(job, change, gain_ns):
     ("change", "said"),
     [
         ((), "no change is given"),
-        ("speed:2", "'speed:2' is no change; changes are like 'rank:3=peers'"),
+        ("speed:2", "'speed:2' is not a change; write one of 'rank:3=peers'"),
         ("rank:7=peers", "no such rank; there are 0, 1"),
         ("rank:1", "write 'rank:1=peers'"),
         ("op:Conv* x0.5", "no such kernel; there are MatMul"),
         ("op:MatMul", "a factor is missing; write '... x0.5'"),
         ("comm:ep x0.5", "no such communication; there is "),
         ("stage:balanced", "pipeline stages of this job are unknown"),
-        ("input:x", "'x' is no factor; write 0 or x0.5"),
+        ("input:x", "'x' is not a factor; write 0 or x0.5"),
     ],
 )
 def test_changes_that_cannot_be(job, change, said):

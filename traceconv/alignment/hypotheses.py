@@ -239,8 +239,8 @@ class Found(msgspec.Struct, frozen=True):
             )
         elif lonely := self._lonely():
             doubt = (
-                f"{lonely} operations of each at the end of what both captures hold match none of "
-                "the other's: one of the clocks was set, or these are different programs"
+                f"the last {lonely} operations in the time that both captures cover have no match "
+                "in the other: a clock was changed, or the programs differ"
             )
         return Pairing(
             ours[self.ours],
@@ -446,8 +446,8 @@ def _less(odds: F64, few: float | F64) -> F64:
 
 
 def _pooled(own: Sequence[F64], floor: float) -> Iterator[F64]:
-    """Values by distance, without NaN. Where those of a larger distance are no larger than those of
-    neighbours, noise does not add up, and these tell what it is there, too."""
+    """Values by distance, without NaN. If noise does not add up (values of a larger distance do not
+    exceed those of neighbours), the values of neighbours are used there, too."""
     near = own[0][~np.isnan(own[0])]
     yield near
     for one in own[1:]:

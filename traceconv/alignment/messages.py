@@ -21,8 +21,8 @@ CLEAR = 5
 
 
 def messages(every: Mapping[int, CollectiveRecords], ends: Mapping[int, I64] | None = None) -> I64:
-    """Sends and receives of the same message: what one rank sends another, in order, where both
-    have equally many in a step.
+    """Sends and receives of the same message: those between two ranks, in order, in steps in
+    which both ranks have equally many.
 
     The other side of a message is what the source states, the other rank of a group of two, or the
     rank whose operation ends at the same time; see :func:`_pair_by_time`.

@@ -29,7 +29,7 @@ from traceconv.core.model import Capture
 SCHEMA_VERSION = 1
 
 
-_OUTSIDE = 0.01  # share of a capture, outside of what checked its clock, that is worth a warning
+_OUTSIDE = 0.01  # share of a capture after which time with an unchecked clock is a warning
 
 
 def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, 
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """What is added to the times of one rank.
+    """The offset that is added to the times of one rank.
 
     Attributes:
         offset_ns: positive moves events later.
@@ -172,9 +172,9 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
     """Offsets of the captures with a usable anchor.
 
     The monotonic clock of a host is one physical clock: its captures share the offset of the
-    first, whatever the steps of the wall clock between their starts were. A capture of such a
-    host that has no pair of its own shares it, too. Errors that an output of ours states are those
-    of its ranks among each other: beside other captures they are unknown.
+    first, whatever the steps of the wall clock between their starts were. This includes
+    captures without a clock pair. The errors that an output of traceconv states hold among its
+    ranks; relative to other captures they are unknown.
     """
     offsets, clocks = {}, _host_clocks(captures)
     together = len({one.clock.origin for one in captures if one.clock}) == 1
@@ -250,8 +250,8 @@ def neighbours(
 ) -> Offset:
     """The offset of a capture without a clock: that of all others of its host and reader.
 
-    No offset, and an ``unaligned`` issue, where those disagree or do not exist; ``why`` is said
-    there.
+    If those disagree or do not exist, there is no offset, and an ``unaligned`` issue with ``why``
+    is added.
     """
     near = {
         offsets[rank_of(c)]

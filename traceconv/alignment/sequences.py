@@ -299,7 +299,7 @@ class _Nearest:
         self._key = key[self._order]
 
     def __call__(self, token: I64, time: I64) -> tuple[I64, I64]:
-        """Row of the nearest, and how much later it is, ns; far away if there is none."""
+        """Row of the nearest, and how much later it is, ns; very large without candidates."""
         asked = time + token * self._apart
         after = np.clip(np.searchsorted(self._key, asked), 1, len(self._key) - 1)
         later, sooner = self._key[after] - asked, asked - self._key[after - 1]
@@ -349,8 +349,8 @@ def _middle(values: F64) -> F64:
 
 
 def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> tuple[I64, I64]:
-    """Pairs by time, from a first one on in both directions: what is known of offset and drift in
-    a part of the sequence says where to look in the next, three times as long."""
+    """Pairs by time, from a first one on in both directions: the offset and drift of one part of
+    the sequence predict the matches in the next part, which is three times as long."""
     correction = Correction(offset)
     reach, limit = _AROUND // 2, near
     while True:

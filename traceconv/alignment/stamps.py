@@ -138,6 +138,6 @@ def _meeting(one: _Timed, other: _Timed) -> str | None:
     if met > _REFUTED * len(rows):
         return None
     return (
-        f"by their stamps, they are in {met} of {len(rows)} collectives at one time, though nobody "
-        "ends one before all have begun it"
+        f"by their stamps, they are inside {met} of {len(rows)} collectives at the same time, "
+        "though no rank can end one before all have begun it"
     )

@@ -1,4 +1,4 @@
-"""Analyses: what the columns of the ranks say, as tables and findings.
+"""Analyses: tables, findings and verdicts from the columns of the ranks.
 
 An analysis has two halves. The first looks at ONE rank, after the passes that make its steps and
 its overlap, and boils its columns down to *facts*: small, made of plain values and numpy arrays,

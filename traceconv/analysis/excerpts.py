@@ -20,12 +20,12 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 LONGEST_KEPT = 3
-"""Of the longest slices of a kind, so many per rank are kept."""
+"""How many of the longest slices of each kind are kept per rank."""
 
-_BUCKETS = 80  # stretches of a curve, each drawn by its lowest and its highest sample
+_BUCKETS = 80  # intervals of a curve, each drawn by its lowest and its highest sample
 _CURVES = 24  # of one rank; the highest are kept
 _CALLS = 100_000  # collectives whose names are kept
-_HIGHEST = 1e18  # a value beyond is no figure of memory or of a queue
+_HIGHEST = 1e18  # a larger value is neither an amount of memory nor the size of a queue
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _QUEUE = lazy_regex("queue", re.IGNORECASE)
 _QUEUES = ("device_queue_profiling", "dataset_iterator_profiling")
@@ -133,7 +133,7 @@ def _queues(trace: Trace) -> Iterator[Curve]:
 
 
 def _downsampled(x: I64, y: F64) -> tuple[I64, F64]:
-    """The lowest and the highest sample of every stretch, and the first and last of all."""
+    """The lowest and highest sample of every interval, and the first and last of all."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     if len(x) <= 2 * _BUCKETS:

@@ -1,8 +1,8 @@
 """The coordinates of the ranks of a job, from their summaries: recorded, else inferred.
 
-What is inferred, from members, kinds, sizes and times of collectives, is little, as most traffic
-has more than one explanation: an all-to-all is of experts or of context parallelism, gathering and
-scattering per layer of tensor parallelism with sequences or of sharded data parallelism. Inferred
+Members, kinds, sizes and times of collectives allow few inferences, because most traffic has more
+than one explanation: an all-to-all belongs to experts or to context parallelism, gathering and
+scattering per layer to tensor parallelism with sequences or to sharded data parallelism. Inferred
 are
 
 * ``dp``: a group that reduces (all-reduces, or reduce-scatters and then all-gathers) in the later
@@ -10,10 +10,10 @@ are
   group with each other: gradients are reduced over the ranks of one context, and of experts, too.
   Nor is there another group that gathers, scatters or reduces, but for that of ``tp``: it could
   share the data, too;
-* ``tp``: beside it, a group of all-reduces of one size, several times as many, that go on through
+* ``tp``: a group with several times as many all-reduces, all of one size, that occur throughout
   the step, across the groups of ``dp``;
-* ``pp``: beside ``dp``, a group of nothing but messages, whose ranks have no other group with each
-  other: ranks of one context, which send messages as well, would reduce their gradients together.
+* ``pp``: a group of point-to-point operations only, whose ranks share no other group: ranks of one
+  context also use point-to-point operations, but reduce their gradients together.
 
 Groups that move a few numbers (norms, flags) do not count. Each axis needs steps that are marked,
 known members and sizes, one such group for every rank, all of one size; else it is unknown.
@@ -55,7 +55,7 @@ BEFORE_REDUCTION = 0.25
 """Share of them that come before the first reduction of gradients of a step."""
 
 SLIGHT_BYTES = 4096
-"""Operations that move no more are of norms, losses and flags, of which a step has few ..."""
+"""Operations that move at most this much carry norms, losses and flags. A step has few ..."""
 
 SLIGHT_OPERATIONS = 8
 """... and no more than this."""
@@ -65,7 +65,7 @@ _SHARING = (*_REDUCTIONS, "allgather")
 
 
 def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
-    """Where the ranks stand in the job: what their captures state, and what can be inferred.
+    """The coordinates of the ranks in the job: as their captures state them, else inferred.
 
     Only summaries with collectives can tell what is not stated.
     """
@@ -84,7 +84,7 @@ def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
 
 
 def stated_shape(summaries: Iterable[RankSummary]) -> JobShape:
-    """Where the ranks stand in the job: what their captures state."""
+    """The coordinates of the ranks in the job, as their captures state them."""
     every = list(summaries)
     return recorded_shape(
         {one.rank: one.placement for one in every}, {one.rank: one.host for one in every}
@@ -103,13 +103,13 @@ _Members = tuple[int, ...]
 
 
 class _Traffic(msgspec.Struct, frozen=True):
-    """What one rank does in the groups of the same members, in its whole steps.
+    """The operations of one rank in all groups of the same members, in its whole steps.
 
     Attributes:
         kinds: names of the kinds of operations.
         kind, size, step: int per operation.
-        place: when it began, from 0 to 1 of the time from the last communication of the step before
-            to the last of its own.
+        place: when it began: 0 is the last communication of the previous step, 1 the last of its
+            step.
         steps: how many there are in all.
     """
 
@@ -207,7 +207,7 @@ def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[
 def _members(every: Sequence[CollectiveRecords]) -> dict[str, _Members]:
     """Who is in each group: as its arguments list them, or all its ranks if all have captures.
 
-    Empty where that is not known of some group, or lanes stand for groups.
+    Empty if that is unknown for a group, or if lanes represent groups.
     """
     captured: dict[str, list[int]] = {}
     size: dict[str, int] = {}

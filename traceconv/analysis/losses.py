@@ -1,4 +1,4 @@
-"""What a step loses, in time: classes of time of the device that have nothing in common.
+"""Lost time per step: disjoint classes of device time.
 
 Of the device windows of the steps that a capture covers, as :mod:`traceconv.analysis.utilisation`
 takes them; every instant counts in one class only:
@@ -173,7 +173,7 @@ def _of_capture(overlap: OverlapSums, devices: int) -> Losses:
 
 
 def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
-    """Which steps wait for input for so long that nobody may say that their host keeps up."""
+    """Which steps wait for input too long to say that their host keeps up."""
     waits: NDArray[np.bool_] = input_ns > INPUT_MS * 1e6
     waits |= share(input_ns, known_ns) > INPUT_PERCENT  # NaN, of unknown values, is not
     return waits
@@ -183,7 +183,7 @@ def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
 
 
 def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
-    """Those of all ranks, of what is known of each: what was measured before what is stated."""
+    """The losses of every rank: measured ones, else those that its files state."""
     found: dict[int, Losses] = {}
     for known in each:
         for rank, one in known.items():
@@ -213,8 +213,8 @@ class Loss(msgspec.Struct, frozen=True):
         name: of the class.
         ns:   per step: the mean over ranks.
         rank: that others wait for, -1 of other classes.
-        bound: "" of what is known; "least" of waiting for input that is known of some steps only,
-            "most" of the rest of the idle time.
+        bound: "" if it is known exactly; "least" for waiting for input that only some steps record,
+            "most" for the rest of the idle time.
     """
 
     name: str
@@ -224,7 +224,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
-    """What a step of a job loses, largest first: the mean over the ranks of which that is known.
+    """The losses of a step of the job, largest first: the mean over the ranks that know them.
 
     Of waiting for a rank, what the job would gain; it is taken out of the communication of the
     other ranks that is not overlapped.

@@ -1,4 +1,4 @@
-"""What an analysis, a rule, a report or a shard may know of one rank: typed, small, fit to travel.
+"""All that analyses, rules, reports and shards know of one rank: typed, small, serializable.
 
 :func:`traceconv.analysis.summarize.summarize` makes a :class:`RankSummary` where the rank is read;
 whatever compares ranks gets summaries and never sees an event. Between processes and in files a
@@ -44,7 +44,7 @@ NO_COLLECTIVES = CollectiveRecords(
 
 
 class RuleRecords(msgspec.Struct, frozen=True):
-    """What the rules know of one rank.
+    """The facts of one rank that rules judge.
 
     Attributes:
         known:  JSON values by id of the rule; rules the rank has no data for are not there.
@@ -70,7 +70,7 @@ class Excerpts(msgspec.Struct, frozen=True, eq=False):
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What is known of one rank; parts that were not requested are empty.
+    """The facts of one rank; parts that were not requested are empty.
 
     Times are int64 ns on the rank's own clock, unless it was corrected before it was summarized.
 
@@ -172,7 +172,7 @@ def _packed(column: Any) -> Any:
 
 @lru_cache
 def _declared(kind: Any) -> Any:
-    """The type of what is in a column that is declared with ``kind``."""
+    """The item type of a column that is declared with ``kind``."""
     return get_args(get_args(kind)[1])[0]
 
 
@@ -253,7 +253,7 @@ def _check(summary: RankSummary) -> None:
     summary.replay.check(len(known))
     summary.recorded.check()
     for issue in summary.issues:
-        Issues().add(issue.code, count=0)  # refuses codes that nobody defined
+        Issues().add(issue.code, count=0)  # refuses undefined codes
 
 
 # -- files --------------------------------------------------------------------------------

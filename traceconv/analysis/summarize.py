@@ -25,7 +25,7 @@ from traceconv.core.side_tables import Columns
 
 
 class SummaryRequest(msgspec.Struct, frozen=True):
-    """What a summary is to hold besides rank, span, graphs and steps.
+    """The parts of a summary besides rank, span, graphs and steps.
 
     Attributes:
         tables:   names of tables.
@@ -53,7 +53,7 @@ class SummaryRequest(msgspec.Struct, frozen=True):
 
 
 def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
-    """What is known of a rank.
+    """Return the summary of a rank.
 
     Args:
         trace: after the passes of the detail view: steps, overlap and lanes made.
@@ -93,7 +93,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
 
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
-    """What the steps of the rank lose: as measured, else as the profiler states."""
+    """The losses of the rank's steps: as measured, else as the profiler states them."""
     found = losses(trace.steps, whole_rank(trace), trace.coverage.devices)
     try:
         stated = {} if found.steps else stated_losses(stated_overlap(trace), trace.rank)

@@ -32,8 +32,8 @@ def measured(steps: StepTable) -> StepTable:
 
 
 def whole_rank(trace: Trace) -> OverlapSums | None:
-    """The sums of all that a rank recorded; None where some of its steps were selected, of which
-    they say nothing."""
+    """The overlap sums over everything that a rank recorded; None if only some of its steps are
+    selected, to which the sums do not apply."""
     return trace.overlap if len(trace.steps) == trace.present.iterations else None
 
 

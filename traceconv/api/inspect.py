@@ -216,7 +216,7 @@ class Inspection:
         )
 
     def _table_lines(self, short: bool) -> list[str]:
-        """The tables beside the timelines; captures with the same tables share a line."""
+        """The tables next to the timelines; captures with the same tables share a line."""
         alike: dict[str, list[Capture]] = {}
         for one in self.captures:
             rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})

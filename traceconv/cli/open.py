@@ -118,7 +118,7 @@ def _view(
 
 
 def view_of(report: Report, by_rank: bool) -> View:
-    """The view of what a merge has written.
+    """The view of the output of a merge.
 
     Args:
         by_rank: ranks are groups; in the other layout the steps of all ranks are on top anyway.

@@ -426,7 +426,7 @@ CODES: dict[str, Code] = {
     "borders-missing": Code(
         _I,
         "Iterations have no boundaries of forward and backward, because the operators that "
-        "mark them do not run, or run in another order.",
+        "delimit them do not run, or run in another order.",
     ),
     "overlap-recomputed": Code(
         _I,

@@ -442,13 +442,13 @@ class StepTable(Table):
     * ``graph`` (-1 = the framework's own steps), ``step`` (its number, which may occur again in a
       later window), ``window`` (number of the recording window it is in, from 1), ``source`` (where
       the boundaries come from: ``StepSource`` of :mod:`traceconv.core.model`);
-    * ``start_ns``, ``dur_ns``: the step as its source marks it;
+    * ``start_ns``, ``dur_ns``: the step as its source records it;
     * ``covered``: how its device work is known (``Covered`` of :mod:`traceconv.core.model`);
     * ``device_start_ns``, ``device_dur_ns``: its device window, within which the figures are
       measured. The window of a graph's iteration is the iteration. The windows of steps that the
       host marks do not overlap: each begins with the step, or at the end of the previous window if
-      that is later, and ends with the step or its last device row, whichever is later. Where
-      nothing marks steps, the window runs from the first to the last device row;
+      that is later, and ends with the step or its last device row, whichever is later. If no
+      steps are marked, the window runs from the first to the last device row;
     * ``work_start_ns``: where its device work begins; the start of the window without any;
     * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``copying_ns``,
       ``copy_not_overlapped_ns``, ``unclassified_ns``: the tracks of the overlap analysis, clipped

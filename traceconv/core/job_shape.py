@@ -492,13 +492,13 @@ def _position(
     for members, place in within.items():
         position = members.index(rank)
         if len(set(members)) < len(members) or said not in (UNKNOWN, position):
-            return UNKNOWN, UNKNOWN, "", "what is stated contradicts itself"
+            return UNKNOWN, UNKNOWN, "", "the recorded coordinates contradict each other"
         if size >= 0 and size != len(members):
-            return UNKNOWN, UNKNOWN, "", "its groups are not of the size that is stated"
+            return UNKNOWN, UNKNOWN, "", "its groups do not have the recorded size"
         return position, len(members), place, ""
     if said >= 0:
         if 0 <= size <= said:
-            return UNKNOWN, UNKNOWN, "", "what is stated contradicts itself"
+            return UNKNOWN, UNKNOWN, "", "the recorded coordinates contradict each other"
         return said, size, placement.place, ""
     if size == 1:
         return 0, 1, placement.place or "its size", ""

@@ -263,8 +263,8 @@ class Trace:
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
         side_tables: tables beside the timeline, by name; read when asked for.
-        aligned:  False if its clock was left as recorded on request, so that times of other ranks
-            may not be comparable.
+        aligned:  False if its clock was left as recorded on request: its times are not comparable
+            with those of other ranks.
     """
 
     capture: Capture

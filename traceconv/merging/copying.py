@@ -83,7 +83,7 @@ def copied(
     """
     job = _job_summary(captures, options, run, clock) if options.analyse else None
     every = known_issues(issues, clock, {})
-    # files of ours state what their times count from
+    # our own files state the base of their times
     bases = {getattr(one.detail, "base_ns", 0) for one in captures}
     if len(bases) > 1:
         raise Unusual("base_ns differs between files")

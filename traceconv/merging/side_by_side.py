@@ -40,7 +40,7 @@ TITLE, LANE = "Difference", "Changed"
 """Group and name of the track with the changes."""
 
 ARGUMENT = "difference"
-"""Key of the argument that marks a changed slice."""
+"""Key of the argument of a changed slice."""
 
 WORDS = ("before", "after")
 

@@ -43,8 +43,8 @@ class Input(Group):
     )  # fmt: skip
     rank_from: str = option(
         "meta", values.text, "--rank-from", metavar="meta|name|REGEX", complete="rank_sources",
-        help="Source of the rank of a capture. meta: what the files record, or their names "
-        "if the files record nothing; name: their names; REGEX: its first group in the path, or "
+        help="Source of the rank of a capture. meta: the files, or their names if the files record "
+        "no rank; name: file names; REGEX: its first group in the path, or "
         "its named groups as coordinates, as in 'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
     )  # fmt: skip
     mapping: str | None = option(

@@ -149,7 +149,7 @@ class StatsOptions(Analysis):
     sort: tuple[str, ...] = option(
         (), values.words, "--sort", metavar="NAME[:asc|:desc],...", complete="of_columns",
         help="Sort rows by these columns. Numbers sort descending, text ascending, unless given; "
-        "unknown values come last.",
+        "unknown values are at the end.",
     )  # fmt: skip
     filters: tuple[str, ...] = option(
         (), values.texts, "--filter", metavar="NAME=VALUE", repeated=True, complete="of_columns",
@@ -216,8 +216,8 @@ class CriticalPathOptions(Analysis):
     )
     clock_error_ns: int | None = option(
         None, values.length, "--clock-error", metavar="50us", section="Clocks",
-        help="Assume this error for clocks whose error is unknown. Without it, the error is what "
-        "collectives show; without collectives there is no path.",
+        help="Assume this error for clocks whose error is unknown. Without it, the error is "
+        "estimated from collectives; without collectives no path can be found.",
     )  # fmt: skip
     world_size: int | None = option(
         None, values.count, "--world-size", metavar="N", section="Input",
@@ -252,12 +252,12 @@ class DiffOptions(Analysis):
 
     tolerance: float = option(
         1.0, values.percent, "--tolerance", metavar="PERCENT",
-        help="Ignore differences smaller than this share of what is compared.",
+        help="Ignore differences smaller than this share of the compared time.",
     )  # fmt: skip
     fail_on: tuple[str, ...] = option(
         (), values.texts, "--fail-on", metavar="FIGURE>LIMIT", repeated=True, usual=True,
         help="A gate, such as 'step>2%', 'exposed_comm>500us' or 'op:MatMul>3%'. Exit code 10 if "
-        "one is proven to fail, 11 if there is no verdict.",
+        "one is proven to fail, 11 without a verdict.",
     )  # fmt: skip
     on_unknown: values.OnUnknown = option(
         "fail", values.one_of(*get_args(values.OnUnknown)), "--on-unknown", metavar="pass|fail",

@@ -42,7 +42,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
-    """Return ``trace`` with ``marks``, and the overlap figures of each step as arguments.
+    """Return ``trace`` with annotations, and the overlap figures of each step as arguments.
 
     Added rows are counted under "annotate".
     """

@@ -192,8 +192,8 @@ def _slices_named(trace: Trace, names: NameTest) -> Mask:
 
 @once_each
 def leading(trace: Trace) -> NDArray[np.bool_]:
-    """Per track, whether it is of a thread from which arrows lead to the device, or with marks of
-    steps; all are where there are no arrows."""
+    """Per track, whether it is of a thread with flows to the device or with step markers; true for
+    all tracks if the trace has no flows."""
     events, flows = trace.events, trace.flows
     launching = trace.rows_of(Layer.DEVICE, Layer.COMM)[flows.dst]
     launching &= trace.rows_of(Layer.HOST, Layer.RUNTIME)[flows.src]
@@ -222,11 +222,10 @@ def _queue_spans(trace: Trace) -> I64:
 
 
 def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
-    """The steps of which a source says how long they wait, if at all; ``rows`` say so, of which
-    ``own`` are fetches.
+    """The steps whose wait for input is known, from ``rows``; ``own`` are the fetches among them.
 
-    Ranges tell of all steps that touch what was recorded of the host, fetches of all from the
-    first to the last of them.
+    Ranges cover all steps within the recorded time of the host, fetches all steps from the first
+    to the last fetch.
     """
     spans = trace.steps.device_spans
     told = np.zeros(len(spans), bool)

@@ -3,14 +3,14 @@
 K is the union of compute tasks on the device, M of whole communication operations, C of memory
 copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
 M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M. M are the collectives
-that a step trace marks, where no operations were recorded. Unclassified is where the device works
-on tasks of a type that no table of their producer has, and on none of these. Free is what is none
-of them, within spans the profiler was collecting in:
+of a step trace if no operations were recorded. Unclassified is where the device works only on tasks
+of a type that no table of their producer has. Free is the rest of the spans in which the profiler
+was collecting:
 
 * rule "busy": from the first to the last row of a collection window (profilers so far);
-* rule "device": other device tasks stretch that span, too (newer CANN).
+* rule "device": other device tasks extend that span, too (newer CANN).
 
-On GPUs the device windows of the steps that the capture covers stretch the span, too: a device
+On GPUs the device windows of the steps that the capture covers extend the span, too: a device
 that waits for data at the start of a step is idle. So in every span Computing + Communication(Not
 Overlapped) + Memory Copy(Not Overlapped) + Unclassified + Free is its length, to the ns. On NPUs
 the first four lanes are those of the vendor, for whom copies and unclassified tasks are neither
@@ -151,7 +151,7 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
     classified = merged(compute, comm) if bounds.vendor else merged(merged(compute, comm), copy)
     rest = union(work.unclassified.start_ns, work.unclassified.end_ns)
     rest = subtraction(subtraction(rest, classified), bounds.unknown)
-    # the vendor's Free knows no unclassified tasks, unless there are no others
+    # the vendor's Free excludes unclassified tasks only if nothing else ran
     active = classified if bounds.vendor and len(classified) else merged(classified, rest)
 
     def under(rule: str) -> Analysis:
@@ -243,7 +243,7 @@ _OUTSIDE = NameTest(
         "PROFILING_DISABLE",
     }.__contains__
 )
-"""Task types that do not stretch the span under rule "device". A task without an operator is
+"""Task types that do not extend the span under rule "device". A task without an operator is
 named by its type, so the type is found as its name."""
 
 

@@ -167,7 +167,7 @@ def _projected(
         which, task = _contained(ranges, level, launched)
         if not len(which):
             continue
-        # pairs come in runs of one range: reduce every run to one figure
+        # pairs of one range are consecutive: reduce them to one figure
         first = np.flatnonzero(np.diff(which, prepend=-1))
         of = which[first]
         begun, ended = trace.events.start_ns[task], trace.events.ends(task)

@@ -24,9 +24,9 @@ def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
     """Only what belongs to some graphs; ``Trace.present`` lists all that the rank has.
 
     A selection of every graph of the rank leaves the rank as it is. Otherwise a row is kept if it
-    has one of the graphs. Host rows have none: those are kept that an arrow joins to a kept row,
-    and the framework's step marks. The profiler's own overlap lanes mix all graphs and are left
-    out. Counters are kept.
+    has one of the graphs. Host rows have none: those with a flow to or from a kept row are kept,
+    as are the framework's step markers. The profiler's own overlap lanes mix all graphs and are
+    left out. Counters are kept.
 
     Args:
         selected: graph ids; None = all. Whether they exist at all is checked by the caller, who

@@ -160,12 +160,12 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     Args:
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
-        step_marker: regular expression; host slices whose name it finds are the steps, whatever
-            else marks some. Its first group is the number; without one they are numbered by time.
+        step_marker: regular expression; host slices whose name it finds are the steps, instead of
+            all others. Its first group is the number; without one they are numbered by time.
 
-    Collection windows may be of different sources: marks on the host are taken in those that have
-    no iterations. Slices of different graphs may cross on the merged lane; the lanes pass sorts
-    that out.
+    Each collection window may have its steps from another source: step markers on the host are
+    used in windows without iterations. Slices of different graphs may cross on the merged lane;
+    the lanes pass separates them.
     Issues: steps-from-host, steps-by-time, no-steps; step-marker-unmatched, step-marker-number and
     steps-replaced of a marker.
     """
@@ -304,10 +304,10 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
 
 
 def _profiler_steps(trace: Trace) -> Trace:
-    """Ranges named by a number are no steps in windows where the profiler marks steps itself.
+    """Ignore ranges named by a number in windows where the profiler records steps itself.
 
     Programs name inner ranges ("step 3" of an accumulation), too; ``torch.profiler`` and Paddle
-    mark every call of their ``step()``.
+    record every call of their ``step()``.
     """
     rows = _numbered_ranges(trace)
     names, which = np.unique(trace.events.name[rows], return_inverse=True)
@@ -396,8 +396,8 @@ def _by_time(
 def _host_marks(trace: Trace) -> NDArray[np.intp]:
     """Rows of the framework's step ranges, by start.
 
-    Of every number the longest, and those that share no time with a mark that is kept: numbers
-    start over with every epoch and recording window, but the marks of other threads repeat them.
+    For every number the longest is kept, and others that do not overlap a kept one: numbers start
+    over with every epoch and recording window, but other threads repeat the ranges of a step.
     """
     events, rows = trace.events, _numbered_ranges(trace)
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]

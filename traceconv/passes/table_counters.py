@@ -181,6 +181,6 @@ def _names(columns: Columns, series: _Series) -> tuple[list[tuple[int, str]], I3
 
 
 def _number(device: str) -> int:
-    """The number of a device: 0 of "NPU:0" and of "0"; -1 if there is none."""
+    """The number of a device: 0 for "NPU:0" and for "0"; -1 without a number."""
     digits = re.search(r"\d{1,9}\Z", device)
     return int(digits[0]) if digits else -1

@@ -16,7 +16,7 @@ from traceconv.core.model import Capture
 from traceconv.core.source import Source
 
 REQUIRED = ("name", "title", "files", "order", "find", "read")
-"""What a reader must have."""
+"""The members that a reader must have."""
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class PassesOn(Protocol):
     def passed_on(
         self, source: Source, name: str, shift_ns: int, issues: Issues
     ) -> Iterator[bytes]:
-        """What is not read of a file of ``Capture.beside``, as a trace of its own, in blocks.
+        """The unread parts of a file of ``Capture.beside``, as a separate trace, in blocks.
 
         Args:
             shift_ns: what puts its stamps on the clock of the run.
@@ -36,7 +36,7 @@ class PassesOn(Protocol):
 
 
 class Reader(Protocol):
-    """What a format brings.
+    """The interface of a format.
 
     Attributes:
         name:  one word: the module, the golden folder and the ``--from`` value.

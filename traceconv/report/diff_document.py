@@ -308,7 +308,7 @@ def signed(ns: float) -> str:
 
 def _sure(before: int, delta: int, half: float) -> str:
     confidence = 100 * (1 - ERROR["step"])
-    if before and half >= before:  # less than nothing is no length of a step
+    if before and half >= before:  # the interval would include negative lengths
         return "any length is within the interval"
     if before:
         low, high = 100 * (delta - half) / before, 100 * (delta + half) / before
@@ -346,9 +346,7 @@ def remarks(comparison: RunComparison) -> list[str]:
     for run, rank in zip(runs, comparison.critical, strict=True):
         items = run.ranks[rank]
         if not items.marked:
-            found.append(
-                f"{run.label} marks no steps: all of it counts as one, as long as it was recorded."
-            )
+            found.append(f"{run.label} has no marked steps: all recorded time counts as one step.")
             continue
         lengths = items.steps["ns"].tolist()
         usual = median(lengths)

@@ -220,7 +220,7 @@ def _steps(document: Document) -> list[Block]:
         ]  # fmt: skip
         curves = [Line(kind, numbers[: len(ns)], ns) for kind, ns in zip(kinds, every, strict=True)]
         drawn = Lines(curves, (numbers, list(map(str, numbers))), say.unit_for(longest), tips,
-                      "step of those compared", from_zero=False)  # fmt: skip
+                      "compared step", from_zero=False)  # fmt: skip
     return [Legend(named), drawn, Folded("figures", [table])]
 
 

@@ -22,7 +22,7 @@ SHOWN = 10
 _BAR = 20  # characters
 _WIDEST, _NARROWEST = 48, 24  # characters of a name
 _REST = 58  # characters of the other columns
-_NOTED, _LEAST_NOTED = 64, 16  # characters of what changed
+_NOTED, _LEAST_NOTED = 64, 16  # characters of the change
 
 
 def text(document: Document, top: int | None = SHOWN, width: int | None = None) -> str:

@@ -207,8 +207,8 @@ def overview(
 
 
 def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
-    """What the steps of a run lose, in one line: first what costs most, and what to do. Of a job
-    that hangs, where."""
+    """The losses of a run in one line: the largest cause first, and what to do. For a job that
+    hangs, where it hangs."""
     if verdict.hang:
         return verdict.headline()
     return " ".join(filter(None, (verdict.headline(), lost_line(summaries, verdict))))

@@ -295,8 +295,8 @@ STEPS_SHOWN = 200
 
 
 def heat(replay: Replay | None, overlap: Result) -> Section:
-    """How far each rank is behind in each step, ns: what it took longer by itself than ranks with
-    the same role. Without a replay: what it computed more than the median of all.
+    """How far each rank is behind in each step, ns: the extra time of its local work, compared with
+    ranks of the same role. Without a replay: computing time above the median of all ranks.
 
     Args:
         replay:  of the job.

@@ -118,7 +118,7 @@ def _reason(stage: str, spilled: Sequence[SpilledRank], options: MergeOptions) -
     if stage == "view" and options.mode == "detail":
         return "module scopes are hidden; pass `scope=True`"
     if stage == "view":
-        which = "`layers` names neither" if kept.layers else "there are none"
+        which = "`layers` names neither" if kept.layers else "the input has neither"
         if any(rows for one in spilled for (_, kind), rows in one.account.ledger.items()
                if kind == "counter"):  # fmt: skip
             which += ", only counters"

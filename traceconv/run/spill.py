@@ -250,7 +250,7 @@ def compact(trace: Trace) -> Trace:
 
 def _used_args(args: Args, column: Any) -> tuple[Args, Any]:
     used = np.zeros(len(args) + 1, bool)
-    used[column] = True  # -1 marks the extra last one
+    used[column] = True  # -1 sets the extra last one
     used[-1] = False
     if used[:-1].all() and len(args):
         return args, column

@@ -1,8 +1,8 @@
 """Chrome JSON traces: which events Perfetto's importer drops, moves or misreads.
 
-Records come from the reader of trace events, one by one; what it would repair is a finding here.
-Then the events of each thread are stacked by time: at one time ends come first, then complete
-events, the longest first, then all others in the order of the file.
+The reader of trace events yields the records one by one; its repairs are findings here. Then the
+events of each thread are stacked by time: at one time ends come first, then complete events, the
+longest first, then all others in the order of the file.
 """
 
 from __future__ import annotations

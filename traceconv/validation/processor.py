@@ -182,7 +182,7 @@ def _started(package: Any, shell: str, path: str) -> Any:
 def compared(
     path: str, counts: Mapping[str, int], tally: Tally, at_least: bool = False
 ) -> dict[str, int] | None:
-    """What the importer counts; where that differs from ``counts``, and its own errors, are noted.
+    """The counts of the importer; differences from ``counts`` and its own errors are noted.
 
     Args:
         counts: by name, as :data:`COUNTS` has them.

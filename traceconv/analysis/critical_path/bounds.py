@@ -42,8 +42,8 @@ def bounded(
     plan: Plan,
     spans: Mapping[int, tuple[int, int]],
 ) -> dict[int, int]:
-    """Largest error of the clock of each rank against that of the first one, ns; of those for which
-    there is a bound, and for which it holds what their files say of their clocks.
+    """Largest error of the clock of each rank against that of the first one, ns. Ranks without a
+    bound are left out, as are ranks whose bound contradicts what their files state.
 
     Args:
         records: of all ranks.
@@ -116,8 +116,8 @@ class _Limits:
             )
 
     def solved(self) -> tuple[I64, I64]:
-        """The limits of what is added to each rank, 0 for the first; beyond
-        ``_FAR`` where nothing limits it, or limits contradict each other."""
+        """Least and largest offset of each rank, 0 for the first; beyond ``_FAR`` if nothing
+        limits it, or limits contradict each other."""
         n = len(self.place)
         low, high = np.full(n, -2 * _FAR), np.full(n, 2 * _FAR)
         low[0] = high[0] = 0

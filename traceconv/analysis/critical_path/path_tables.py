@@ -216,8 +216,8 @@ def line(path: Path) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """What is known of all of it, as JSON values: the line, why steps are left out, and in which a
-    clock that was set would not show."""
+    """The whole path as JSON values: the line, why steps are left out, and the steps in which a
+    clock change would go unnoticed."""
     left_out = [
         {"step": number, "occurrence": occurrence, "why": why}
         for (number, occurrence), why in path.left_out.items()
@@ -237,8 +237,8 @@ RANKS_KEPT = 20
 
 
 def section(path: Path) -> dict[str, Any]:
-    """What a report says of it, as JSON values: a row per rank that is on the path, and the line;
-    under "missing" why there is no path."""
+    """The section of a report, as JSON values: the line and a row per rank on the path, or under
+    "missing" the reason why no path was found."""
     if not path.segments:
         return {"missing": line(path)}
     columns = _by_rank(path)

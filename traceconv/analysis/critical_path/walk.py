@@ -171,7 +171,7 @@ def _unusable(summaries: Sequence[RankSummary], plan: Plan) -> str:
         return f"rank {rank}{more}: {why}"
     steps = max((len(one.replay.steps) for one in summaries), default=0)
     unmarked = steps < 2 and not any(one.replay.marked for one in summaries)
-    return "nothing marks its steps" if unmarked else ""
+    return "its steps are not marked" if unmarked else ""
 
 
 def _clocks(

@@ -4,10 +4,10 @@ The figures of a run are means over its steps, as whole nanoseconds that add up 
 (rounded by the largest remainder), so that the differences of the items are the difference of the
 step, on every rank and for the job.
 
-The job is its *critical* rank: the one with the longest mean step; of those within one part in a
-thousand of it, the one that communicates least where nothing hides it, for the others wait for it.
-The items of the rank that is critical after are compared with those that it had before; if it was
-not among the longest then, the difference to the one that was critical is an item of its own.
+The job is represented by its *critical* rank: the one with the longest mean step. Among ranks
+within one part in a thousand of it, it is the one with the least exposed communication, for the
+others wait for it. The rank that is critical in the second run is compared with itself in the first
+run; if another rank was critical there, the difference between the two is a separate item.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _judged(comparison: RunComparison, gate: Gate, among: int) -> GateResult:
             row = names.index(PAUSE)
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
             half = float(rows.half_ns[row])
-        elif comparison.pauses_known:  # there are none
+        elif comparison.pauses_known:  # and no step is followed by one
             before, after, half = 0, 0, 0.0
         else:
             return GateResult(gate, 0, 0, np.inf, Outcome.UNSURE)

@@ -11,14 +11,14 @@ takes them, and of the classes of the overlap analysis (:mod:`traceconv.passes.o
   ``input`` where the rank waits for input (:mod:`traceconv.passes.input_wait`), ``host`` where the
   call that launches this work begins after the gap does, or where launches are known and no further
   one follows, else ``unknown``;
-* ``unrecorded``: what of the window the profiler did not record.
+* ``unrecorded``: the part of the window that the profiler did not record.
 
-Where several rows of one class run at once, the time belongs to the one that began first; of those
-that began together, to the one on the lane that is first on screen, then to the one that is first
-in the table. What begins first holds its time until it ends, so no row is split in two.
+If several rows of one class run at once, the time belongs to the one that began first. Rows that
+began together are ordered by lane, as on screen, then by place in the table. The first row holds
+its time until it ends, so no row is split in two.
 
-On NPUs copies are part of the idle time that tables and reports give, as the vendor counts; here
-they are items of their own there, too, unless the rank waits for input meanwhile.
+On NPUs copies are part of the idle time in tables and reports, as the vendor counts. Here they are
+separate items, unless the rank waits for input meanwhile.
 """
 
 from __future__ import annotations

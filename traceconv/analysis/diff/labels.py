@@ -151,7 +151,7 @@ class Sources(msgspec.Struct, frozen=True):
         """Collectives, by kind, group and size."""
         known, at = self.collectives, self.record[rows]
         some = at >= 0
-        kind, group, size = (  # of those that are at -1, which are replaced below, the last
+        kind, group, size = (  # rows at -1 take the last value, and are replaced below
             np.append(column, 0)[at] for column in (known.kind, known.group, known.size)
         )
         names = self.names(rows).mapped(kind_of)
@@ -178,8 +178,8 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Which of some operations are which of others, by start and end (shape (2, n)); of those that
-    begin and end together, in their order."""
+    """Pairs of equal operations by start and end (shape (2, n)). Operations that begin and end
+    together are paired in order."""
     key = combined_key(*np.concatenate((some, others), axis=1))
     places = []
     for one in (key[: some.shape[1]], key[some.shape[1] :]):

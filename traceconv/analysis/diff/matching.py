@@ -276,8 +276,8 @@ def _increasing(values: Sequence[int]) -> list[int]:
 def _instead(
     every: Sequence[tuple[int, int, tuple[str, ...]]], matched: int, before: Columns, after: Columns
 ) -> dict[int, tuple[int, ...]]:
-    """Of computing that only one run has, what stands between the same neighbours in the other: the
-    parts of a fused kernel, or the kernel that they were fused to."""
+    """For computation that only one run has, the operations between the same neighbours in the
+    other run: the parts of a fused kernel, or the kernel that they were fused to."""
     pairs = [
         (int(before["first"][a]), int(after["first"][b]))
         for a, b, _ in every[:matched]

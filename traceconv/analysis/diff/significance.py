@@ -103,9 +103,8 @@ def half_widths(
     """Half the width of the interval of every difference of means, ns; infinite if unknown.
 
     Args:
-        kind:  key of :data:`ERROR`; of an item, its share of that is its share of the time.
-        group: number of the sort of every row, whose rows have their pace in common; None: every
-            row stands for itself.
+        kind:  key of :data:`ERROR`; an item gets a share of that error equal to its share of time.
+        group: number per row of the group whose rows vary together; None: rows are independent.
         among: how many times as many intervals are to hold together.
     """
     rows = len(before.values)
@@ -318,9 +317,9 @@ def resolution(values: I64) -> int:
 def verdicts(
     delta_ns: F64, half_ns: F64, tolerance_ns: F64, small_ns: float = 0.0
 ) -> list[DifferenceVerdict]:
-    """What is proven of every difference: *slower* or *faster* if it is above the tolerance and its
-    interval does not reach to 0; *no change* if all of the interval is within the tolerance; else
-    nothing.
+    """The verdict on every difference: *slower* or *faster* if it is above the tolerance and its
+    interval excludes 0; *no change* if the whole interval is within the tolerance; else *no
+    verdict*.
 
     Args:
         small_ns: a tolerance that is the least for *no change*: what matters to no step.

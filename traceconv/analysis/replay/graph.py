@@ -43,7 +43,7 @@ _EAGER = 0.2  # of the messages between two ranks that end before they are recei
 
 
 class Clocks(Protocol):
-    """What is needed of an alignment (:class:`traceconv.alignment.plan.Plan`)."""
+    """The part of an alignment that is used (:class:`traceconv.alignment.plan.Plan`)."""
 
     @property
     def method(self) -> str:
@@ -118,12 +118,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def sizes(self) -> I64:
-        """(meets,): how many operations meet, 1 of those that meet no other."""
+        """(meets,): how many operations meet, 1 for an operation on its own."""
         return np.diff(np.append(self.meets, len(self)))
 
 
 class Unusable(Exception):
-    """Why there is no graph."""
+    """The reason why no graph could be built."""
 
 
 def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Graph:

@@ -50,7 +50,7 @@ _MOST_NS = 100_000  # ... but no more than this
 _LEAST_NS = 1_000
 _LONG = 0.01  # of a step: a kernel that takes longer is a separate operation
 _TOGETHER_NS = 1_000  # operations that end so close together are one batch
-_LONGEST = 200  # characters of a name that are looked at
+_LONGEST = 200  # names with more characters are not tested
 _COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)
 _OF_COLLECTION = NameTest(lambda name: len(name) <= _LONGEST and _COLLECTOR.search(name))
 _ARRIVES = ("allgather", "broadcast", "alltoall", "scatter")

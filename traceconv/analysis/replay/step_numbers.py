@@ -51,7 +51,7 @@ class _Numbering:
         links = [link for group in groups for link in _links(known, group)]
         for _, one, other, ahead in sorted(links, key=lambda link: -link[0]):
             self._join(one, other, ahead)
-        # where nothing is matched, numbers are those of the job if sources mark them
+        # without matches, numbers that sources record are those of the job
         windows: dict[int, _Node] = {}
         for rank in ranks:
             for window in np.unique(rank.replay.steps[:, 0]).tolist():

@@ -131,7 +131,7 @@ def refuse_unknown(changes: Sequence[str]) -> None:
         raise OptionError(f"no change is given; pass one, as {_EXAMPLES}", "change")
     for change in changes:
         if not CHANGE.fullmatch(change):
-            raise OptionError(f"{change!r} is no change; changes are like {_EXAMPLES}", "change")
+            raise OptionError(f"{change!r} is not a change; write one of {_EXAMPLES}", "change")
 
 
 class Changed:
@@ -244,7 +244,7 @@ class Changed:
     def _factor(change: str, text: str) -> float:
         match = _FACTOR.fullmatch(text)
         if match is None:
-            raise OptionError(f"{change!r}: {text!r} is no factor; write 0 or x0.5", "change")
+            raise OptionError(f"{change!r}: {text!r} is not a factor; write 0 or x0.5", "change")
         return float(match[1])
 
     def _named(self, target: str) -> NDArray[np.bool_]:

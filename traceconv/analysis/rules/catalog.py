@@ -81,7 +81,7 @@ def thresholds(values: Mapping[str, float]) -> Mapping[str, Limits]:
             every = [f"{r}.{n}" if n else r for r, names in found.items() for n in names]
             raise OptionError(unknown("threshold", key, every), "threshold")
         if not math.isfinite(value):
-            raise OptionError(f"{key}: {value} is no number to compare with", "threshold")
+            raise OptionError(f"{key}: {value} is not a finite number", "threshold")
         found[rule][name] = float(value)
     return found
 

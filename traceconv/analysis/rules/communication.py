@@ -189,8 +189,8 @@ def _package_figures(sizes: list[_Size], small: list[_Size]) -> dict[str, Any]:
 
 
 def _misaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """Large packages that are no multiples of 512 bytes, where multiples are faster: than each of
-    them the best that is no larger is compared, since larger ones should be the faster ones."""
+    """Large packages whose size is not a multiple of 512 bytes, if multiples are faster. Each is
+    compared with the fastest multiple of at most its size, as larger packages should be faster."""
     for transport, sizes in _by_transport(known).items():
         if "RDMA" in transport.upper() or "ROCE" in transport.upper():
             continue
@@ -224,8 +224,8 @@ _ALIGNED = 512
 
 
 def _repeats(trace: Trace) -> Known | None:
-    """Operations of which the profiler says that they ran again, and transfers over RDMA by how
-    long one takes: a lost package is sent again after seconds."""
+    """Operations that the profiler marks as retried, and RDMA transfers by duration: a lost
+    package is sent again after seconds."""
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     (again,) = fields(trace, rows, "retry")
@@ -331,9 +331,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "unaligned-packets",
-        "Packages that are no multiples of 512 bytes are slower than those that are",
+        "Packages that are not a multiple of 512 bytes are slower than those that are",
         THEME,
-        "share of transfer time (not over RDMA) of large packages that are no multiples of 512 "
+        "share of transfer time (not over RDMA) of large packages that are not a multiple of 512 "
         "bytes, and slower than aligned ones of at most their size",
         (
             Limit(20.0, "%", OWN),
@@ -353,9 +353,9 @@ RULES: tuple[Rule, ...] = (
         "longest transfer of one package over RDMA",
         (
             Limit(4.0, "s", f"{MSPROF_ANALYZE}: a retransmission takes at least that"),
-            Limit(0.0, "operations", "HCCL's own mark (retry)", "again", measure=_AGAIN),
+            Limit(0.0, "operations", "HCCL's retry marker", "again", measure=_AGAIN),
         ),
-        "collectives with HCCL's mark of a retry, or transfers over RDMA",
+        "collectives with HCCL's retry marker, or transfers over RDMA",
         "Packages are lost: check the network between these machines (switches, cables, optical "
         "modules, flow control), and HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT.",
         _repeats,

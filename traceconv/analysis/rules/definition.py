@@ -1,4 +1,4 @@
-"""A rule: what it measures, from which value on it reports, and which time a remedy would save."""
+"""A rule: its measure, its threshold, and the time that a remedy would save."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import Columns
 
 Known = Mapping[str, Any]
-"""Facts about one rank as JSON values, so that they travel between processes."""
+"""Facts about one rank as JSON values, so that processes can exchange them."""
 
 Limits = Mapping[str, float]
 """The thresholds of one rule by name; the main one is ""."""

@@ -141,7 +141,7 @@ def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 
 _COPYING = (
-    "Most of the idle time the device copies memory, which is no work of an NPU's cores: look at "
+    "Most of the idle time the device copies memory, which an NPU's cores do not do: look at "
     "what is copied, and why."
 )
 _STARVED = "Most of the idle time is waiting for input: speed up data preparation first."
@@ -206,7 +206,7 @@ def _launches(trace: Trace) -> Known | None:
 
 
 def _common(known: Mapping[int, Known]) -> dict[int, Pieces]:
-    """The steps that all ranks have; {} if there are none, or steps are not marked."""
+    """The steps that all ranks have; {} without any, or if steps are not marked."""
     pieces: dict[int, Pieces] = {rank: one["pieces"] for rank, one in known.items()}
     shared = set.intersection(*(set(one["step"]) for one in pieces.values()))
     if not shared or not all(one["marked"] for one in known.values()):

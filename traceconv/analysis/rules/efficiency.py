@@ -1,4 +1,4 @@
-"""Rules of the performance that operators reach, of what the device could do."""
+"""Rules on the performance of operators, relative to the peak of the device."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _plausible(of: Product) -> Product | None:
 
 
 def flat_product(left: int, right: int, result: int) -> Product | None:
-    """Of two matrices of so many elements, whichever of them is transposed."""
+    """The product of two matrices with these numbers of elements, whichever is transposed."""
     if min(left, right, result) <= 0 or left * right % result:
         return None
     inner = math.isqrt(left * right // result)
@@ -156,10 +156,10 @@ def _done(trace: Trace, attention: bool) -> Known | None:
 
 
 def _peaks(name: str) -> dict[str, Any]:
-    """What is known of a device of this name; {} if nothing is.
+    """The known peaks of a device of this name; {} for an unknown device.
 
-    ``faster`` is how many times as many operations of 8 bits it does, and ``slowest`` what its
-    memory at least does, where no more is known of that.
+    ``faster`` is the factor of 8-bit operations, and ``slowest`` the least bandwidth that its
+    memory has if no more is known.
     """
     if peaks := peaks_of(name):
         known = {"device": name, "peak": float(peaks.half), "bandwidth": float(peaks.memory)}
@@ -300,8 +300,8 @@ _MUCH = 1.5
 
 
 def _odd_shapes(trace: Trace) -> Known | None:
-    """Time of operators on shapes that are no larger than others in any dimension of any input or
-    output, and take longer."""
+    """Time of operators that take longer on shapes whose every dimension, of inputs and outputs, is
+    at most that of others."""
     if not is_ascend(trace) or trace.hints.partial_device:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
@@ -375,8 +375,8 @@ RULES: tuple[Rule, ...] = (
         "Products of matrices take much longer than the device needs for them",
         THEME,
         "least time of products in half precision and FP8 (operations at the device's peak, or "
-        "moving the matrices once, whichever is longer), of the time that they take; of those of "
-        "10 µs and more",
+        "moving the matrices once, whichever is longer) as a share of the time that they take; "
+        "products of 10 µs and more",
         (
             Limit(40.0, "%", OWN, below=True),
             Limit(5.0, "%", f"{OWN}: of the time of compute tasks", "share"),
@@ -387,7 +387,7 @@ RULES: tuple[Rule, ...] = (
         "bandwidth of the device (known of some GPUs by their name, and of Ascend 910 by its cores "
         "and clock in info.json; else "
         '`threshold={"matmul-efficiency.peak": TFLOP/s, "matmul-efficiency.bandwidth": GB/s}`)',
-        "Look at the shapes named: sizes that are no multiples of the tiles, few rows, layouts "
+        "Look at the shapes named: sizes that are not multiples of the tiles, few rows, layouts "
         "that are converted on the way, a library without a kernel for them, or a lower clock.",
         partial(_done, attention=False),
         each_rank(_inefficient),

@@ -144,12 +144,12 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def measure(self) -> str:
-        """What the value is, in words."""
+        """The measure in words."""
         return self._said(self.limit.measure or self.rule.measure)
 
     @property
     def title(self) -> str:
-        """What is wrong, in one line."""
+        """The problem in one line."""
         return self._said(self.rule.title)
 
     def _said(self, text: str) -> str:
@@ -160,7 +160,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.case.value:.4g} {self.limit.spelled}"
 
     def basis(self) -> str:
-        """What was measured, and the threshold."""
+        """The measure and the threshold."""
         side = "below" if self.limit.below else "above"
         value = f"{self.limits[self.limit.name]:g} {self.limit.spelled}"
         return f"{self.measure}; {side} {value}"
@@ -469,7 +469,7 @@ class _Since:
         self._zero_ns = min((self._shared(r, [span[0]])[0] for r, span in spans.items()), default=0)
 
     def of(self, case: Case) -> tuple[int | None, ...]:
-        """The starts of its slices, ns; None of those that no lane shows."""
+        """The starts of its slices, ns; None for slices that no lane shows."""
         shared = self._shared(case.rank, [one.start_ns for one in case.slices])
         return tuple(
             ns - self._zero_ns if one.lane else None
@@ -589,7 +589,7 @@ def _at_most(case: Case, known: Losses) -> float | None:
     if not case.gone:
         return None
     ns = sum(case.gone.values())
-    # a pause that the source marks is one, whatever is known of the device
+    # a gap that the source records is certain, even without device data
     classes = [
         EXPOSED if name == WAITS else name for name in case.gone
         if name not in (PEERS, STAGES, STEP) and (name != PAUSE or known.knows(PAUSE))

@@ -404,7 +404,7 @@ RULES: tuple[Rule, ...] = (
         "Computing that could overlap communication is launched late",
         "communication",
         "share of the steps in which communication is exposed before a kernel that does not need "
-        "it (it starts while the collective goes on) and that the host launches only then",
+        "it (it starts while the collective runs) and that the host launches only then",
         (Limit(2.0, "%", OWN),),
         "collectives, and launch flows to kernels, within steps",
         "The host launches work that does not depend on the collective too late: let it run "
@@ -434,7 +434,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(2.0, "%", OWN),),
         "records of the scheduler and calls of the operating system (nsys --cpuctxsw, osrt)",
         "Look for other processes and for more threads than processors on this machine, and bind "
-        "the process to processors of its own, near its device.",
+        "the process to dedicated processors near its device.",
         _descheduled,
     ),
     Rule(
@@ -447,7 +447,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(2.0, "%", OWN),),
         "records of the scheduler of every process of the machine, and calls of the operating "
         "system (nsys --cpuctxsw=system-wide, osrt)",
-        "Bind the process to processors of its own (cpusets, numactl, the job manager's binding), "
+        "Bind the process to dedicated processors (cpusets, numactl, the job manager's binding), "
         "and give its workers, other ranks, daemons and other jobs the rest.",
         _displaced,
         _foreign,
@@ -458,7 +458,7 @@ RULES: tuple[Rule, ...] = (
         THEME,
         "share of the steps that is idle between kernels of the sequence (of up to 8 kernels of "
         "less than 10 µs on one stream, at least 10 times)",
-        (Limit(2.0, "%", f"{OWN}; what is short is HTA's"),),
+        (Limit(2.0, "%", f"{OWN}; the limit of short kernels is HTA's"),),
         "kernels of the device within steps",
         "Fuse these kernels where what they compute permits (a compiler, a fused operator, "
         "foreach), or launch them as a graph.",

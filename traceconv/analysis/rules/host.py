@@ -185,7 +185,7 @@ def _synchronised(trace: Trace) -> Known | None:
 
 
 def _synchronising(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """By the idle time that follows the calls; by the number of those that only wait, if most
+    """Judged by the idle time after the calls, or by the number of calls that only wait if most
     launches have one."""
     if not known["figures"]["calls_per_step"] or known["value"] <= limits[""]:
         return
@@ -270,7 +270,7 @@ _PIN = (
 )
 
 _RUNTIME = "calls of the device's runtime on the host, and steps with device work"
-_MARKED = "calls of the device's runtime on the host, and marks of steps with device work"
+_MARKED = "calls of the device's runtime on the host, and markers of steps with device work"
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -312,7 +312,7 @@ RULES: tuple[Rule, ...] = (
         "share of the steps in which garbage is collected",
         (Limit(1.0, "%", OWN),),
         "recorded collections of Python (torch_npu records them with gc_detect_threshold)",
-        "Collect explicitly on all ranks in the same step, every so many steps (gc.disable, "
+        "Collect explicitly on all ranks in the same step, at a fixed interval (gc.disable, "
         "gc.collect), or gc.freeze long-lived objects, so that ranks do not pause in turn.",
         _calls(_COLLECTION, Layer.HOST, Layer.RUNTIME, recorded=True),
     ),
@@ -324,7 +324,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(2.0, "%", OWN),),
         _MARKED,
         "Use binaries that are compiled already (torch_npu: jit_compile=False); where shapes "
-        "change from step to step, pad them, or mark dimensions as dynamic for torch.compile.",
+        "change from step to step, pad them, or declare dimensions dynamic for torch.compile.",
         _calls(_COMPILATION, Layer.RUNTIME, Layer.HOST, marked=True),
     ),
     Rule(
@@ -332,7 +332,7 @@ RULES: tuple[Rule, ...] = (
         "Launching takes longer than the kernels: many small ones",
         THEME,
         "share of the steps that is idle for up to 100 µs before a kernel of less than 10 µs",
-        (Limit(10.0, "%", f"{OWN}; what is short is HTA's"),),
+        (Limit(10.0, "%", f"{OWN}; the limit of short kernels is HTA's"),),
         "kernels of the device within steps",
         "Fuse small operators (compilers, fused optimizers, foreach), or launch whole graphs.",
         _small_kernels,
@@ -344,7 +344,7 @@ RULES: tuple[Rule, ...] = (
         "share of the steps in which the device copies from or to the host and does nothing else",
         (Limit(2.0, "%", OWN),),
         "copies of the device within steps",
-        "Prefetch input on a stream of its own, keep reused tensors on the device, and leave "
+        "Prefetch input on a separate stream, keep reused tensors on the device, and leave "
         "out copies for logging.",
         _copies,
     ),

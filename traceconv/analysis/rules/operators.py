@@ -317,7 +317,7 @@ RULES: tuple[Rule, ...] = (
         "unaligned-shapes",
         "Matrices do not fill the blocks of the cube cores",
         "operators",
-        "share of matrix operators with shapes that are no multiples of 16, by time",
+        "share of matrix operators with shapes that are not multiples of 16, by time",
         (Limit(10.0, "%", f"{OWN}; the blocks of 16 are the hardware's"),),
         "matrix operators of an Ascend device with their input shapes",
         "Pad or choose sizes (hidden, vocabulary, batch) that are multiples of 16; the gain is "

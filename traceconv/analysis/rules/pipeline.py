@@ -41,7 +41,7 @@ THEME = "data preparation"
 MINDSPORE = "MindSpore's profiler"
 
 _IGNORED = lazy_regex(r"(?:Barrier|Concat|EpochCtrl|Rename|Repeat|Shuffle|Skip|Take|Zip)(?:Op)?")
-"""Operators that do no work of their own."""
+"""Operators that do no work themselves."""
 
 _KINDS = (
     (lazy_regex(r".*Map(?:Op)?"), "map"),
@@ -280,7 +280,7 @@ RULES: tuple[Rule, ...] = (
         "workers-many",
         "An operator of the data pipeline has more workers than it uses",
         THEME,
-        "mean use of the CPU by the operator's workers, of which there are several",
+        "mean use of the CPU by the operator's workers, if it has several",
         (Limit(20.0, "%", MINDSPORE, below=True),),
         _SUMMARY,
         "Lower num_parallel_workers of this operator, and give the processors to others.",

@@ -47,7 +47,7 @@ _MAINLY = 0.6  # of an excess that one kernel accounts for is mainly of it
 _ROUNDS = 3
 _NOISE = 5  # times what ranks usually differ by: a step with less has nothing to show
 _UNEVEN = 0.05  # of a step
-_RECORDED = 4  # times as often as LEVEL: what a recorded cause explains is no noise
+_RECORDED = 4  # times LEVEL: a recorded cause is less likely to be noise
 
 
 def judge(
@@ -87,7 +87,7 @@ def _judged(
         limits=tuple(_limits(every, replay)),
     )  # fmt: skip
     if len(every) < 2:
-        return msgspec.structs.replace(basis, reason="one rank was captured; there are no peers")
+        return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
     if not replay.usable:
         why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
         return msgspec.structs.replace(basis, reason=why)
@@ -305,7 +305,7 @@ class _Judging:
         return name, int(known.start_ns[row]), int(known.end_ns[row] - known.start_ns[row])
 
     def _kernel(self, column: int, peers: Sequence[int]) -> str:
-        """The kernel that accounts for most of what a rank computes longer; "" if none does."""
+        """The kernel that accounts for most of what a rank computes longer; "" without one."""
         graph = self.graph
         cells = graph.rank[graph.part].astype(np.int64) * len(graph.names) + graph.name
         ns = np.bincount(cells, graph.part_ns, len(graph.ranks) * len(graph.names))
@@ -409,7 +409,7 @@ class _Judging:
             )
             seen += ", maybe by chance"
         if not compared:
-            return None, "no two ranks run the same operations, so there are no peers to compare"
+            return None, "no two ranks run the same operations, so no rank has peers"
         if len(graph.steps) < _FEWEST:
             marked = any(one.replay.marked for one in self.replay.every)
             why = "one step was captured" if marked else "no steps are marked"

@@ -255,7 +255,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Of what costs most: :data:`STRAGGLER`, :data:`SLOW_GROUP` or :data:`STAGES`; else
+        """The most expensive cause: :data:`STRAGGLER`, :data:`SLOW_GROUP` or :data:`STAGES`; else
         :data:`NOBODY` or :data:`NO_VERDICT`."""
         if self.hang:
             return HANG
@@ -319,8 +319,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def late(self) -> tuple[Late, ...]:
-        """The ranks that others wait for, and how long; of those that are late in the same steps,
-        the one that they wait for longest."""
+        """The ranks that others wait for, and how long. Among ranks that are late in the same
+        steps, only the one that causes the longest wait."""
         found: list[Late] = []
         known: set[int] = set()
         for one in self.culprits:

@@ -37,7 +37,7 @@ class Column(msgspec.Struct, frozen=True):
         name: plain, without a unit.
         unit: of the values: "ns", "B", "%", "GB/s" ...; "1" for plain numbers, "" for text and
             where another column of the row says it.
-        kind: "int" (:data:`ABSENT` where there is none), "float" (NaN) or "text" ("").
+        kind: "int" (unknown: :data:`ABSENT`), "float" (unknown: NaN) or "text" (unknown: "").
         bracketed: whether headings name the unit; they do not where the name itself says it.
     """
 

@@ -138,8 +138,8 @@ def operator_nest(trace: Trace) -> Nest:
 def modules(trace: Trace) -> NDArray[np.intp]:
     """Rows of module calls: what names itself a module on the host, and scope lanes of NPUs.
 
-    Ranges of the host as the device saw them are no calls: projected ones, and on GPUs all others
-    of the scope layer.
+    Projections of host ranges to the device are not calls; on GPUs neither is anything else of the
+    scope layer.
     """
     rows = _host_rows(trace, "module", _MODULES)
     if trace.hints.free_rule == "device":

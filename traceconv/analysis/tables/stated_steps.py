@@ -89,8 +89,8 @@ def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
 def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:
     """Facts of the steps of a trace, and behind them those that only the profiler's table has.
 
-    A rank may have several captures, and one of them tables alone: only these state the steps that
-    no other capture marks.
+    A rank may have several captures, one of them with tables only. Those tables count for the steps
+    that no other capture has.
 
     Args:
         rows:   of the steps of the trace.

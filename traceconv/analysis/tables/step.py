@@ -199,8 +199,8 @@ class _Begun(msgspec.Struct, frozen=True):
 
 def _launch_windows(trace: Trace) -> I64:
     """Where the PyTorch profiler counts each step: from the first task of the first operator that
-    launches any within the step's mark, to the last one of the last such operator, or the end of
-    the mark if that is later (Ascend/pytorch ``FwkCANNRelationParser.get_step_range``).
+    launches any within the step's range, to the last one of the last such operator, or the end of
+    the range if that is later (Ascend/pytorch ``FwkCANNRelationParser.get_step_range``).
 
     Windows may overlap: tasks launched early may run behind those of the next step. Steps with
     tasks whose launches are unknown have their device windows.
@@ -320,7 +320,7 @@ def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArra
 
 def _data_bound(trace: Trace) -> I64:
     """From the last end of an iteration, of whatever graph, to the forward pass of each step, as
-    the profiler counts it; else the pause that the source marks, ABSENT if none.
+    the profiler counts it; else the gap that the source records, ABSENT without one.
     """
     steps, forward = trace.steps, _forward(trace)
     ends = np.sort(steps.end_ns)
@@ -613,12 +613,12 @@ TABLES: Sequence[Table] = (
         "device window of the step, in which its figures are measured: it begins with the step, "
         "or where the window of the step before it ends if that is later, and ends with the step "
         "or its last device or communication row, whichever is later; that of an iteration of a "
-        "graph is the iteration; where nothing marks steps it is from the first to the last device "
+        "graph is the iteration; if no steps are marked, it is from the first to the last device "
         "row; steps whose device work was not recorded have none. Of tables without a timeline "
         "Device Time is Computing + Communication(Not Overlapped) + Free. FP_BP and Iteration "
         "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - the "
-        "last end of an iteration, of whatever graph, before it; where no forward pass is marked, "
-        "or no iteration is before it, the pause that the source marks. Window = number of the "
+        "last end of an iteration, of whatever graph, before it; without a forward pass or an "
+        "earlier iteration, the gap that the source records. Window = number of the "
         "recording window, in which numbers of steps may start over.",
         "steps, or any events",
         (
@@ -638,7 +638,7 @@ TABLES: Sequence[Table] = (
         "overlap",
         "Overlap: five legends per rank and step",
         "K = union of compute tasks, M = union of communication operations (where none were "
-        "recorded, of the collectives that a step trace marks), C = union of memory copies and "
+        "recorded, of the collectives in a step trace), C = union of memory copies and "
         "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
         "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
@@ -649,7 +649,7 @@ TABLES: Sequence[Table] = (
         "of types that no table of their producer has, while the device does nothing else; it is "
         "no part of Idle. Utilization = 100 - Idle / Known. Input Wait = the part of Idle in which "
         "the host, or the device itself, waits for input: ranges of data loaders, GetNext, fetches "
-        "in tables of the device queue; it is unknown where no source says so. Percentages are of "
+        "in tables of the device queue; it is unknown if no source records it. Percentages are of "
         "Known. All are the overlap lanes of the trace, clipped to the window; Source says if they "
         "are from the "
         "vendor's own table instead: there Input Wait is its Preparing, but no more than Idle; it "

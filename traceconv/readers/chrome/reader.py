@@ -1,8 +1,8 @@
 """Any other trace-event JSON: the format of Chrome and of many tools; also what we write.
 
 Written by: anything; by us.
-Files: any whose first bytes hold trace events, plain or gzip; each is a capture of its own. A file
-of ours that holds several ranks is one capture per rank.
+Files: any whose first bytes hold trace events, plain or gzip; each is one capture. An output of
+traceconv with several ranks is one capture per rank.
 Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
 metadata, which is added back.
 Rank from: the metadata of our own files; names of processes (``RANK 1 HOST<node>``, as Intel's

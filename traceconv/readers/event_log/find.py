@@ -233,7 +233,7 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
             unix = is_unix_ns(int(sound.min()))
             return Anchor(
                 Domain.UNIX if unix else Domain.RELATIVE,
-                evidence="Unix time stamps" if unix else "stamps count from a start of their own",
+                evidence="Unix time stamps" if unix else "stamps count from an unknown start",
             )
     return None
 

@@ -118,7 +118,7 @@ def rank_texts(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
 
 
 def rank_of(text: str, rank: Bound | None) -> int:
-    """The rank in a cell; ABSENT or UNREADABLE where there is none."""
+    """The rank in a cell, or ABSENT or UNREADABLE."""
     return int(whole(picked([text], rank))[0]) if rank else ABSENT
 
 
@@ -210,7 +210,7 @@ class _WideRows:
         return self._back.popleft() if self._back else next(self._fresh, None)
 
     def _quoted(self, number: int, line: str) -> list[str]:
-        """The row that begins with ``line``; [] if there is none."""
+        """The row that begins with ``line``; [] if it has no end."""
         parts = [(number, line)]
         size, open_ = len(line), line.count('"') % 2
         while open_ and len(parts) < MAX_ROW_LINES and size < MAX_LINE_BYTES:

@@ -88,16 +88,16 @@ def processes(database: Database) -> list[Process]:
     """The ranks of a report: its processes with GPU work, else those with any work, by pid."""
     devices: dict[int, set[int]] = {}
     for table in GPU_TABLES:
-        rows = database.columns(table, {"globalPid": NOBODY, "deviceId": -1})
+        rows = database.columns(table, {"globalPid": NO_PROCESS, "deviceId": -1})
         pairs = np.unique(np.stack((owner_of(rows["globalPid"]), rows["deviceId"])), axis=1)
         for pid, device in pairs.T.tolist():
             devices.setdefault(pid, set()).add(device)
-    unnamed = devices.pop(NOBODY, set())
+    unnamed = devices.pop(NO_PROCESS, set())
     pids = set(devices)
     for table in HOST_TABLES:
-        rows = database.columns(table, {"globalTid": NOBODY})
+        rows = database.columns(table, {"globalTid": NO_PROCESS})
         pids |= set(owner_of(rows["globalTid"]).tolist())
-    every = sorted(pids - {NOBODY})
+    every = sorted(pids - {NO_PROCESS})
     if not every and any(map(database.count, (*GPU_TABLES, *HOST_TABLES))):
         every = [-1]
     working = sorted(devices) or every
@@ -136,13 +136,13 @@ def pid_of(global_id: Any) -> Any:
     return (global_id >> 24) & 0xFFFFFF
 
 
-NOBODY = 0
+NO_PROCESS = 0
 """What :func:`owner_of` gives for rows that name no process; a process is never 0."""
 
 
 def owner_of(global_id: Any) -> Any:
-    """The process ids within serialized global ids, ``NOBODY`` for rows without."""
-    return np.where(global_id == -1, NOBODY, pid_of(global_id))
+    """The process ids within serialized global ids, ``NO_PROCESS`` for rows without."""
+    return np.where(global_id == -1, NO_PROCESS, pid_of(global_id))
 
 
 def tid_of(global_id: Any) -> Any:

@@ -28,7 +28,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
 from traceconv.readers.nsight.collectives import Issued
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
-from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
+from traceconv.readers.nsight.processes import NO_PROCESS, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.gpu_kernels import note_devices
 from traceconv.readers.shared.layouts import (
@@ -84,7 +84,7 @@ class Report:
         name no process get the id of this one."""
         pids = owner_of(ids)
         mine = np.isin(pids, (self.process.pid, *self.process.others))
-        unnamed = pids == NOBODY
+        unnamed = pids == NO_PROCESS
         if unnamed.any():
             mine |= self._given(table, unnamed, device)
             ids = np.where(unnamed, max(self.process.pid, 0) << 24, ids)
@@ -114,7 +114,7 @@ class Report:
         threads, groups, identity = {}, {}, {}
         for number in np.unique(rows["thread"]).tolist():
             pid, tid = int(pid_of(number)), int(tid_of(number))
-            own = pid in (self.process.pid, NOBODY)
+            own = pid in (self.process.pid, NO_PROCESS)
             threads[number] = f"Thread {tid}" if tid else "No thread"
             groups[number] = "" if own else f"Process {pid}"
             identity[number] = {"process": -1 if own else pid, "thread": tid}

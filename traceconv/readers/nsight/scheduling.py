@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from traceconv.core.intervals import length_within, none, union
 from traceconv.core.model import I64, Mask
 from traceconv.readers.nsight import tables
-from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
+from traceconv.readers.nsight.processes import NO_PROCESS, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.layouts import TableRows, add_rows
 from traceconv.readers.shared.sqlite.database import Column
@@ -49,12 +49,12 @@ def scheduling(report: Report) -> None:
     """
     if TABLE not in report.database.tables:
         return
-    wanted = {"start": -1, "cpu": -1, "isSchedIn": -1, "globalTid": NOBODY}
+    wanted = {"start": -1, "cpu": -1, "isSchedIn": -1, "globalTid": NO_PROCESS}
     rows = report.database.columns(TABLE, wanted)
     idle = (rows["globalTid"] > 0) & (pid_of(rows["globalTid"]) == 0)
     rows, resting = _taken(rows, ~idle), int(idle.sum())
     pids = owner_of(rows["globalTid"])
-    strangers = _taken(rows, (pids != NOBODY) & (pids != report.process.pid))
+    strangers = _taken(rows, (pids != NO_PROCESS) & (pids != report.process.pid))
     mine, rows["globalTid"] = report.owned(TABLE, rows["globalTid"])
     own, others = _own(report, _taken(rows, mine)), _runs(report, strangers, resting)
     names = process_names(report.database, pid_of(others["globalTid"]))

@@ -235,7 +235,7 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple
         pid: as for :func:`traceconv.readers.paddle.layout.put`.
 
     Returns:
-        Earliest start and latest end, ns; None if there are no events.
+        Earliest start and latest end, ns; None without events.
 
     Raises:
         MalformedInputError: nothing in it can be read.

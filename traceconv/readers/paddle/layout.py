@@ -134,7 +134,7 @@ def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | No
         pid: the process whose threads need no name of their process; -1 if any.
 
     Returns:
-        Earliest start and latest end, ns; None if there are no rows.
+        Earliest start and latest end, ns; None without rows.
     """
     build.seen("flow", len(records.arrows[0]))
     build.seen("instant", int(records.instant.sum()))

@@ -79,7 +79,7 @@ def read_profile(
     """Read one file.
 
     Returns:
-        Earliest start and latest end, ns; None if there are no events.
+        Earliest start and latest end, ns; None without events.
 
     Raises:
         MalformedInputError: nothing in it can be read.
@@ -148,7 +148,7 @@ def read_timeline(
     """Read the rows of one process.
 
     Returns:
-        Earliest start and latest end of its slices, ns; None if there are none.
+        Earliest start and latest end of its slices, ns; None without slices.
 
     Raises:
         MalformedInputError: nothing in it can be read.

@@ -249,7 +249,7 @@ class _Reader:
 
 
 def real(value: float, decimals: int | None = None) -> bytes:
-    """A double as JSON; with so many decimals, if that is the same number."""
+    """A double as JSON, with ``decimals`` decimals if that is the same number."""
     if not math.isfinite(value):
         return b"NaN" if math.isnan(value) else b"-Infinity" if value < 0 else b"Infinity"
     if decimals is not None and decimals <= MOST_DECIMALS:
@@ -260,7 +260,7 @@ def real(value: float, decimals: int | None = None) -> bytes:
 
 
 def _stated(text: bytes) -> bytes | None:
-    """JSON text as it is; None if it is none."""
+    """JSON text as it is; None for other text."""
     try:
         json.loads(text.decode())
     except (ValueError, RecursionError):

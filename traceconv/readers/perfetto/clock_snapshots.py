@@ -146,7 +146,7 @@ class Clocks:
         return clock == BOOTTIME or clock in self._units
 
     def path(self, source: ClockKey, target: ClockKey) -> list[Step]:
-        """The shortest chain between two clocks; empty if there is none."""
+        """The shortest chain between two clocks; empty if they are not connected."""
         pending: deque[tuple[ClockKey, list[Step]]] = deque([(source, [])])
         seen = {source}
         while pending:

@@ -428,7 +428,7 @@ class _Content:
         build.seen("flow", len(src) + across + single)
         build.skip("flow-without-end", "", single, "flow")
         build.skip("flow-across-ranks", "", across, "flow")
-        if self._part.grouped:  # a flow to a copy of its own source is dropped
+        if self._part.grouped:  # a flow to a copy of its source is dropped
             copy = src == dst
             build.skip("repeated-content", "in several groups", int(copy.sum()), "flow")
             ends = lane[found.src[own]][~copy], lane[found.dst[own]][~copy]

@@ -1,8 +1,8 @@
 """Places events of other programs: layer, lane and class of each track.
 
-Decided by what is known, in this order: the category of a producer (rocprofv3, rocprof-sys,
-xpu_timer, PyTorch), the stage of a GPU packet, the name of the track; what is left is the host's if
-it is on a thread. Kernels that communicate are told by their names, on devices only.
+The first of these that is known decides: the category of a producer (rocprofv3, rocprof-sys,
+xpu_timer, PyTorch), the stage of a GPU packet, the name of the track. Other tracks are host tracks
+if they are threads. Communication kernels are recognized by name, on devices only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _STAGES = {"kernel": Sort.KERNEL, "memcpy": Sort.COPY, "memset": Sort.COPY}
 """By the name of a GPU packet's stage; other stages are not device work."""
 
 _DEVICE = lazy_regex(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
-"""Names of tracks of a device; ``Startup.GPU.LoadTime`` of a browser is none."""
+"""Names of device tracks, but not ``Startup.GPU.LoadTime`` of a browser."""
 _STREAM_NAME = lazy_regex(
     r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
 )

@@ -5,9 +5,9 @@ xpu_timer, PyTorch's native exporter; by us.
 Files: any that are a run of packets, plain or compressed (gzip, zstd), packets inside compressed
 too. A file in which several processes work on devices, or threads name several ranks, has one rank
 each; a file of ours says which ranks it has. Parts of one output of ours are read together.
-Units and clock: ns; the clock is that of the packets (Perfetto's default counts from boot), tied to
-Unix time if a snapshot has both. Other clocks are converted by snapshots. Files of ours count from
-the ``base_ns`` in their attributes, which is added back.
+Units and clock: ns; the clock is that of the packets (Perfetto's default counts from boot),
+converted to Unix time if a snapshot has both. Other clocks are converted by snapshots. Our own
+files count from the ``base_ns`` in their attributes, which is added back.
 Rank from: our own files; names of threads ("rank 3 compute"); the order of processes; else unknown
 (a file name may hold it).
 Quirks: packets in any order, state that is lost, descriptors that come late, ends with names -

@@ -95,8 +95,8 @@ class Described:
 
 
 class Taken(NamedTuple):
-    """What a descriptor said: the thread it describes, why it is not used, and the rules of the
-    format that it breaks (of :mod:`traceconv.validation.rules`)."""
+    """The result of a descriptor: the thread it describes, why it is not used, and the rules of
+    :mod:`traceconv.validation.rules` that it breaks."""
 
     thread: tuple[int, int] | None = None
     problem: str = ""
@@ -211,8 +211,7 @@ class Descriptors:
             uuid = known.parent
 
     def problem(self, key: Key) -> str:
-        """Why no event can be on a track; "" if there is no reason. A track that is not described
-        at all is fine."""
+        """Why no event can be on a track, or "". A track without a descriptor is fine."""
         if key[0] != "track" or (key[1], key[2]) not in self.known:
             return ""
         machine, uuid = int(key[1]), int(key[2])

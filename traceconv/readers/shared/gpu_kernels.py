@@ -132,6 +132,6 @@ class DefaultPlacement:
 
 
 def _host_named(name: str) -> Named | None:
-    """Host ranges that mark a step ("ProfilerStep#4") carry its number."""
+    """Host ranges of a step ("ProfilerStep#4") have its number."""
     number = step_number(name) if "#" in name else -1
     return Named(OpClass.HOST, step=number) if number >= 0 else None

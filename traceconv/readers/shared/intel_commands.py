@@ -45,6 +45,6 @@ def command_class(name: str) -> OpClass | None:
 
 
 def device_of(process: str) -> int:
-    """The number of the device in the name of a process; -1 if there is none."""
+    """The number of the device in the name of a process, or -1."""
     match = _DEVICE.fullmatch(process)
     return int(match[1]) if match else -1

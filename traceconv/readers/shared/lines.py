@@ -51,7 +51,7 @@ def rank_in_path(path: str) -> int | None:
 
 
 def unheard(code: str, where: str) -> None:
-    """A report to nobody: the damage is counted elsewhere."""
+    """Ignore a report: the damage is counted elsewhere."""
 
 
 class Readable(Protocol):

@@ -144,7 +144,7 @@ def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: 
 
 
 def _given(events: HostEvents, first: Rows) -> Rows:
-    """The event that gave each region of work, of which ``first`` are the first operations.
+    """The event that scheduled each region of work; ``first`` are the first operations of regions.
 
     Unknown where a thread on the way ran another program earlier in the same region: it only
     continued with this one.

@@ -26,7 +26,7 @@ _FLOWS = {
 """Names of flows by the type of the link."""
 
 _TWIN = "end: "
-"""Prefix of events that only mark the end of another."""
+"""Prefix of events that only represent the end of another."""
 
 
 @dataclass

@@ -387,7 +387,7 @@ class Plane:
     def arguments(
         self, rows: I64, hidden: Collection[str], paths: Collection[str]
     ) -> Iterator[list[bytes]]:
-        """The stats of some events, and of their kinds, as JSON objects; b"" where there are none.
+        """The stats of some events, and of their kinds, as JSON objects; b"" without stats.
 
         Args:
             rows:   of events, ascending.
@@ -439,7 +439,7 @@ class _Members:
                 )
                 if not text:
                     text = self._member(stats, row, key)
-                    if kind != _TEXT or what.isascii():  # each text that is no UTF-8 is counted
+                    if kind != _TEXT or what.isascii():  # each text that is not UTF-8 is counted
                         known[key, kind, what] = text
             found.setdefault(owner, {})[key] = text
         return found

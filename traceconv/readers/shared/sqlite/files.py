@@ -450,7 +450,7 @@ class PlainTable(msgspec.Struct, frozen=True):
 
 
 _ROUNDABOUT = lazy_regex(r"\bWITHOUT\b|\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(|\bDESC\b", re.IGNORECASE)
-"""In the definition of tables whose rows may not be plain."""
+"""Words in the definition of tables whose pages may not hold plain rows."""
 
 
 def plain_table(root: Any, sql: Any, info: Sequence[tuple[Any, ...]]) -> PlainTable | None:

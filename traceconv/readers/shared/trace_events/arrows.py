@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 1 << 16
 """Rows that are sorted for arrows at a time; more where one lane has more."""
 
 MOST_PARTS = 32
-"""Parts that rows are sorted in, at most about: for each, all rows are looked at once."""
+"""About how many parts rows are sorted in at most: each costs a pass over all rows."""
 
 
 class LaneBinder:
@@ -97,8 +97,8 @@ class Binder:
 
     Slices are kept in the order of lanes and times.
 
-    In a lane they are ordered by start, then longest first: of those that begin at one time, the
-    last is the innermost.
+    In a lane they are ordered by start, then longest first: the last of those that begin at one
+    time is the innermost.
 
     Args:
         points: what ends touch that are at their very time, where no slice begins just then:
@@ -121,7 +121,7 @@ class Binder:
         return np.unique(self._lane)
 
     def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
-        """The row each end touches, -1 if there is none.
+        """The row each end touches, or -1.
 
         It is the (innermost) slice that begins just then; else a point; else the innermost slice
         around that time, its last instant included. Where not ``encloses``, it is the next slice to
@@ -169,7 +169,8 @@ class Binder:
         then down to its last leaf that does.
         """
         tree = self._maxima()
-        node, level = at + 1, np.zeros(len(at), np.int8)  # what is left is [0, node << level)
+        # the range still to search is [0, node << level)
+        node, level = at + 1, np.zeros(len(at), np.int8)
         found = np.zeros(len(at), bool)
         going = np.arange(len(at))
         for height, maxima in enumerate(tree):
@@ -243,11 +244,11 @@ _STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
 
 
 def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> I32:
-    """For every end, the end its arrow comes from; -1 for starts, and where there is none.
+    """For every end, the end its arrow comes from, or -1 (as for every start).
 
     Ends of one key belong together. Every step and finish is the head of an arrow from the start
-    or step before it, in time; if there is none before it, from the first start (clocks of host
-    and device may differ a little). One start may have many finishes.
+    or step before it, in time; if none precedes it, from the first start (clocks of host and
+    device may differ a little). One start may have many finishes.
     """
     if not len(key):
         return np.empty(0, np.int32)
@@ -260,7 +261,7 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     open_ = np.where(stage != _FINISH, np.arange(n), -1)
     before = np.append(-1, np.maximum.accumulate(open_)[:-1])
     before = np.where(before >= begin, before, -1)
-    # the first start of each key, for ends before which there is none
+    # the first start of each key, for ends without an earlier one
     of_key = np.cumsum(new) - 1
     first = np.full(int(of_key[-1]) + 1, n)
     at = np.flatnonzero(stage == _START)
@@ -321,7 +322,7 @@ class Arrows(msgspec.Struct):
         return found
 
     def _book_skipped(self, flows: Flows, ends: Index, tail: I32, why: list[Skipped]) -> Index:
-        """The arrows none of whose ends is left out."""
+        """The arrows that keep both ends."""
         codes = [one.code for one in why]
         if not any(codes):
             return ends

@@ -65,7 +65,7 @@ def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
 
 
 class Counters:
-    """Puts samples on tracks, each series on one of its own.
+    """Puts samples on tracks, one per series.
 
     Series of one name belong together if they are of one process (the thread does not matter).
     """
@@ -147,7 +147,7 @@ EPOCH_NS = 2**50 * 1000
 """From here on (2005) doubles of microseconds are a quarter of one apart."""
 
 COARSE_STAMPS = 4
-"""So many stamps on the grid of doubles, and none off it, are no accident."""
+"""If at least this many stamps are on the grid of doubles, and none off it, stamps are rounded."""
 
 _GRID = np.zeros(1000, bool)
 _GRID[[200, 250, 500, 750, 800]] = True  # .25 and .75 as they are, and as shortest texts
@@ -170,7 +170,7 @@ def assemble(
         revise: see ``contract.Revise``.
 
     Returns:
-        Earliest start and latest end of the slices, ns; None if there are none.
+        Earliest start and latest end of the slices, ns; None without slices.
     """
     return _Assembly(tables, naming, classify, build, offset_ns, revise).run()
 
@@ -315,7 +315,7 @@ class Joiner:
         self._tables, self._build, self._last_ns = tables, build, last_ns
 
     def slices(self, rows: Rows, lane: I32, opens: NDArray[np.bool_]) -> Rows:
-        """The slices of begins and ends; what cannot be joined is booked.
+        """The slices of begins and ends; the others are counted as skipped.
 
         Args:
             lane: what each row is paired within.
@@ -342,7 +342,7 @@ class Joiner:
         return np.array([known.setdefault(text, len(known)) for text in texts], np.int32)
 
     def _one_name(self, names: I32) -> I32:
-        """Names for comparing: an empty one is none."""
+        """Names for comparing: an empty name is -1."""
         empty = self._tables.names.get("", -1)
         return np.where(names == empty, np.int32(-1), names)
 

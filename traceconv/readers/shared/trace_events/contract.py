@@ -62,17 +62,17 @@ class Lane(msgspec.Struct, frozen=True):
 
     @property
     def process_id(self) -> int:
-        """The number in ``pid``; -1 if it is none."""
+        """The number in ``pid``, or -1."""
         return id_of(self.pid)
 
     @property
     def thread_id(self) -> int:
-        """The number in ``tid``; -1 if it is none."""
+        """The number in ``tid``, or -1."""
         return id_of(self.tid)
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What the name of an event adds to the place of its lane."""
+    """The facts that the name of an event adds to those of its lane."""
 
     op: OpClass
     graph: int = -1
@@ -114,7 +114,7 @@ class Skipped(msgspec.Struct, frozen=True):
 Classify = Callable[[Lane], Placed | Skipped | None]
 """Gives the place of a lane. None: it belongs to another capture and is neither seen nor lost.
 
-Lanes of arrows are asked about again when all other events are placed; that answer counts.
+Lanes of arrows are placed again after all other events; the second answer counts.
 """
 
 

@@ -1,7 +1,7 @@
 """The Python tier: decoded events into the tables, one by one.
 
-This is the definition of what an event means. The C scanner reads the common forms of it faster
-and leaves the others to this module; differential tests compare the two.
+This module defines the meaning of an event. The C scanner reads the common forms faster and leaves
+the others to this module; differential tests compare the two.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def hashed(*end: str) -> int:
 
 
 def series_values(raw: bytes, event_id: str) -> list[tuple[Series, float | None]]:
-    """What the arguments of a counter event say: each series and its value, None for no number.
+    """The series of a counter event and their values, None for values that are not numbers.
 
-    Members that are ids ("acc_id") tell counters of one name apart, unless there is nothing else.
+    Members that are ids ("acc_id") distinguish counters of one name, unless all members are ids.
     """
     try:
         args = msgspec.json.decode(raw) if raw else {}

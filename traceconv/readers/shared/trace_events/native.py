@@ -33,7 +33,7 @@ MAX_GRAPH_KEYS = 8
 def native_scanner(
     probes: Probes, stays: bool, keys: tuple[int, int], keep: bool = False
 ) -> Scanner | None:
-    """A new scanner, or None if there is none: see :mod:`traceconv.native`.
+    """A new scanner, or None without the C part: see :mod:`traceconv.native`.
 
     Args:
         stays: whether the input stays addressable, so that arguments need not be copied.
@@ -75,7 +75,7 @@ class Native:
 
     @staticmethod
     def state(status: int) -> State:
-        """What a status of the scanner means."""
+        """The state for a status of the scanner."""
         return (State.MORE, State.END, State.ODD, State.GOING)[status]
 
     def take(self, window: Window, address: int) -> int:
@@ -165,10 +165,10 @@ class Native:
 
 
 GUESSED = 1 << 16
-"""An event is looked for in so many bytes behind the border of a block."""
+"""The first event is searched for within this many bytes behind the boundary of a block."""
 
 WRONG = 4
-"""So many wrong guesses in a row, and no further ones are made."""
+"""After this many wrong guesses in a row, no further ones are made."""
 
 _BEGINS = lazy_regex(
     rb'\}\s*+,?\s*+(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
@@ -245,7 +245,7 @@ class Ahead:
                 self._wrong = 0
                 return block
             self._wrong += block.number == number
-            # its scanner knows strings that may not be there, and may still be at work
+            # its scanner may hold strings that do not exist, and may still run
             block.scanned.cancel()
             self._free.append(self._made())
         return None
@@ -284,7 +284,7 @@ class Ahead:
                 return status, start, parts
 
     def close(self) -> None:
-        """End the threads; nobody wants what they still do."""
+        """End the threads and drop their results."""
         self._workers.close()
         self._blocks.clear()
 

@@ -32,7 +32,7 @@ _PHASES = {
     **dict.fromkeys("bneSTpF", "b"),
     **dict.fromkeys("stf", "s"),
 }
-"""Phases that share a lane, by the one a lane is asked about with."""
+"""The phase with which a lane is placed, by phase."""
 
 _OWN_KEYS = ("name", "sort_index", "labels")
 
@@ -126,7 +126,7 @@ OUT, SKIPPED = -1, -2
 
 
 class Lanes:
-    """The tracks of the events of every shape; the reader is asked once per lane.
+    """The tracks of the events of every shape; the reader places each lane once.
 
     Attributes:
         track: int32 per shape: number of the track, OUT or SKIPPED.
@@ -241,7 +241,7 @@ ByName = Callable[[str], Named | None]
 
 
 class _Answers:
-    """What a ``by_name`` says of names, asked once for each."""
+    """The answers of a ``by_name``, cached by name."""
 
     def __init__(self, ask: ByName, texts: Texts) -> None:
         self._ask, self._texts = ask, texts

@@ -1,7 +1,7 @@
 """Record by record: where a chunk is not what a tier expects, and where a file is damaged.
 
-Every record is passed over by a JSON parser, so boundaries are sure until one cannot be parsed.
-Then reading goes on at the next object that is an event. The work stays linear: however text is
+A JSON parser finds the end of every record, so boundaries are certain until one cannot be parsed.
+Reading then continues at the next object that is an event. The work stays linear: however text is
 made, a byte is parsed a bounded number of times.
 """
 
@@ -57,7 +57,8 @@ _LOOKED_AHEAD = 1 << 16
 """Bytes in which the end of a broken record is looked for."""
 
 _MOST_TRIED, _MOST_TRIED_AT_FIRST = 16, 1 << 16
-"""Ends of broken records are looked for in so many times the bytes read, and so many more."""
+"""The search for ends of broken records reads at most this many times the bytes read, and this
+many more."""
 
 
 def mended(record: bytes, text_args: bool = True) -> tuple[Event, str] | None:
@@ -67,14 +68,13 @@ def mended(record: bytes, text_args: bool = True) -> tuple[Event, str] | None:
     characters in strings and lone backslashes are escaped, halves of surrogate pairs replaced,
     commas before a closing bracket removed. Numbers that C++ printed as two signed halves
     ("0.-12", Kineto before 2025) are read as what was meant. Quotes within strings are escaped
-    where only the end of the string makes sense of what follows.
+    if the text after them is valid only then.
 
     Args:
         text_args: arguments that make no sense even then become a text.
 
     Returns:
-        The event, and the issue code of what was done ("" if nothing was); None if it cannot be
-        mended.
+        The event, and the issue code of the repair ("" without one); None if it cannot be repaired.
     """
     code, text = "", record
     try:
@@ -215,7 +215,7 @@ def balanced(text: str, start: int, end: int) -> int:
 
 
 TEXT_BYTES = 8192
-"""How much text is looked at, at first: an error costs time in proportion to it."""
+"""Bytes of text that are parsed first: an error costs time in proportion to them."""
 
 TRIES = 16
 """How often damaged text is parsed from a later place before all of it is given up."""
@@ -229,7 +229,7 @@ _CLOSED = lazy_regex(r"\]\s*+\}?\s*+\Z")
 
 
 def _outline(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What is needed of an object: its phase, and whether it is empty."""
+    """The phase of an object; {} only for an empty one."""
     members = dict(pairs)
     if members.get("ph") is not None:
         return {"ph": members["ph"]}
@@ -430,7 +430,7 @@ class Salvage:
         return at
 
     def _event_behind(self, at: int) -> int:
-        """The next place at or behind ``at`` where an event begins; the end if there is none."""
+        """The next place at or behind ``at`` where an event begins, or the end."""
         text = self._text
         while match := _OBJECT.search(text, at):
             at = match.start()

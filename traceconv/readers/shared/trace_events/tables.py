@@ -21,7 +21,7 @@ from traceconv.core.model import I32, I64
 from traceconv.core.patterns import lazy_regex
 
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
-"""What a phase makes of an event."""
+"""Kinds of events, by phase."""
 
 STATE = "state"
 """The phase of shapes of thread states: ``T`` with a duration, as Perfetto writes them."""
@@ -177,8 +177,8 @@ def _concatenated(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 class Rows(Batch):
-    """Slices, instants, begins and ends. ``name`` is -1 where there is none; ``args`` is the
-    address of the arguments, ``length`` their bytes, 0 if there are none.
+    """Slices, instants, begins and ends. ``name`` is -1 without one; ``args`` is the address of
+    the arguments, ``length`` their bytes, 0 without any.
     """
 
     shape: I32
@@ -276,7 +276,7 @@ class Pile(Generic[B]):
 
 
 class Tally:
-    """What was seen, lost and doubted, until the file has been read.
+    """The counts of events seen, lost and repaired, until the file has been read.
 
     Places are kept apart from the order of reading, so that accounts do not depend on the size of
     chunks or on the tier.

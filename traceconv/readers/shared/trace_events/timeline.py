@@ -100,7 +100,7 @@ def read_events(
             instants. All else that is not read is counted as ``event-field-unread``.
 
     Returns:
-        Earliest start and latest end of the slices, ns; None if there are none.
+        Earliest start and latest end of the slices, ns; None without slices.
 
     Raises:
         MalformedInputError: nothing in it can be read as trace events.
@@ -246,8 +246,8 @@ class Reading:
     def _another(self, window: Window, is_object: bool = False) -> bool:
         """Whether another list of events follows the first one; ``window`` is then in it.
 
-        What follows instead is skipped: from the first byte that is not blank to the last one. So
-        is what follows an object: a second one has a clock and names of its own.
+        Other data is skipped, from the first byte that is not blank to the last one. So is
+        everything after an object: a second object has its own clock and names.
         """
         start, first, last, between = window.offset, -1, 0, not is_object
         opened = False
@@ -310,7 +310,7 @@ class _Tiers:
         self._tier = partial(Native, build=build, tables=tables, intake=intake)
         self._native = self._tier(scanner) if scanner else None
         self._ahead: Ahead | None = None
-        self._span = chunk_bytes  # what the Python tier takes where the scanner stopped
+        self._span = chunk_bytes  # bytes for the Python tier where the scanner stopped
         self.salvage = Salvage(
             lambda records: intake.take(decoded(records, tables.tally)), tables.tally
         )
@@ -348,5 +348,5 @@ class _Tiers:
     def salvage_on(self) -> State:
         """Go on record by record, past what the last tier stopped at."""
         if self._native is not None:
-            self._native.take(self._window, self._address)  # what was read before comes before
+            self._native.take(self._window, self._address)  # rows read before precede it
         return self.salvage.read(self._window, self._span)

@@ -150,7 +150,7 @@ class KinetoReader:
 
 
 def _placed(capture: Capture, place: perfetto_manifest.Placement | None) -> Capture:
-    """The capture with the machine and the offset that a manifest beside it states."""
+    """The capture with the machine and the offset that a manifest next to it states."""
     if place is None:
         return capture
     traits = {**capture.traits, "shift_ns": place.shift_ns}
