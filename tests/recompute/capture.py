@@ -277,8 +277,11 @@ class Capture:
             type(value) is int for one in named if one for value in one.values()
         )
         known = {rank: losses.Losses.of(self.every.get(rank)) for rank in self.document["ranks"]}
-        late = self.diagnosis.verdict.late if self.diagnosis.verdict else ()
+        verdict = self.diagnosis.verdict
+        late = verdict.late if verdict else ()
         for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
+            if late:  # what comes first is the verdict, which is not recomputed
+                line = line.removeprefix(verdict.headline()).lstrip()
             other = hang.line(self.ranks) or losses.headline(known, late, _size(line))
             tally.one("headline", where, line, other)
         for line in self.account[-2:]:

@@ -83,20 +83,18 @@ def lost(every, late):
     """The losses of all ranks, most first.
 
     Args:
-        late: who comes late, whom they keep waiting, and by how much per step: it is taken out of
-            communication that is not overlapped.
+        late: who comes late, whom they keep waiting, and what the job would gain per step: it is
+            a loss of the job, and taken out of the communication of the others that is not
+            overlapped.
     """
     known = {rank: one for rank, one in every.items() if one.steps}
     if not known:
         return []
     left, found = {rank: one.per[EXPOSED] for rank, one in known.items()}, []
     for one in late:
-        waited = 0
         for rank in left.keys() & set(one.others):
-            part = min(left[rank], one.per_step_ns)
-            left[rank] -= part
-            waited += part
-        found.append(Loss(LATE, waited / len(known), one.rank))
+            left[rank] -= min(left[rank], one.per_step_ns)
+        found.append(Loss(LATE, one.per_step_ns, one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
     some = INPUT in {name for one in known.values() for name in one.per}
     some &= any(one.waited < one.steps for one in known.values())

@@ -88,7 +88,9 @@ def compose(
 
         passes += [kernel_args, graph_replays, side_table_counters]
     if mode is not None:  # the view source keeps what the files hold
-        passes.append(timestamp_outliers)
+        from traceconv.passes.host_work import host_work
+
+        passes += [timestamp_outliers, host_work]
     passes.append(partial(by_graph, selected=graphs))
     if mode is not None or step_marker:
         from traceconv.passes.steps import steps as step_trace

@@ -235,6 +235,16 @@ def process_groups(info: Any) -> dict[str, ProcessGroup]:
     return found
 
 
+def only_group(info: Any) -> str:
+    """The name of the group that all operations are of, where only one set of ranks communicates;
+    "" otherwise: operations of Gloo do not name their group."""
+    listed = _listed_groups(info)
+    members = {tuple(members_of(one.get("ranks")) or ()) for one in listed}
+    if len(members) != 1 or len(next(iter(members))) < 2:
+        return ""
+    return f"Group {listed[0]['pg_name']}" + (f" ({d})" if (d := _description(listed[0])) else "")
+
+
 def _listed_groups(info: Any) -> list[Mapping[str, Any]]:
     info = _unpacked(info)
     groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None

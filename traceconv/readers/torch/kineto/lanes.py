@@ -71,6 +71,10 @@ ON_HOST = (Sort.OPERATOR, Sort.CALL)
 MAX_ANNOTATIONS = 1000
 """Ranges of further names are not noted."""
 
+GLOO = "gloo:"
+"""Gloo names the range of an operation, from its issue to its end, "gloo:all_reduce" (PyTorch's
+``ProcessGroupGloo.cpp``)."""
+
 _THREAD_NAME = lazy_regex(r"thread -?\d+ \((.+)\)")
 _STREAM = lazy_regex(r"(?:stream ?)?(-?\d{1,18})( \(sync\))?", re.IGNORECASE)
 _NUMBER = lazy_regex(r"-?[0-9]+")
@@ -154,6 +158,7 @@ class Classifier:
         build: gets every track at once, so that the following can be by its number.
         takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
         part:  what is in front of the process ids of the rank, in a file of several; "" if alone.
+        group: the process group of all communication; "" if there are several, or none is known.
         sorts:  what is on a track.
         tracks: the tracks of slices and instants.
         annotations: names of host ranges that people marked (``record_function``).
@@ -162,6 +167,7 @@ class Classifier:
     build: TraceBuilder
     takes_marks: Callable[[], bool]
     part: str = ""
+    group: str = ""
     sorts: dict[int, Sort] = field(default_factory=dict)
     tracks: dict[int, Track] = field(default_factory=dict)
     annotations: dict[str, None] = field(default_factory=dict)
@@ -195,8 +201,11 @@ class Classifier:
             track = Track(Layer.COUNTER, "", lane.category, title, device=device, device_kind=kind)
             return Placed(track)
         if sort is Sort.OPERATOR:
+            assert self.processes is not None
             annotated = lane.category == "user_annotation"
-            named = partial(_host_named, noted=self.annotations if annotated else None)
+            noted = self.annotations if annotated else None
+            on_cpus = bool(self.group) and not self.processes.devices
+            named = partial(_host_named, noted=noted, on_cpus=on_cpus)
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
         if sort is Sort.CALL:
             return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
@@ -268,8 +277,11 @@ class Classifier:
         )
 
 
-def _host_named(name: str, noted: dict[str, None] | None) -> Named | None:
-    """Steps get their number; the first names of annotations are noted."""
+def _host_named(name: str, noted: dict[str, None] | None, on_cpus: bool) -> Named | None:
+    """Steps get their number; the first names of annotations are noted. Of a job on CPUs, ranges of
+    Gloo are communication."""
+    if on_cpus and noted is not None and name.startswith(GLOO):
+        return Named(OpClass.COMM)
     if noted is not None and len(noted) < MAX_ANNOTATIONS:
         noted[name] = None
     step = step_number(name)

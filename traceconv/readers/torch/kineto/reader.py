@@ -20,6 +20,8 @@ Launch flows follow correlation numbers, since recorded flows lack ends (replay_
 at the same time (first_kineto). A file cut off may have lost its base (cut_off).
 How a graph was captured (``graph_capture_rank_0…``, or as ``execution_details.json`` lists) is no
 window of the rank: it names the nodes of the graphs that the rank replays.
+Without any device, operations of Gloo are communication of the one group there is; their names do
+not tell groups apart (gloo_on_cpus).
 Errors and warnings in the profiler's log (``ERROR``, ``WARNING``) are issues (logged).
 Ignored: keys around the events about the user, the job and the settings, by name; other log lines;
 of the host its name is taken.

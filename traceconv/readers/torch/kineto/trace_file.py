@@ -21,7 +21,7 @@ from traceconv.readers.shared.gpu_kernels import note_devices
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
-from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
+from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, only_group, process_groups
 from traceconv.readers.torch.kineto.lanes import Classifier, Sort
 
 _AT_ONCE = 1 << 24
@@ -360,6 +360,7 @@ class File:
         """Use the keys around the events; the time to add to stamps, ns. Messages of the profiler,
         and unused keys by name, are counted."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
+        self._classify.group = only_group(keys.get("distributedInfo"))
         logs = [keys.get(level) or [] for level in ("ERROR", "WARNING")]
         book_messages(self._build, *(log if isinstance(log, list) else [log] for log in logs))
         unused = sorted(keys.keys() - USED_KEYS)
@@ -382,6 +383,12 @@ class File:
         communicating = np.flatnonzero(kernels & (rows.op == OpClass.COMM) & ~rows.instant)
         if len(communicating):
             self._collectives.place(rows, communicating)
+        on_cpus = np.flatnonzero((sort_of_row == Sort.OPERATOR) & (rows.op == OpClass.COMM))
+        if len(on_cpus):
+            group = self._classify.group
+            rows.track[on_cpus] = self._build.track(
+                Layer.COMM, group, title="Gloo", device_kind="CPU", communicator=group
+            )
         marks = np.flatnonzero((sort_of_row == Sort.MEMORY) & rows.instant)
         if len(marks):
             memory_counters(self._build, rows, marks)
