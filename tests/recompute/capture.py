@@ -5,7 +5,7 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, graph, hang, host, losses, report, rules, written
+from . import comm, device, graph, hang, host, losses, ranges, report, rules, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -26,6 +26,7 @@ KEYS = {
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
+    "range": ("Range", "Kind"), "range_instance": ("Range", "Kind", "Thread", "Start Time(ns)"),
     "graph": ("Graph",), "graph_node": ("Graph", "Node", "Kernel"),
 }  # fmt: skip
 """What names a row of each table besides the rank; other tables repeat files of the profiler."""
@@ -68,6 +69,7 @@ class Capture:
 
     def _tables(self):
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
+        notes = {rank: self.document["notes"][str(rank)] for rank in ranks}
         operations = {r: comm.stated(self.operations[r], ranks[r], facts[r]) for r in ranks}
         return {
             "step_summary": step_tables.step_summary(every),
@@ -92,6 +94,8 @@ class Capture:
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
             "api": host.api(ranks),
+            "range": ranges.ranges(hosts, notes),
+            "range_instance": ranges.every(hosts, notes),
             "graph": graph.graphs(hosts),
             "graph_node": graph.nodes(hosts),
         }

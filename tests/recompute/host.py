@@ -51,6 +51,10 @@ class Host:
             types.setdefault((row.lane.place, row.name), _PADDLE.get(said, said))
         return types
 
+    def thread_of(self, row):
+        """The thread of a row of the host."""
+        return self._threads[id(row.lane)]
+
     def type_of(self, row):
         """What Paddle says a row is."""
         return self._types[row.lane.place, row.name]

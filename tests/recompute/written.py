@@ -33,6 +33,7 @@ class Lane:
     name: str
     unit: str | None
     place: int
+    kind: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +148,7 @@ def _described(events):
             number, heading = headings[pid]
             rank = ranks[number]
             lane = Lane(number, said["layer"], heading, said["group"], said["track"],
-                        said.get("unit"), len(rank.lanes))  # fmt: skip
+                        said.get("unit"), len(rank.lanes), said.get("kind", ""))  # fmt: skip
             rank.lanes.append(((pid, event["tid"]), lane))
     return ranks
 

@@ -22,7 +22,9 @@ class Hints(msgspec.Struct, frozen=True):
             with. Set by the readers of GPU profilers; read by the overlap analysis, and by the
             tables of modules (with these readers, tracks of scopes are host ranges).
         range_names: names of host slices that are user ranges. Set by kineto; read by the
-            projection pass.
+            projection pass, and by the table of ranges.
+        ranges_projected: whether the profiler projected them onto the device itself. Set by kineto;
+            read by the projection pass, which then leaves them out.
         batch_sizes: the batch size of passes of an inference server, by the name of the host slice.
             Set by kineto; read by the pass that finds the operators of graphs' replays.
         phase_names: names of host slices that are "forward" or "backward" (the value). Set by
@@ -57,6 +59,7 @@ class Hints(msgspec.Struct, frozen=True):
     steps_told: bool = False
     made_steps: str = ""
     range_names: tuple[str, ...] = ()
+    ranges_projected: bool = False
     batch_sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     phase_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: Mapping[int, int] = msgspec.field(default_factory=dict)
@@ -74,6 +77,7 @@ class HintsBuilder(msgspec.Struct):
     steps_told: bool = False
     made_steps: str = ""
     range_names: list[str] = msgspec.field(default_factory=list)
+    ranges_projected: bool = False
     batch_sizes: dict[str, int] = msgspec.field(default_factory=dict)
     phase_names: dict[str, str] = msgspec.field(default_factory=dict)
     device_memory_bytes: dict[int, int] = msgspec.field(default_factory=dict)
@@ -90,6 +94,7 @@ class HintsBuilder(msgspec.Struct):
             self.steps_told,
             self.made_steps,
             tuple(self.range_names),
+            self.ranges_projected,
             dict(self.batch_sizes),
             dict(self.phase_names),
             dict(self.device_memory_bytes),

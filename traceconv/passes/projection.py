@@ -65,7 +65,7 @@ def projection(trace: Trace) -> Trace:
     """
     if any(map(is_projection, trace.tracks)):
         return trace
-    ranges, thread = _ranges(trace), threads(trace)
+    ranges, thread = ranges_of(trace, trace.hints.ranges_projected), threads(trace)
     launches = _launches(trace, thread) if len(ranges) else {}
     grouped = {Device.of(t) for t in trace.tracks if t.layer is Layer.DEVICE and t.group}
     tracks: list[Track] = []
@@ -89,10 +89,14 @@ def projection(trace: Trace) -> Trace:
     return trace.add_events("projection", tracks, table, args)
 
 
-def _ranges(trace: Trace) -> NDArray[np.intp]:
-    """Rows of the host slices that are ranges."""
+def ranges_of(trace: Trace, but_named: bool = False) -> NDArray[np.intp]:
+    """Rows of the host slices that are ranges.
+
+    Args:
+        but_named: without those that ``range_names`` of the hints names.
+    """
     hints, events = trace.hints, trace.events
-    names = {*hints.range_names, *hints.phase_names}
+    names = {*(() if but_named else hints.range_names), *hints.phase_names}
     ranges = NameTest(lambda name: name in names or _MODULE.fullmatch(name))
     lanes = [t.layer is Layer.HOST and t.kind is TrackKind.RANGES for t in trace.tracks]
     on_lane = np.array(lanes, bool)[events.track]
@@ -160,9 +164,68 @@ def _projected(
     """Projections of some ranges, outer before inner ones, and their arguments."""
     ranges = trace.events.take(rows)
     order = np.lexsort((-ranges.dur_ns, ranges.start_ns))
-    count, busy = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    start, end = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    step = np.full(len(rows), -1, np.int32)
+    done = work_within(trace, ranges, order, launched)
+    launching = order[done.tasks[order] > 0]
+    table = ranges.take(launching).with_columns(
+        op=np.full(len(launching), OpClass.OTHER, np.int8),
+        start_ns=done.start_ns[launching],
+        dur_ns=done.end_ns[launching] - done.start_ns[launching],
+        step=trace.events.step[done.first[launching]],
+    )
+    columns = (done.tasks[launching], done.busy_ns[launching], ranges.dur_ns[launching])
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    return table, [b'{"tasks":%d,"busy (ns)":%d,"host (ns)":%d}' % row for row in values]
+
+
+class Work(msgspec.Struct, frozen=True):
+    """The device work of ranges, a value per range; 0 where nothing was launched.
+
+    Attributes:
+        tasks: device rows launched within.
+        first: row of the first of them to be launched.
+        busy_ns: length of the union of their times.
+        start_ns, end_ns: from the first start to the last end.
+    """
+
+    tasks: I64
+    first: I64
+    busy_ns: I64
+    start_ns: I64
+    end_ns: I64
+
+
+def work_of_threads(trace: Trace, rows: NDArray[np.intp]) -> Work | None:
+    """The work of ranges of all threads, on all devices together; None where no launch of the
+    rank leads to a device."""
+    thread = threads(trace)
+    together: dict[int, list[Launched]] = {}
+    for (of_thread, _), launched in _launches(trace, thread).items():
+        together.setdefault(of_thread, []).append(launched)
+    if not together:
+        return None
+    ranges, own = trace.events.take(rows), thread[trace.events.track[rows]]
+    work = Work(*(np.zeros(len(rows), np.int64) for _ in Work.__struct_fields__))
+    for of_thread, parts in together.items():
+        at = np.flatnonzero(own == of_thread)
+        columns = [np.concatenate(column) for column in zip(
+            *((one.start_ns, one.end_ns, one.row) for one in parts), strict=True)]  # fmt: skip
+        by_time = np.argsort(columns[0], kind="stable")
+        order = at[np.lexsort((-ranges.dur_ns[at], ranges.start_ns[at]))]
+        found = work_within(trace, ranges, order, Launched(*(one[by_time] for one in columns)))
+        for name in Work.__struct_fields__:
+            getattr(work, name)[at] = getattr(found, name)[at]
+    return work
+
+
+def work_within(
+    trace: Trace, ranges: EventTable, order: NDArray[np.intp], launched: Launched
+) -> Work:
+    """The work that ranges of one thread launched.
+
+    Args:
+        order: the ranges by start, outer before inner ones.
+    """
+    done = Work(*(np.zeros(len(ranges), np.int64) for _ in Work.__struct_fields__))
     for level in _levels(ranges, order):
         which, task = _contained(ranges, level, launched)
         if not len(which):
@@ -171,21 +234,13 @@ def _projected(
         first = np.flatnonzero(np.diff(which, prepend=-1))
         of = which[first]
         begun, ended = trace.events.start_ns[task], trace.events.ends(task)
-        count[of] = np.diff(first, append=len(which))
-        start[of] = np.minimum.reduceat(begun, first)
-        end[of] = np.maximum.reduceat(ended, first)
-        step[of] = trace.events.step[task[first]]
-        busy[of] = _union_lengths(begun, ended, np.repeat(np.arange(len(of)), count[of]), len(of))
-    launching = order[count[order] > 0]
-    table = ranges.take(launching).with_columns(
-        op=np.full(len(launching), OpClass.OTHER, np.int8),
-        start_ns=start[launching],
-        dur_ns=end[launching] - start[launching],
-        step=step[launching],
-    )
-    columns = (count[launching], busy[launching], ranges.dur_ns[launching])
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    return table, [b'{"tasks":%d,"busy (ns)":%d,"host (ns)":%d}' % row for row in values]
+        done.tasks[of] = np.diff(first, append=len(which))
+        done.first[of] = task[first]
+        done.start_ns[of] = np.minimum.reduceat(begun, first)
+        done.end_ns[of] = np.maximum.reduceat(ended, first)
+        group = np.repeat(np.arange(len(of)), done.tasks[of])
+        done.busy_ns[of] = _union_lengths(begun, ended, group, len(of))
+    return done
 
 
 def _levels(ranges: EventTable, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:

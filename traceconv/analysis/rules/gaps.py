@@ -33,7 +33,7 @@ from traceconv.analysis.rules.host import (
     idle_gaps,
     inside,
 )
-from traceconv.analysis.tables.fields import fields
+from traceconv.analysis.tables.fields import fields, is_ascend
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
@@ -134,7 +134,8 @@ def _paused(trace: Trace) -> Known | None:
         not len(steps)
         or not hull
         or trace.hints.partial_device
-        or any(track.kind is TrackKind.RANGES for track in trace.tracks)
+        # there the ranges are all that is recorded of operators; on NPUs they are recorded beside
+        or (not is_ascend(trace) and any(t.kind is TrackKind.RANGES for t in trace.tracks))
         or (steps.source == StepSource.WHOLE_RANGE).any()
         or not len(work)
         or np.mean(launching(trace, work) >= 0) < _RECORDED

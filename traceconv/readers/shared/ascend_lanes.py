@@ -117,7 +117,9 @@ _DEVICE = lazy_regex(r"NPU ?(\d{1,18})")
 
 _ALIASES = {"PCle": "PCIe"}
 _COMMUNICATION = ("HCCL", "Communication")
-_FRAMEWORK = ("Python", "MindSpore", "CPU OP", "Python GC", "PID Name")
+_MARKERS = "PID Name"
+"""The process of MSTX markers and ranges."""
+_FRAMEWORK = ("Python", "MindSpore", "CPU OP", "Python GC", _MARKERS)
 _RUNTIME = ("CANN", "OS Runtime API")
 _OTHER_DEVICE = ("CCU", "DPU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
 """Processes of units without streams (``meta_data_event.h`` of Ascend/msprof, 2026-07)."""
@@ -187,6 +189,7 @@ def _thread(layer: Layer, lane: Lane, process: str, device: int) -> Track:
         thread_title(lane),
         device_heading(device),
         process,
+        kind=TrackKind.RANGES if process == _MARKERS else TrackKind.OTHER,
         device=device,
         thread=thread,
         thread_name=(named[2] or "") if named else "",

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from traceconv.core.model import Layer, OpClass
+from traceconv.core.model import Layer, OpClass, TrackKind
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES
 from traceconv.readers.shared.layouts import Classes, RowLayout, Shown
 
@@ -170,7 +170,8 @@ MARKERS = _like(
     {"global": "globalTid", "name": "message", "event_type": "eventType", "domain": "domainId",
      "connection": "connectionId", "category": "category"},
     strings=frozenset({"name", "domain"}), links=frozenset({"rangeId", "endGlobalTid"}),
-    names={"event_type": EVENT_KINDS}, title="PID Name", args=("event_type", "domain", "category"),
+    names={"event_type": EVENT_KINDS}, title="PID Name", track={"kind": TrackKind.RANGES},
+    args=("event_type", "domain", "category"),
 )  # fmt: skip
 """Markers and ranges of the program, made with MSTX."""
 

@@ -14,7 +14,7 @@ Quirks: device rows are known by category, not by process number (a GPU's may be
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
 a ``perfetto_manifest.json`` beside the files sets machine and offset of each (manifest_beside);
-ranges of the user that the profiler did not project are named in ``hints.range_names``;
+ranges of the user are named in ``hints.range_names``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch flows follow correlation numbers, since recorded flows lack ends (replay_two_gpus) or begin
 at the same time (first_kineto). A file cut off may have lost its base (cut_off).

@@ -350,10 +350,9 @@ class File:
         span = read_events(source, name, build, self._classify, _PROBES, self._begin, self._revise)
         self._launches.draw()
         self._identify()
-        # ranges whose device time is worth showing, unless the profiler shows it
-        if Sort.PROJECTION not in self._classify.sorts.values():
-            names = self._build.hints.range_names
-            names += sorted(self._classify.annotations.keys() - names)
+        hints = build.hints
+        hints.range_names += sorted(self._classify.annotations.keys() - hints.range_names)
+        hints.ranges_projected |= Sort.PROJECTION in self._classify.sorts.values()
         return span
 
     def _begin(self, keys: Mapping[str, Any]) -> int:
