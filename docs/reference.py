@@ -21,6 +21,7 @@ from traceconv.cli.explain import meanings
 from traceconv.cli.formats import format_rows, markdown_tables, unverified
 from traceconv.cli.options import Command
 from traceconv.core.codes import CODES
+from traceconv.core.rank_tables import TABLES
 from traceconv.find import registry
 
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
@@ -145,12 +146,22 @@ def files() -> str:
     return file_kinds.markdown_table(registry.readers())
 
 
+def parquet() -> str:
+    """The columns of every table of the Parquet output."""
+    found = []
+    for name, columns in TABLES.items():
+        rows = [(_code(column), kind, text) for column, (kind, text) in columns.items()]
+        found += [f"## {name}", table(("Column", "Type", "Meaning"), rows)]
+    return "\n\n".join(found)
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "commands": commands,
     "faults": faults,
     "files": files,
     "formats": formats,
     "issues": issues,
+    "parquet": parquet,
     "rules": rules,
     "tables": tables,
 }

@@ -14,6 +14,7 @@ from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import BY, FILES, TABLES
 from traceconv.cli import file_kinds, run
 from traceconv.core.codes import CODES
+from traceconv.core.rank_tables import TABLES as PARQUET
 from traceconv.find import registry
 from traceconv.validation.rules import RULES as FAULTS
 
@@ -76,6 +77,7 @@ def test_no_option_is_offered_that_does_not_exist():
         ("faults", FAULTS),
         ("formats", [*registry.readers().found, *registry.writers().found]),
         ("issues", CODES),
+        ("parquet", [column for columns in PARQUET.values() for column in columns]),
         ("rules", RULES),
         ("tables", [*TABLES, *FILES]),
     ],

@@ -25,6 +25,7 @@ from traceconv.options.values import Mode
 from traceconv.options.verbs import JoinOptions, MergeRequest
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import stored
+from traceconv.writers.output import table_paths
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import JoinArguments, MergeArguments
@@ -84,7 +85,8 @@ def _merge(
         issues = known_issues(captures.issues, clock, {})
         return Report.of(asked.mode, target.path, captures.found, clock, issues)
     asked.passes()  # refuses early
-    check(target.path, target.force)
+    for one in table_paths(target.path, target.writer()):
+        check(one, target.force)
     moved = any(o.correction for o in clock.offsets.values())
     if (copy or keep) and asked.mode == "source":
         from traceconv.merging.copying import copied, copyable, kept

@@ -16,6 +16,7 @@ from traceconv.core.job_shape import JobShape
 from traceconv.core.markup import table_html
 from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
+from traceconv.core.rank_tables import TABLES, arrow_table
 from traceconv.find import discovery
 from traceconv.find.capture_ranks import shape_of_captures
 from traceconv.find.rank_selection import chosen
@@ -112,6 +113,29 @@ class Captures:
             given: keywords of :meth:`traces`.
         """
         return RankFrames(lambda: self.traces(mode, **given))
+
+    def to_arrow(
+        self, mode: values.Mode | None = "detail", **given: Unpack[TraceArguments]
+    ) -> dict[str, Any]:
+        """The tables of all ranks, each a ``pyarrow.Table``, by name: ``events``, ``counters``,
+        ``flows``, ``tracks`` and ``steps``, with the columns of the Parquet output.
+
+        Args:
+            mode:  as of :meth:`traces`.
+            given: keywords of :meth:`traces`.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+            TraceconvError: a rank cannot be read.
+        """
+        arrow = frames.extra("pyarrow", "arrow")
+        parts: dict[str, list[Any]] = {name: [] for name in TABLES}
+        for trace in self.traces(mode, **given):
+            for name, some in parts.items():
+                some.append(arrow_table(trace, name))
+        return {
+            name: arrow.concat_tables(some).unify_dictionaries() for name, some in parts.items()
+        }
 
     def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
         known, spans = None, {}

@@ -56,6 +56,9 @@ class Words:
         code[used] = [number[value] for value in texts]
         return cls(code[ids], list(number), repeated)
 
+    def __len__(self) -> int:
+        return len(self.codes)
+
     def texts(self) -> NDArray[Any]:
         """One text per row, None where it is absent."""
         every = np.empty(len(self.values) + 1, object)
@@ -93,7 +96,7 @@ def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
     Raises:
         MissingExtraError: pandas is not installed.
     """
-    pandas = _extra("pandas")
+    pandas = extra("pandas")
 
     def column(name: str, values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
@@ -114,18 +117,23 @@ def to_arrow(columns: Frame) -> Any:
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    arrow = _extra("pyarrow", "arrow")
+    arrow = extra("pyarrow", "arrow")
+
+    def texts(values: Sequence[str | None]) -> Any:
+        try:
+            return arrow.array(values, arrow.string())
+        except UnicodeEncodeError:  # half surrogates, which UTF-8 does not have
+            sound = (one and one.encode("utf-8", "replace").decode() for one in values)
+            return arrow.array(sound, arrow.string())
 
     def column(values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
             if not values.repeated:
-                return arrow.array(values.texts().tolist(), arrow.string())
+                return texts(values.texts().tolist())
             codes = arrow.array(values.codes, mask=values.codes < 0)
-            return arrow.DictionaryArray.from_arrays(
-                codes, arrow.array(values.values, arrow.string())
-            )
+            return arrow.DictionaryArray.from_arrays(codes, texts(values.values))
         if values.dtype == object:
-            return arrow.array(values.tolist(), arrow.string())
+            return texts(values.tolist())
         absent = values == ABSENT if values.dtype == np.int64 else np.isnan(values)
         return arrow.array(values, mask=absent)
 
@@ -138,7 +146,7 @@ def to_polars(columns: Frame) -> Any:
     Raises:
         MissingExtraError: polars is not installed.
     """
-    polars = _extra("polars")
+    polars = extra("polars")
 
     def column(name: str, values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
@@ -162,12 +170,20 @@ def to_polars(columns: Frame) -> Any:
     return frame.with_columns(gaps) if gaps else frame
 
 
-def _extra(module: str, extra: str = "") -> Any:
+def extra(module: str, name: str = "") -> Any:
+    """A package that an extra installs.
+
+    Args:
+        name: of the extra, if that is not the package.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     try:
         return import_module(module)
     except ImportError as e:
         raise MissingExtraError(
-            f"{module} is not installed; pip install 'traceconv[{extra or module}]'"
+            f"{module} is not installed; pip install 'traceconv[{name or module}]'"
         ) from e
 
 

@@ -8,6 +8,7 @@ that holds nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
@@ -18,9 +19,12 @@ HEAD_BYTES = 4096
 
 ENDINGS = (
     *(".json", ".json.gz", ".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-    *(".tar", ".txt", ".txt.gz", ".md", ".html", ".shard/shard.json"),
+    *(".tar", ".txt", ".txt.gz", ".md", ".html", ".shard/shard.json", ".parquet"),
 )
 """Of the files that are looked into."""
+
+FOOTER_BYTES = 2 << 20
+"""Bytes at the end of a Parquet file, where its metadata is."""
 
 MANIFEST = "perfetto_manifest.json"
 """In every bundle."""
@@ -36,6 +40,9 @@ _SIGNS = lazy_regex(
     rb"|# traceconv \d"
     rb"|<!DOCTYPE html>.{0,1000}<title>[^<]{0,200}traceconv"
 )
+
+_PARQUET_SIGN = lazy_regex(rb'(?s)traceconv\x18.{1,5}\{"')
+"""The key of our metadata and, after its length, the value."""
 
 
 def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
@@ -58,8 +65,20 @@ def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
 
 
 def written_by_us(source: Source, name: str) -> bool:
-    """Whether the first bytes of a file say that traceconv wrote it."""
+    """Whether the first bytes of a file, or the last of a Parquet file, say that we wrote it."""
+    if name.endswith(".parquet"):
+        path = source.path(name)
+        return path is not None and _is_our_parquet(path)
     return _SIGNS.match(source.head(name, HEAD_BYTES)) is not None
+
+
+def _is_our_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - FOOTER_BYTES))
+            return _PARQUET_SIGN.search(file.read()) is not None
+    except OSError:
+        return False  # whoever reads the file says why it cannot be read
 
 
 def _is_bundle(source: Source) -> bool:

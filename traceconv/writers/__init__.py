@@ -17,7 +17,10 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import I64, Trace, Track
 
-WRITERS = {"perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text"}
+WRITERS = {
+    "perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text",
+    "parquet": "parquet",
+}  # fmt: skip
 """Modules with a ``WRITER``, by the format's name."""
 
 
@@ -175,7 +178,22 @@ class ArchiveWriter(Writer, Protocol):
         ...
 
 
-WriterFactory = Callable[[], Writer]
+@runtime_checkable
+class TableWriter(Writer, Protocol):
+    """A format of several files, one for each table of all ranks.
+
+    The class takes the name of a table. One instance writes all ranks of a file, in order.
+
+    Attributes:
+        tables: names, which are inserted before the suffix; the first has the name as it is.
+        kinds:  the kinds of rows that this file has.
+    """
+
+    tables: ClassVar[tuple[str, ...]]
+    kinds: tuple[str, ...]
+
+
+WriterFactory = Callable[..., Writer]
 """Makes a writer for one file or one rank: a writer's class, as a rule. It can be pickled."""
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from traceconv.writers import (
     Part,
     Plan,
     SpilledRank,
+    TableWriter,
     Writer,
     WriterFactory,
 )
@@ -136,16 +138,25 @@ class Encoding(msgspec.Struct, frozen=True):
     path: Path | None = None
 
     def into(
-        self, section: Section, advance: Advance, lead: Callable[[], None] = lambda: None
+        self,
+        section: Section,
+        advance: Advance,
+        lead: Callable[[], None] = lambda: None,
+        begun: TableWriter | None = None,
     ) -> Encoded:
         """Encode the rank into ``section``.
 
         Args:
             advance: called with the bytes that were added, before compression.
             lead:    called before the first of them, if there are any.
+            begun:   writes all ranks of the file; None where each has a writer of its own.
         """
-        writer = self.writer()
-        writer.begin(replace(self.document, facts={}))
+        writer: Writer
+        if begun is None:
+            writer = self.writer()
+            writer.begin(replace(self.document, facts={}))
+        else:
+            writer = begun
         trace = self.spilled.load()
         blocks = writer.trace(trace)
         # compressed and written while the next ones are encoded
@@ -158,10 +169,13 @@ class Encoding(msgspec.Struct, frozen=True):
                 self.spilled.release_pages()
         section.close()
         counts = trace.counts()
+        issues = writer.issues
+        if begun is not None:  # whose issues are those of the file
+            counts, issues = {kind: counts[kind] for kind in begun.kinds}, Issues()
         del trace  # one rank at a time is in memory
         self.spilled.release_pages()
         sizes = (section.content, section.stored, section.crc)
-        return Encoded(self.spilled.rank, counts, writer.issues, *sizes, self.path)
+        return Encoded(self.spilled.rank, counts, issues, *sizes, self.path)
 
 
 WORTHWHILE = 1 << 15
@@ -308,8 +322,9 @@ def write(
 ) -> list[Written]:
     """Write all parts of ``plan``: ``path`` itself, or ``name-001.suffix`` ... if they are many.
 
-    Traces are loaded one at a time, in order, and released. A path that ends in ``.gz`` is
-    compressed; equal content gives equal bytes. "-" is standard output.
+    A format of tables has the files that :func:`table_paths` names. Traces are loaded one at a
+    time, in order, and released. A path that ends in ``.gz`` is compressed; equal content gives
+    equal bytes. "-" is standard output.
 
     Args:
         accept: called when everything is written and no file has its name yet; if it raises,
@@ -325,27 +340,64 @@ def write(
     if len(plan.parts) > 1 and (path == "-" or is_stream(Path(path))):
         parts = len(plan.parts)
         raise OutputPathError(f"{path}: {parts} parts cannot go to one stream; name a file")
-    paths = part_paths(path, len(plan.parts), writer_factory().suffixes)
-    for one in paths:
-        check(one, force)
-    jobs = [
-        [Encoding(one, writer_factory, part.document, is_packed(path)) for one in part.traces]
-        for part in plan.parts
-    ]
-    made = elsewhere([job for of_part in jobs for job in of_part]) if elsewhere else None
+    files = _files(plan, writer_factory, path)
+    for one in files:
+        check(one.path, force)
+    jobs = [job for one in files for job in one.jobs]
+    made = elsewhere(jobs) if elsewhere and not files[0].together else None
     with ExitStack() as unnamed:
-        files = []
+        opened_files = []
         done = []
-        for part, own, name in zip(plan.parts, jobs, paths, strict=True):
-            file = unnamed.enter_context(opened(name))
-            files.append(file)
-            sink = Sink(file, name, plan.max_bytes, _labelled(progress, plan.predicted, name))
-            written = _written(part, own, writer_factory(), sink, made)
+        for one in files:
+            file = unnamed.enter_context(opened(one.path))
+            opened_files.append(file)
+            advance = _labelled(progress, plan.predicted, one.path)
+            sink = Sink(file, one.path, plan.max_bytes, advance)
+            written = _written(one.part, one.jobs, one.writer(), sink, made)
             done.append(msgspec.structs.replace(written, unnamed=file.unnamed))
         accept(done)
-        for file in files:
+        for file in opened_files:
             file.settle(force)
     return done
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A file to be written, and its ranks; ``together`` means that one writer encodes them all."""
+
+    path: str
+    part: Part
+    writer: WriterFactory
+    together: bool = False
+
+    @property
+    def jobs(self) -> list[Encoding]:
+        packed = is_packed(self.path)
+        ranks = self.part.traces
+        return [Encoding(one, self.writer, self.part.document, packed) for one in ranks]
+
+
+def _files(plan: Plan, factory: WriterFactory, path: str) -> list[_File]:
+    """One file for each part, or for each table of a format that has tables."""
+    writer = factory()
+    if not isinstance(writer, TableWriter):
+        paths = part_paths(path, len(plan.parts), writer.suffixes)
+        return [_File(*one, factory) for one in zip(paths, plan.parts, strict=True)]
+    if path == "-" or is_stream(Path(path)):
+        files = len(writer.tables)
+        raise OutputPathError(f"{path}: {files} files cannot go to one stream; name a file")
+    [part] = plan.parts  # only a size limit makes several
+    each = zip(table_paths(path, writer), writer.tables, strict=True)
+    return [_File(one, part, partial(factory, table), True) for one, table in each]
+
+
+def table_paths(path: str, writer: Writer) -> list[str]:
+    """The files of an output: ``run.parquet``, ``run_counters.parquet`` ... for a format of tables,
+    else the one file."""
+    if not isinstance(writer, TableWriter):
+        return [path]
+    suffix = next((one for one in writer.suffixes if path.endswith(one)), "")
+    stem = path.removesuffix(suffix)
+    return [path, *(f"{stem}_{table}{suffix}" for table in writer.tables[1:])]
 
 
 def part_paths(path: str, count: int, suffixes: Sequence[str]) -> list[str]:
@@ -373,7 +425,7 @@ def _written(
     for job in jobs:
         lead = writer.between if begun else b""
         if made is None:
-            done = _encoded_here(job, sink, lead)
+            done = _encoded_here(job, sink, lead, writer)
         else:
             done = next(made)
             sink.write(lead if done.content else b"")
@@ -391,7 +443,7 @@ def _written(
     return Written(sink.path, sink.close(), sink.content, ranks, dict(counts), issues)
 
 
-def _encoded_here(job: Encoding, sink: Sink, lead: bytes) -> Encoded:
+def _encoded_here(job: Encoding, sink: Sink, lead: bytes, writer: Writer) -> Encoded:
     """Encode a rank straight into the file."""
     section = sink.section()
 
@@ -399,7 +451,8 @@ def _encoded_here(job: Encoding, sink: Sink, lead: bytes) -> Encoded:
         sink.check_room(section.content)
         sink.progress(n)
 
-    return job.into(section, advance, lambda: sink.write(lead))
+    begun = writer if isinstance(writer, TableWriter) else None
+    return job.into(section, advance, lambda: sink.write(lead), begun)
 
 
 def _labelled(progress: Progress, expected: int, path: str) -> Advance:
