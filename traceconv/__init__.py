@@ -32,6 +32,8 @@ _HOMES = {
     "validate": "validation",
     "query": "api.query",
     "write": "api.write",
+    "torch_handler": "api.torch_handler",
+    "trainer_callback": "api.torch_handler",
     "Captures": "api.open",
     "Inspection": "api.inspect",
     "Alignment": "api.align",
@@ -133,6 +135,8 @@ __all__ = [
     "query",
     "stats",
     "stragglers",
+    "torch_handler",
+    "trainer_callback",
     "validate",
     "what_if",
     "write",
@@ -151,6 +155,7 @@ if TYPE_CHECKING:
     from traceconv.api.query import query
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import StragglerReport, stragglers
+    from traceconv.api.torch_handler import torch_handler, trainer_callback
     from traceconv.api.what_if import WhatIfReport, what_if
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder

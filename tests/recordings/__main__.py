@@ -74,7 +74,7 @@ def _steps(out, reader, late):
 def _straggler(python, out, ranks):
     """Print what is said of the process that sleeps, and of the clocks of all, which are one; how
     much of it is wrong."""
-    job = _started(python, "jax_processes.py", [(out, rank, ranks) for rank in range(ranks)])
+    job = started(python, "jax_processes.py", [(out, rank, ranks) for rank in range(ranks)])
     if any(sorted(one.wait(300) for one in job)):
         print(f"{out.name:>12}  the job failed")
         return 1
@@ -97,7 +97,7 @@ def _torch(python, folder):
     )  # fmt: skip
     for names, sizes in meshes:
         out, ranks = folder / names, int(np.prod([int(size) for size in sizes.split(",")]))
-        job = _started(python, "torch_mesh.py", [(out, r, names, sizes) for r in range(ranks)])
+        job = started(python, "torch_mesh.py", [(out, r, names, sizes) for r in range(ranks)])
         told = [json.loads(one.communicate(timeout=300)[0].splitlines()[-1]) for one in job]
         shape = traceconv.inspect(out).shape
         found = [{name: shape.value(r, name) for name in told[r]} for r in range(ranks)]
@@ -106,7 +106,7 @@ def _torch(python, folder):
     return wrong
 
 
-def _started(python, program, arguments):
+def started(python, program, arguments, stderr=subprocess.DEVNULL):
     """Processes of a job, each with its arguments and a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -114,7 +114,7 @@ def _started(python, program, arguments):
     return [
         subprocess.Popen(
             [python, str(HERE / program), *map(str, own), port],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
         )
         for own in arguments
     ]  # fmt: skip
