@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from job_simulator import Delay, Job, run, truth
+from job_simulator import Clock, Delay, Job, run, truth
 from job_simulator.observed import summaries
 from synthetic_job import capture
 
@@ -14,6 +14,7 @@ from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.plan import plan
 from traceconv.analysis.replay.job import replay_of
 from traceconv.analysis.replay.remedies import Change, remedies
+from traceconv.analysis.replay.what_if import what_if
 from traceconv.analysis.statistics import by_chance, interval, over_others
 
 LAYOUTS = {
@@ -67,6 +68,22 @@ def test_the_first_remedy_is_what_was_planted():
     assert second.gain_ns == pytest.approx(1e6, rel=0.15)
     low, high = second.interval_ns
     assert low <= 1e6 <= high
+
+
+@pytest.mark.parametrize("messages", ["eager", "rendezvous"])
+def test_exchanges_between_four_stages_are_known_without_clocks(messages):
+    """A send to a neighbour and a receive from it, recorded as one without the other side."""
+    clocks = tuple(Clock(offset_ns=10**9 * rank) for rank in range(8))
+    even = Job(
+        dp=2, pp=4, micro_batches=6, layers=2, steps=5, jitter=5e3, messages=messages,
+        clocks=clocks,
+    )  # fmt: skip
+    uneven = replace(even, layers=(2, 3, 2, 2))
+    as_much = replace(even, compute_ns=even.compute_ns * 9 / 8)
+    replay, _ = replayed(uneven)
+    gain = (run(uneven).duration_ns - run(as_much).duration_ns) / even.steps
+    assert what_if(replay, ["stage:balanced"]).gain_ns == pytest.approx(gain, rel=0.05)
+    assert replay.usable
 
 
 def test_scenarios_are_independent():

@@ -1,8 +1,8 @@
-"""Which send of one rank is which receive of another."""
+"""Which send of one rank is which receive of another, and which exchanges are the same one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ MOST_CLEAR = 0.9
 
 CLEAR = 5
 """A message is clear if the next candidate ends this many times as far away as the nearest."""
+
+_TOGETHER = 0.1
+"""Of the time from one exchange to the next, the ends of an exchange on its ranks scatter less."""
 
 
 def messages(every: Mapping[int, CollectiveRecords], ends: Mapping[int, I64] | None = None) -> I64:
@@ -61,6 +64,81 @@ def messages(every: Mapping[int, CollectiveRecords], ends: Mapping[int, I64] | N
     same = _equally_many(sent, received), _equally_many(received, sent)
     sent, received = sent[same[0]], received[same[1]]
     return np.stack((sent[:, 1], sent[:, 6], received[:, 2], received[:, 6]), axis=1)
+
+
+def exchanges(every: Mapping[int, CollectiveRecords]) -> I64:
+    """Exchanges of pipelines: operations that send to a neighbouring stage and receive from it,
+    recorded as one, with neither side nor direction.
+
+    In a pipeline that alternates forward and backward passes (1F1B), a stage exchanges with the
+    next stage and the one before in turn. The first stage has only a next one, so the number of
+    exchanges of each rank in a step tells, from one end to the other, how many it has with each
+    neighbour: as many or one more with the next. Groups and steps in which these numbers do not
+    come out, and ends that drift apart on the two ranks, are left out. Groups of two are matched
+    as collectives (:mod:`.collective_matching`).
+
+    Returns:
+        (exchanges, 4): a rank, its row, the rank of the next stage, its row.
+    """
+    stages: dict[str, list[tuple[int, CollectiveRecords, int]]] = {}
+    for rank, known in every.items():
+        for number, group in enumerate(known.groups):
+            if (
+                group.named
+                and len(known.direction)
+                and known.messages[known.of_group(number)].any()
+            ):
+                place = group.members.index(rank) if rank in group.members else rank
+                stages.setdefault(group.key, []).append((place, known, number))
+    found = [np.zeros((0, 4), np.int64)]
+    for of_group in stages.values():
+        of_group.sort(key=lambda one: one[0])
+        if 2 < len(of_group) <= MOST_MEMBERS:
+            found += _of_pipeline([(known, number) for _, known, number in of_group])
+    return np.concatenate(found)
+
+
+def _of_pipeline(stages: Sequence[tuple[CollectiveRecords, int]]) -> list[I64]:
+    """The exchanges between each stage and the next."""
+    rows = []
+    for known, number in stages:
+        mine = np.arange(len(known))[known.of_group(number)]
+        mine = mine[known.messages[mine] & (known.direction[mine] == 0) & (known.step[mine] >= 0)]
+        rows.append(mine[np.argsort(known.start_ns[mine], kind="stable")])
+    onwards: list[list[I64]] = [[] for _ in stages[1:]]
+    for step in np.unique(stages[0][0].step).tolist():
+        of_step = [
+            mine[one.step[mine] == step] for mine, (one, _) in zip(rows, stages, strict=True)
+        ]
+        following, before = 0, []  # how many a stage has with the one before
+        for mine in of_step:
+            before.append(following)
+            following = len(mine) - following
+        after = [*before[1:], following]
+        if following or any(
+            not 0 <= n - b <= 1 for b, n in zip(before[1:-1], after[1:-1], strict=True)
+        ):
+            continue
+        for stage, link in enumerate(onwards):
+            ours, theirs = of_step[stage], of_step[stage + 1]
+            ours = ours[::2] if stage else ours
+            theirs = theirs[1::2] if stage < len(onwards) - 1 else theirs
+            link.append(np.stack((ours, theirs), axis=1))
+    found = []
+    for stage, link in enumerate(onwards):
+        (one, _), (other, _) = stages[stage], stages[stage + 1]
+        apart = [
+            one.end_ns[pairs[:, 0]] - other.end_ns[pairs[:, 1]] for pairs in link if len(pairs)
+        ]
+        if not apart:
+            continue
+        pairs = np.concatenate(link)
+        scatter = np.median(np.abs(np.concatenate([ns - np.median(ns) for ns in apart])))
+        apart_ns = np.median(np.diff(np.sort(one.end_ns[pairs[:, 0]]))) if len(pairs) > 1 else 0
+        if scatter <= _TOGETHER * apart_ns:
+            ranks = np.full((len(pairs), 1), one.rank), np.full((len(pairs), 1), other.rank)
+            found.append(np.hstack((ranks[0], pairs[:, :1], ranks[1], pairs[:, 1:])))
+    return found
 
 
 def _pair_by_time(table: I64) -> None:

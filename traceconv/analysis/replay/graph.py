@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
-from traceconv.alignment.messages import messages
+from traceconv.alignment.messages import exchanges, messages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.operations import HOST
 from traceconv.analysis.replay.step_numbers import numbered
@@ -318,15 +318,17 @@ def _meetings(
         meet[at[some, columns]] = lead[some]
     known = {one.rank: one.collectives for one in ranks}
     ends = {rank: clocks.corrected(rank, one.end_ns) for rank, one in known.items()}
-    pairs = messages(known, ends)
-    at = np.full((len(pairs), 2), -1, np.int64)
-    for side in range(2):
-        for rank in np.unique(pairs[:, 2 * side]).tolist():
-            mine = pairs[:, 2 * side] == rank
-            at[mine, side] = row_of[rank][pairs[mine, 2 * side + 1]]
-    at = at[(at >= 0).all(axis=1)]
-    meet[at] = at.min(axis=1, initial=n)[:, None]
-    return meet, at
+    found = []
+    for pairs in (exchanges(known), messages(known, ends)):
+        at = np.full((len(pairs), 2), -1, np.int64)
+        for side in range(2):
+            for rank in np.unique(pairs[:, 2 * side]).tolist():
+                mine = pairs[:, 2 * side] == rank
+                at[mine, side] = row_of[rank][pairs[mine, 2 * side + 1]]
+        at = at[(at >= 0).all(axis=1)]
+        meet[at] = at.min(axis=1, initial=n)[:, None]
+        found.append(at)
+    return meet, found[1]
 
 
 def _barriers(

@@ -134,7 +134,10 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
             captured.setdefault(group.key, [group.size]).append(one.rank)
     if any(size > len(members) for size, *members in captured.values()):
         yield "not all members of the groups were captured; those that were not may be slow as well"
-    alone_ns = graph.length_ns[graph.meets[(graph.sizes == 1) & (graph.kind[graph.meets] >= 0)]]
+    alone = (np.repeat(graph.sizes, graph.sizes) == 1) & (graph.kind >= 0)
+    received = graph.source < len(graph)  # from eager sends
+    alone[graph.source[received]] = alone[received] = False
+    alone_ns = graph.length_ns[alone]
     share = alone_ns.sum() / max(float(graph.length_ns[graph.kind >= 0].sum()), 1)
     if share > _UNMATCHED and len(graph.ranks) > 1:
         yield (
