@@ -1,7 +1,8 @@
 """``python -m tests.scenarios.causes --seeds 5``: causes that are planted, and causes found.
 
 Each job of ``tests/support/job_simulator`` has one cause, which costs about a twelfth of a step.
-The true gain is that of the same job, with the same random numbers, run again without it. Of every
+The true gain is that of the same job, with the same random numbers, run again as the right remedy
+says: without the delay, with equal work, without any input, host time or exposed transfer. Of every
 job the first remedy is compared with the cause, and its gain with the true one. Layouts, shapes of
 noise and clocks vary; who is slow, and when, is drawn by the seed. ``--markdown`` prints the tables
 of docs/concepts/causes.md.
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from job_simulator import Delay, Job, run
 from job_simulator.noise import SHAPES
 from job_simulator.observed import judged
 from job_simulator.scenarios import any_clocks
+from job_simulator.simulate import lengths
 
 NOTHING = "nothing"
 _WORTH = 0.05  # of a step: a remedy that gains less is none of these causes
@@ -87,18 +90,26 @@ def _uneven_stages(job: Job, rank: int, ns: float) -> Job:
     return replace(job, layers=tuple(first + (stage == most) for stage in range(job.pp)))
 
 
+def _even_stages(job: Job, found: str) -> dict[str, Any]:
+    """As much work, in equal parts."""
+    first = min(job.layers)
+    return {"layers": first, "compute_ns": job.compute_ns * np.mean(job.layers) / first}
+
+
 @dataclass(frozen=True)
 class Cause:
     """A cause that is planted.
 
     Attributes:
         plant: into a job, with the rank and the ns per step it costs, at most.
+        mended: what of that job is different once it is mended, as the cause that was found says.
         found: causes of remedies that are right.
         fits:  in which jobs it can be.
     """
 
     plant: Callable[[Job, int, float], Job]
     found: tuple[str, ...]
+    mended: Callable[[Job, str], dict[str, Any]] = lambda job, found: {"delays": ()}
     fits: Callable[[Job], bool] = lambda job: True
 
 
@@ -116,25 +127,35 @@ CAUSES = {
     "input of one rank": Cause(_slow("input"), ("input of one rank", "input")),
     "copies of one rank": Cause(_slow("copy"), ("copies of one rank", "copies")),
     "slow link": Cause(
-        _slow_link, ("slow link",),
+        _slow_link, ("slow link",), lambda job, found: {"slow_group": None},
         lambda job: max(len(m) for m in job.groups().values()) > 1 and job.messages != "eager",
     ),
     "uneven stages": Cause(
-        _uneven_stages, ("uneven stages",), lambda job: job.pp > 1 and job.chunks == 1
+        _uneven_stages, ("uneven stages",), _even_stages,
+        lambda job: job.pp > 1 and job.chunks == 1,
     ),
     "uneven work": Cause(
-        lambda job, rank, ns: replace(job, uneven=0.08), ("uneven work",)
+        lambda job, rank, ns: replace(job, uneven=0.08), ("uneven work",),
+        lambda job, found: {"uneven": 0.0, "compute_ns": job.compute_ns * lengths(job).mean()},
     ),
-    "input": Cause(_everywhere("input"), ("input",), lambda job: job.pp == 1),
-    "host": Cause(_everywhere("host"), ("host", "gaps between steps")),
+    "input": Cause(
+        _everywhere("input"), ("input",), lambda job, found: {"delays": (), "input_ns": 1.0},
+        lambda job: job.pp == 1,
+    ),
+    "host": Cause(
+        _everywhere("host"), ("host", "gaps between steps"),
+        lambda job, found: {"delays": (), "launch_ns": job.launch_ns * (found != "host")},
+    ),
     "gaps between steps": Cause(
-        lambda job, rank, ns: replace(job, gap_ns=ns), ("gaps between steps",)
+        lambda job, rank, ns: replace(job, gap_ns=ns), ("gaps between steps",),
+        lambda job, found: {"gap_ns": 0.0},
     ),
     "exposed communication": Cause(
         lambda job, rank, ns: replace(
             job, transfer_ns={**_QUIET, "dp": 3 * ns / (job.buckets * (1 + job.sharded))}
         ),
-        ("exposed communication",), lambda job: job.dp > 1,
+        ("exposed communication",), lambda job, found: {"transfer_ns": dict.fromkeys(_QUIET, 0.0)},
+        lambda job: job.dp > 1,
     ),
 }  # fmt: skip
 
@@ -170,24 +191,18 @@ def answer(layout: str, cause: str, seed: int) -> Answer:
     rank = int(rng.integers(base.ranks))
     planted = kind.plant(base, rank, step_ns / 12)
     happened = run(planted)
-    without = run(replace(planted, delays=(), slow_group=None, layers=base.layers, uneven=0.0,
-                          gap_ns=0.0, transfer_ns=_QUIET))  # fmt: skip
-    if cause == "slow link":
-        without = run(replace(planted, slow_group=None))
-    if cause == "uneven stages":  # as much work, in equal parts
-        total = sum(planted.layers) / planted.pp
-        without = run(replace(planted, layers=base.layers,
-                              compute_ns=base.compute_ns * total / base.layers_of(0)))  # fmt: skip
-    true_ns = (happened.duration_ns - without.duration_ns) / planted.steps
     verdict = judged(happened)
     first = next((one for one in verdict.remedies() if one.share >= _WORTH), None)
+    cause_found = first.change.cause if first else NOTHING
+    without = run(replace(planted, **kind.mended(planted, cause_found)))
+    true_ns = (happened.duration_ns - without.duration_ns) / planted.steps
     named = {one.rank for one in verdict.culprits}
     right = {rank} if "one rank" in cause else set()
     strange = bool(named - right) or (bool(verdict.slow_groups) and cause != "slow link")
     share = true_ns / happened.duration_ns * planted.steps
     if first is None:
-        return Answer(NOTHING, strange, true_ns, 0.0, (0.0, 0.0), share)
-    return Answer(first.change.cause, strange, true_ns, first.gain_ns, first.interval_ns, share)
+        return Answer(cause_found, strange, true_ns, 0.0, (0.0, 0.0), share)
+    return Answer(cause_found, strange, true_ns, first.gain_ns, first.interval_ns, share)
 
 
 def table(seeds: range) -> Iterator[tuple[str, str, list[Answer]]]:

@@ -24,6 +24,7 @@ _CLEAR = 10
 _TAIL = 0.06  # of values of a Cauchy distribution are as far from its median
 _CUT = 4  # median absolute deviations
 _TOGETHER = 3  # columns that are tested as one
+_QUARTER = 0.4506  # of the absolute difference of two normal values are below, a quarter of them
 _BLOCKS = 8  # steps are joined as long as this many blocks are left
 _SEED = 1
 
@@ -80,6 +81,15 @@ def by_chance(excess: F64) -> F64:
     return found
 
 
+def scatter(excess: F64) -> float:
+    """What values vary by from step to step, as the standard deviation of normal noise: by the
+    smaller differences of neighbouring steps, so that a column that becomes larger, or is so in
+    some steps, does not count. 0 where fewer than two steps are known."""
+    steps = np.abs(np.diff(excess, axis=0))
+    steps = steps[~np.isnan(steps)]
+    return float(np.quantile(steps, 0.25)) / _QUARTER if len(steps) else 0.0
+
+
 def _shuffled(values: F64, size: int) -> F64:
     """:func:`by_chance` of values as they are.
 
@@ -134,13 +144,15 @@ def _block(excess: F64) -> int:
     # rare large values say nothing about memory
     limit = 3 * float(np.median(np.abs(centred))) + 1e-9
     clipped = np.clip(centred, -limit, limit)
-    power = float((clipped * clipped).sum())
-    if not power:
+    power = (clipped * clipped).sum(axis=0)
+    varies = power > 0
+    if not varies.any():
         return 1
     size = 1
+    # a column that becomes larger at some step is no memory: all of them would have one
     while steps // (2 * size) >= _BLOCKS and float(
-        (clipped[size:] * clipped[:-size]).sum()
-    ) / power > 2 / np.sqrt(clipped.size):
+        np.median((clipped[size:] * clipped[:-size]).sum(axis=0)[varies] / power[varies])
+    ) > 2 / np.sqrt(clipped.size):
         size *= 2
     return size
 

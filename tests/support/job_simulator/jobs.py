@@ -115,6 +115,7 @@ class Job:
             less, per rank.
         evaluation: every so many steps is one that only goes forward (0: none).
         input_ns: usual wait for data, on first and last stages.
+        launch_ns: between two kernels.
         gap_ns: from the end of a step to the start of the next, on all ranks.
         slow_group: (parallelism, index of the group, times its transfer takes longer).
         delays: see :class:`Delay`.
@@ -176,6 +177,7 @@ class Job:
     warm_up_spread: float = 0.0
     evaluation: int = 0
     input_ns: float = 40e3
+    launch_ns: float = 3e3
     gap_ns: float = 0.0
     slow_group: tuple[str, int, float] | None = None
     delays: tuple[Delay, ...] = ()

@@ -20,7 +20,6 @@ from .noise import draw
 from .programs import Instruction, step_program, transfer
 
 _LEAST = 0.2  # of its usual time is the least that computing takes
-_LAUNCH = 3e3  # ns between two kernels
 _EAGER = 15e3  # ns to hand a message over
 _SETTLED = 0.3  # of a transfer is the least it takes
 
@@ -132,8 +131,7 @@ class _Machine:
         middle = np.repeat(np.median(stages, axis=1), stages.shape[1])
         self.usual[list(job.levelled)] = middle[list(job.levelled)]
         self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
-        lengths = np.random.default_rng((job.seed, 12)).standard_normal((job.steps, job.ranks))
-        self.wander *= np.exp(job.uneven * lengths)
+        self.wander *= lengths(job)
         self.experts = np.random.default_rng((job.seed, 13))
         self.pauses = _pauses(np.random.default_rng((job.seed, 14)), job)
         self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
@@ -182,7 +180,7 @@ class _Machine:
 
     def _begin(self, stage: int, step: int, pieces: int) -> None:
         """Note where a step begins, and what its pieces of computing take longer."""
-        self.now[stage] = self.now[stage] + 2 * _LAUNCH + self.job.gap_ns * (step > 0)
+        self.now[stage] = self.now[stage] + 2 * self.job.launch_ns + self.job.gap_ns * (step > 0)
         self.stages[stage].borders.append(self.now[stage].copy())
         self.stages[stage].borne.append(self.at[stage].copy())
         self.step[stage], self.piece[stage] = step, 0
@@ -246,7 +244,7 @@ class _Machine:
         work = np.maximum(usual + job.jitter * self._noise(stage, job.noise), _LEAST * usual)
         if job.spikes:
             work = work + job.spike_ns * (self.rngs[stage].random(self.size) < job.spikes)
-        start = self._paused(stage, ranks, self.now[stage] + _LAUNCH)
+        start = self._paused(stage, ranks, self.now[stage] + self.job.launch_ns)
         for delay, more in zip(job.delays, self.delay[stage][:, self.piece[stage]], strict=True):
             if delay.cause == "compute":
                 work = work + more
@@ -277,14 +275,14 @@ class _Machine:
         return True
 
     def _meet(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
-        start = self.now[stage] + _LAUNCH
+        start = self.now[stage] + self.job.launch_ns
         end, last = self._together(stage, name, kind, start, ns)
         self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end, last)
         self.now[stage] = end
         return True
 
     def _async(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
-        start = np.maximum(self.now[stage], self.stream[stage]) + _LAUNCH
+        start = np.maximum(self.now[stage], self.stream[stage]) + self.job.launch_ns
         end, last = self._together(stage, name, kind, start, ns)
         op = Op(name, self.step[stage], kind, n_bytes)
         self._record(stage, op, start, end, last, aside=True)
@@ -332,7 +330,7 @@ class _Machine:
     def _across(
         self, stage: int, name: str, stages: tuple, kind: str, n_bytes: int, ns: float, key: tuple
     ) -> bool:
-        start = self.now[stage] + _LAUNCH
+        start = self.now[stage] + self.job.launch_ns
         self.posts.setdefault((name, key, stage), start)
         if any((name, key, s) not in self.posts for s in stages):
             return False
@@ -354,7 +352,7 @@ class _Machine:
     def _exchange(self, stage: int, sent: tuple, received: tuple) -> bool:
         if not sent and not received:
             return True
-        start = self.now[stage] + _LAUNCH
+        start = self.now[stage] + self.job.launch_ns
         for other, key in sent:
             start = self.posts.setdefault(("s", key, stage, other), start)
         for other, key in received:
@@ -397,6 +395,13 @@ class _Machine:
             self.at[stage] = before
             self._record(stage, Op("pp", step, kind, size, peer), start, end, who)
         self.at[stage] = first + latest
+
+
+def lengths(job: Job) -> np.ndarray:
+    """(steps, ranks): how much there is to compute, see ``uneven``."""
+    drawn = np.random.default_rng((job.seed, 12)).standard_normal((job.steps, job.ranks))
+    found: np.ndarray = np.exp(job.uneven * drawn)
+    return found
 
 
 def _wandering(rng, job: Job) -> np.ndarray:

@@ -85,7 +85,7 @@ EVERYWHERE = (
            "Let the host run ahead: fewer synchronisations, larger or compiled graphs.", 0.6),
     Change("exposed communication", "comm:* overlap",
            "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5),
-    Change("uneven work", "rank:*=peers",
+    Change("uneven work", "rank:balanced",
            "Give ranks equal work in every step: sort or pack sequences, balance experts.", 0.6),
 )  # fmt: skip
 """Changes of all ranks, the most particular first."""

@@ -2,6 +2,7 @@
 
 ===================== ==============================================================
 ``rank:3=peers``      these ranks (``3``, ``0-3,7``, ``*``) take as long as their peers
+``rank:balanced``     in each step, ranks with the same role have equally much work
 ``stage:balanced``    all pipeline stages have equally much work
 ``op:*gemm* x0.5``    kernels and copies with such names take half as long
 ``comm:dp x0.7``      transfers along an axis of the job, of a kind (``allreduce``) or
@@ -177,8 +178,13 @@ class Changed:
 
     def _ranks(self, change: str, how: str) -> None:
         target, _, state = how.partition("=")
+        if how == "balanced":
+            self.lengths *= self.replay.even
+            return
         if state.strip() != "peers":
-            raise OptionError(f"{change!r}: write 'rank:{target}=peers'", "change")
+            raise OptionError(
+                f"{change!r}: write 'rank:{target}=peers' or 'rank:balanced'", "change"
+            )
         graph = self.graph
         wanted = _numbers(target.strip()) if target.strip() != "*" else set(graph.ranks)
         if wanted is None or wanted - set(graph.ranks):

@@ -22,7 +22,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
-from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others
+from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others, scatter
 from traceconv.analysis.stragglers.links import slow_groups
 from traceconv.analysis.stragglers.verdict import (
     CONSTANT,
@@ -191,40 +191,51 @@ class _Judging:
     def _suspects(self) -> list[int]:
         """Ranks that take longer than their peers by more than chance, or whose communication
         begins later."""
+        own = self.own
+        of_role = (own.members(role) for role in np.unique(own.roles).tolist())
+        roles = [members for members in of_role if len(members) > 1]
         found: dict[int, None] = {}
-        roles = [r for r in np.unique(self.own.roles).tolist() if len(self.own.members(r)) > 1]
-        for role in roles:
-            members = self.own.members(role)
-            own = np.where(np.isnan(self.own.excess), np.nan, self.own.table)[:, members]
-            late = np.where(np.isnan(self.own.later), np.nan, self.own.late)[:, members]
-            for table in (own, late):
-                named = self._longest(table, self._levels(members) / len(roles))
-                found |= dict.fromkeys(members[named].tolist())
+        for excess, values in ((own.excess, own.table), (own.later, own.late)):
+            if roles:
+                table = np.where(np.isnan(excess), np.nan, values)
+                found |= dict.fromkeys(self._longest(table, roles))
         return list(found)
 
-    def _longest(self, table: F64, levels: F64) -> list[int]:
-        """Columns with larger values than the others, by more than chance and by what matters."""
+    def _longest(self, table: F64, roles: Sequence[NDArray[np.intp]]) -> list[int]:
+        """Ranks with larger values than others of their role, by more than chance and by what
+        matters.
+
+        Roles are tested as one table, each in units of what it scatters by: a stage of a pipeline
+        has few ranks, but those of all stages show what chance does.
+        """
         table, named = table.copy(), list[int]()
-        most = _MOST_SLOW * table.shape[1]
-        for _ in range(max(int(most), 1)):
-            excess = over_others(table)
+        compared = np.concatenate(roles)
+        levels = self._levels(compared)
+        for _ in range(max(len(compared) // 2, 1)):
+            excess = np.concatenate([over_others(table[:, members]) for members in roles], axis=1)
+            units = [
+                np.full(len(members), max(scatter(over_others(table[:, members])), self.least / 10))
+                for members in roles
+            ]
             means = np.nan_to_num(excess).sum(axis=0) / max(len(table), 1)
-            sure = (means >= self.least) & (by_chance(excess) <= levels)
-            fresh = [i for i in np.argsort(-means).tolist() if sure[i]]
+            sure = (means >= self.least) & (by_chance(excess / np.concatenate(units)) <= levels)
+            fresh = [int(compared[i]) for i in np.argsort(-means).tolist() if sure[i]]
             if not fresh:
                 break
             named += fresh
             table[:, fresh] = np.nan
-            if (~np.isnan(table)).any(axis=0).sum() < 2:
-                break
-        return named if len(named) <= most else []
+        usual = [m for m in roles if np.isin(m, named).mean() > _MOST_SLOW]
+        return [rank for rank in named if not any(rank in members for members in usual)]
 
-    def _levels(self, members: NDArray[np.intp]) -> F64:
-        """How unlikely each rank's excess has to be."""
-        parts = self.own.parts[:, members].sum(axis=0)
-        more = parts - np.median(parts, axis=0)
-        recorded = np.isin(np.argmax(more, axis=1), (INPUT, COLLECTOR))
-        return np.where(recorded, _RECORDED * LEVEL, LEVEL)
+    def _levels(self, compared: NDArray[np.intp]) -> F64:
+        """How unlikely the excess of each rank has to be."""
+        parts = self.own.parts.sum(axis=0)
+        found = np.full(len(compared), LEVEL)
+        for at, rank in enumerate(compared.tolist()):
+            usual = np.median(parts[self.own.members(int(self.own.roles[rank]))], axis=0)
+            if np.argmax(parts[rank] - usual) in (INPUT, COLLECTOR):
+                found[at] *= _RECORDED
+        return found
 
     def _culprits(self, slow: list[int]) -> tuple[list[Finding], F64]:
         """Those that cost a part of a step that matters, and the steps without them."""
@@ -392,8 +403,7 @@ class _Judging:
     def _uneven(self) -> int:
         """What equal work in each step would gain, where that is a part of a step that matters."""
         replay = self.replay
-        everyone = replay.mended(range(len(self.graph.ranks)))[0]
-        gain = float((replay.base - everyone).mean())
+        gain = float((replay.base - replay.steps(replay.lengths * replay.even)).mean())
         # the rest is due to single ranks in single steps; noise alone costs some of it
         return round(gain) if gain >= max(self.least, _UNEVEN * replay.step_ns) else 0
 
