@@ -186,8 +186,8 @@ class WhatIfOptions(Analysis):
 
     change: tuple[str, ...] = option(
         (), values.texts, "--change", metavar="CHANGE", repeated=True, usual=True,
-        help="A change: rank:3=peers, stage:balanced, op:*gemm* x0.5, comm:dp x0.7, "
-        "comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0.",
+        help="A change: rank:3=peers, rank:balanced, stage:balanced, op:*gemm* x0.5, "
+        "comm:dp x0.7, comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0.",
     )  # fmt: skip
     clocks: Clocks = group(Clocks)
     out: str | None = option(

@@ -23,7 +23,7 @@ _LAST = 4
 
 _CHANGES = {
     "stage:balanced": "if all stages had equal work",
-    "rank:*=peers": "if all ranks had equal work in every step",
+    "rank:balanced": "if all ranks had equal work in every step",
     "comm:* overlap": "if other work hid all communication",
     "input:0": "without waiting for input",
     "host:0": "without waiting for the host",

@@ -9,7 +9,8 @@ measured from the start of the last one. Otherwise it is the shortest time that 
 the operation, which needs no clock.
 
 Steps of all ranks begin together where no rank begins one before the last has ended the step
-before. Otherwise each rank goes on from its own last operation.
+before, unless ranks begin earlier that ended earlier. Otherwise each rank goes on from its own last
+operation.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SLACK_NS = 1_000
 
 _LATE = 0.01  # of a step: ranks that begin a kernel closer together say nothing
 _BARRIER = 0.05  # of how far apart ranks begin a kernel, they end it together if they wait in it
+_FOLLOWS = 0.5  # of the time that ranks end apart, they begin the next step apart
 _FEWEST = 3  # steps, to tell how long one is
 _SHORT, _NEARLY_ALL = 3, 0.95  # shortest sends; of the messages between two ranks
 _EAGER = 0.2  # of the messages between two ranks that end before they are received are eager ones
@@ -176,7 +178,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     part_ns, part_count = part_ns[worked], part_count[worked]
     windows_open = np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(windows_open, step, opened)
-    origins = _Origins.of(start, end, step, steps, windows_open)
+    origins = _Origins.of(start, end, step, rank, steps, windows_open)
     before = origins.begun(before, delay, start, step)
     waits: I64 = before
     if (source < n).any():
@@ -247,7 +249,7 @@ class _Origins(msgspec.Struct, frozen=True):
         origin_ns: of each step; of one that follows the step before, when that ended on all ranks.
         recorded_ns: from there to the end of the last rank.
         pauses_ns: from the end of the step before to the origin.
-        together: whether no rank begins a step before the last has ended the step before.
+        together: whether ranks begin a step when the last has ended the step before.
     """
 
     origin_ns: I64
@@ -256,12 +258,14 @@ class _Origins(msgspec.Struct, frozen=True):
     together: bool
 
     @classmethod
-    def of(cls, start: I64, end: I64, step: I64, named: I64, opened: I64) -> _Origins:
+    def of(cls, start: I64, end: I64, step: I64, rank: I64, named: I64, opened: I64) -> _Origins:
         begins, ends = np.full(len(named), 2**62), np.full(len(named), -(2**62))
         np.minimum.at(begins, step, start)
         np.maximum.at(ends, step, end)
         ends = np.maximum.accumulate(ends)
-        together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all())
+        together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all()) and _waits(
+            start, end, step, rank
+        )
         follows = (np.diff(named[:, 0]) == 0) & (np.diff(named[:, 1]) == 1)
         begins = np.minimum(begins, opened)
         origin = begins.copy()
@@ -285,6 +289,25 @@ class _Origins(msgspec.Struct, frozen=True):
         delay[first] *= share[:, None]
         delay[first, HOST] += late - delay[first].sum(axis=1)
         return before
+
+
+def _waits(start: I64, end: I64, step: I64, rank: I64) -> bool:
+    """Whether the start of a step on each rank depends on the end of the last rank more than on its
+    own: a pause after each step may be longer than ranks are apart, and they still do not wait."""
+    shape = int(step.max(initial=-1)) + 1, int(rank.max(initial=-1)) + 1
+    begins, ends = np.full(shape, np.inf), np.full(shape, -np.inf)
+    np.minimum.at(begins, (step, rank), start)
+    np.maximum.at(ends, (step, rank), end)
+    seen = np.isfinite(begins).all(axis=1)
+    seen = seen[1:] & seen[:-1]
+    if not seen.any():
+        return True
+    off = []
+    for times in (ends[:-1][seen], begins[1:][seen]):
+        times -= np.median(times, axis=1, keepdims=True)
+        off.append(times - np.median(times, axis=0))
+    apart = float((off[0] ** 2).mean())
+    return apart <= SLACK_NS**2 or float((off[0] * off[1]).mean()) < _FOLLOWS * apart
 
 
 # -- meetings -------------------------------------------------------------------------------------
