@@ -5,7 +5,7 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, graph, hang, host, losses, ranges, report, rules, written
+from . import comm, device, graph, hang, host, live, losses, ranges, report, rules, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -24,6 +24,8 @@ KEYS = {
     "collective": ("Group", "Operation", "Group Size", "Message(B)"),
     "comm_op": ("Step", "Group", "Operation", "Start Time(ns)"),
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
+    "memory_live": ("Device", "Operator", "Module"),
+    "memory_step": ("Step", "Component", "Measure"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
     "range": ("Range", "Kind"), "range_instance": ("Range", "Kind", "Thread", "Start Time(ns)"),
@@ -93,6 +95,8 @@ class Capture:
             "flops": host.flops(facts),
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
+            "memory_live": live.live(hosts),
+            "memory_step": list(live.by_step(ranks, every)),
             "api": host.api(ranks),
             "range": ranges.ranges(hosts, notes),
             "range_instance": ranges.every(hosts, notes),
@@ -153,7 +157,7 @@ class Capture:
             )
             return
         keys = KEYS[name]
-        if name in ("memory", "memory_curve"):
+        if name in ("memory", "memory_curve", "memory_step"):
             rows = self._drawn(rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":

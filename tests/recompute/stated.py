@@ -37,6 +37,10 @@ class Stated:
             if path.name.endswith(endings) and path.is_file():
                 yield path.read_text(encoding="utf-8-sig", errors="replace")
 
+    def table(self, name):
+        """The texts of a table in CSV."""
+        return self._texts(name, ".csv")
+
     def types(self):
         """Types of operators by full name, or by the last part of it: MindSpore before 2.4."""
         found = {}

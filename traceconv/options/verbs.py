@@ -134,8 +134,8 @@ class StatsOptions(Analysis):
         ("step", "overlap"), values.words, "--by", metavar="TABLE,...", complete="tables",
         usual=True,
         help="Which tables: step, overlap, op, type, kernel, shape, flops, module, graph, comm, "
-        "link, collective, idle, launch, memory, data, api, summary, files, the name of a single "
-        "table, or all.",
+        "link, collective, idle, launch, range, memory, data, api, summary, files, the name of a "
+        "single table, or all.",
     )  # fmt: skip
     group_by: tuple[str, ...] = option(
         (), values.words, "--group-by", metavar="pp,tp,node,...",

@@ -21,6 +21,7 @@ from traceconv.analysis.tables import graph as _graph_tables
 from traceconv.analysis.tables import idle as _idle_tables
 from traceconv.analysis.tables import kernel as _kernel_tables
 from traceconv.analysis.tables import memory as _memory_tables
+from traceconv.analysis.tables import memory_live as _live_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import range as _range_tables
@@ -38,7 +39,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
-    _collective_tables, _idle_tables, _range_tables,
+    _collective_tables, _idle_tables, _range_tables, _live_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -88,7 +89,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "idle": ("idle", "idle_gap"),
     "launch": ("launch",),
     "range": ("range", "range_instance"),
-    "memory": ("memory", "memory_curve"),
+    "memory": ("memory", "memory_live", "memory_step", "memory_curve"),
     "data": ("data", "pipeline", "reader", "cpu"),
     "api": ("api",),
     "summary": ("paddle_summary",),

@@ -19,11 +19,13 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import rounded
 from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Layer, Trace, Track, TrackKind
 from traceconv.core.side_tables import ABSENT, Columns
 
-_BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+"""Bytes of the units of the profilers."""
 
 Curve = tuple[str, str, I64, F64]
 """Component, what is measured, instants (ns), bytes."""
@@ -33,11 +35,11 @@ def _by_track(trace: Trace) -> Iterator[tuple[Track, Curve]]:
     """Every series of bytes over time."""
     counters = trace.counters
     for number, track in enumerate(trace.tracks):
-        if track.layer is not Layer.COUNTER or track.unit not in _BYTES:
+        if track.layer is not Layer.COUNTER or track.unit not in UNITS:
             continue
         rows = counters.take(slice(*np.searchsorted(counters.track, [number, number + 1])))
         if len(rows):
-            size = rows.value * _BYTES[track.unit]
+            size = rows.value * UNITS[track.unit]
             yield track, (track.group or track.heading, track.name, rows.start_ns, size)
 
 
@@ -103,6 +105,29 @@ def _peaks(ranked: Ranked) -> Columns:
     return ordered(rows, rows["Peak(B)"])
 
 
+def _step_facts(trace: Trace) -> Columns:
+    steps, found = measured(trace.steps), []
+    for _, (component, measure, time, size) in _by_track(trace) if len(steps) else ():
+        low = np.searchsorted(time, steps.start_ns, "right")
+        high = np.searchsorted(time, steps.start_ns + steps.dur_ns, "left")
+        for step, a, b in zip(steps.step.tolist(), low.tolist(), high.tolist(), strict=True):
+            if b > a:  # some were taken within the step
+                inside = size[max(a - 1, 0) : b]
+                begun = inside[0] if a > 0 else np.nan
+                found.append((step, component, measure, begun, inside.max(), inside[-1]))
+    if not found:
+        return NOTHING
+    columns = [*zip(*found, strict=True)]
+    begun, peak, last = (rounded(np.array(one, np.float64)) for one in columns[3:])
+    number = np.array(columns[0], np.int64)
+    return {
+        "Step": np.where(number < 0, ABSENT, number),
+        "Component": texts(columns[1]), "Measure": texts(columns[2]),
+        "First(B)": begun, "Peak(B)": peak, "Last(B)": last,
+        "Growth(B)": np.where(begun == ABSENT, ABSENT, last - begun),
+    }  # fmt: skip
+
+
 TABLES: Sequence[Table] = (
     Table(
         "memory",
@@ -132,6 +157,21 @@ TABLES: Sequence[Table] = (
             *Column.size("Size"),
         ),
         _curve_facts,
+        stacked,
+        capped=True,
+    ),
+    Table(
+        "memory_step",
+        "Memory by step",
+        "Of each series of memory and step with samples in it: First = value when the step begins "
+        "(the last sample before), Peak = largest during the step, First included, Last = at its "
+        "end, Growth = Last - First.",
+        "counters of memory, and steps",
+        (
+            *Column.whole(RANK, "Step"), *Column.text("Component", "Measure"),
+            *Column.size("First", "Peak", "Last", "Growth"),
+        ),
+        _step_facts,
         stacked,
         capped=True,
     ),

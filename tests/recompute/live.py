@@ -1,0 +1,162 @@
+"""What memory holds at its peak, from records of allocations and releases; memory by step."""
+
+import csv
+from collections import defaultdict
+from decimal import ROUND_HALF_UP, Decimal
+
+from .device import curves, whole
+from .figures import UNKNOWN, percent
+
+_BEFORE, _UNUSED = "(before the recording)", "(reserved, not allocated)"
+_TYPES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA", 20: "NPU"}
+_FOREVER = float("inf")
+
+
+def _kineto(row, size):
+    args = row.args
+    kind, number = _TYPES.get(args["Device Type"], args["Device Type"]), args["Device Id"]
+    device = f"{kind} {number}" if number >= 0 and kind != "CPU" else kind
+    return (device, args.get("Addr"), size, args.get("Total Allocated"),
+            args.get("Total Reserved"))  # fmt: skip
+
+
+def _paddle(row, size):
+    args = row.args
+    return (args["place"], args.get("addr"), size, args.get("current_allocated"),
+            args.get("current_reserved"))  # fmt: skip
+
+
+def _snapshot(row, size):
+    size = size if row.name == "alloc" else -size
+    return row.lane.group or "GPU 0", row.args.get("addr"), size, None, None
+
+
+_KINDS = (
+    (("[memory]",), "Bytes", _kineto), (("Allocate", "Free"), "increase_bytes", _paddle),
+    (("alloc", "free_requested"), "size", _snapshot),
+)  # fmt: skip
+
+
+def _recorded(host):
+    """(device, operator, module, size, begin, end, allocated, reserved) of every block."""
+    rows = sorted((r for r in host.rank.rows if not r.slice and r.lane.layer == "host"),
+                  key=lambda row: row.start)  # fmt: skip
+    operators, modules = host.nested(host.operators), host.nested(host.modules())
+    for names, key, read in _KINDS:
+        open_, found = {}, []
+        for row in rows:
+            size = row.args.get(key) if row.name in names else None
+            if type(size) is not int:
+                continue
+            device, address, size, *totals = read(row, size)
+            if address is None:
+                continue
+            if size <= 0:
+                begun = open_.pop((device, address), None)
+                if begun is None:
+                    found.append([device, "", "", -size, -_FOREVER, row.start, None, None])
+                else:
+                    begun[5] = row.start
+                continue
+            if read is _snapshot:
+                named = [(row.args.get("frames") or [""])[0], ""]
+            else:
+                around = [nest.innermost(host.thread_of(row), row.start)
+                          for nest in (operators, modules)]  # fmt: skip
+                named = [one.name.removeprefix("nn.Module: ") if one else "" for one in around]
+            block = [device, *named, size, row.start, _FOREVER, *totals]
+            lost = open_.get((device, address))
+            if lost is not None:
+                lost[5] = row.start
+            open_[device, address] = block
+            found.append(block)
+        if found:
+            return found
+    return []
+
+
+def _stated(stated):
+    """The same from the table of Ascend's adapter."""
+    for text in stated.table("operator_memory"):
+        for row in csv.DictReader(text.splitlines()):
+            row = {name: value.strip() for name, value in row.items() if value}
+            allocator = "GE" if row["Name"].startswith("cann::") else "PTA"
+            times = [row.get(f"{when} Time(us)") for when in ("Allocation", "Release")]
+            totals = [row.get(f"Allocation Total {of}(MB)") for of in ("Allocated", "Reserved")]
+            yield [
+                f"{row['Device Type'].replace(':', ' ')} {allocator}", row["Name"], "",
+                _whole(row["Size(KB)"], 1024),
+                _whole(times[0], 1000) if times[0] else -_FOREVER,
+                _whole(times[1], 1000) if times[1] else _FOREVER,
+                *(one and _whole(one, 1 << 20) for one in totals),
+            ]  # fmt: skip
+
+
+def _whole(text, scale):
+    return int((Decimal(text) * scale).quantize(1, ROUND_HALF_UP))
+
+
+def live(hosts):
+    """Blocks at the peak of each device, by operator and module."""
+    found = {}
+    for rank, host in hosts.items():
+        by_device = defaultdict(list)
+        for device, *block in list(_stated(host.fact.stated)) or _recorded(host):
+            by_device[device].append(block)
+        for device, blocks in by_device.items():
+            for (operator, module), row in _at_peak(blocks):
+                found[rank, device, operator, module] = row
+    return found
+
+
+def _at_peak(blocks):
+    edges = defaultdict(lambda: [0, 0])
+    for _, _, size, begin, end, *_ in blocks:
+        edges[begin][1] += size
+        edges[end][0] += size
+    held, most, peak = 0, None, None
+    for at in sorted(edges):
+        less, more = edges[at]
+        held += more - less
+        if most is None or held > most:
+            most, peak = held, at
+    alive = [b for b in blocks if b[3] <= peak < b[4]]
+    begun = [b for b in alive if b[3] > -_FOREVER]
+    rows = defaultdict(list)
+    for operator, module, size, *_ in begun:
+        rows[operator, module].append(size)
+    last = [b for b in blocks if b[3] == peak and peak > -_FOREVER]
+    allocated, reserved = last[-1][5:] if last else (None, None)
+    known = sum(b[2] for b in begun)
+    before = sum(b[2] for b in alive) - known if allocated is None else allocated - known
+    unused = 0 if None in (allocated, reserved) else reserved - allocated
+    whole_ = known + max(before, 0)
+    when = {"Peak Timestamp(ns)": peak if peak > -_FOREVER else UNKNOWN}
+    for key, sizes in rows.items():
+        total = sum(sizes)
+        yield key, {"Blocks": len(sizes), "Bytes": total, "Ratio(%)": percent(total, whole_),
+                    "Largest(B)": max(sizes), **when}  # fmt: skip
+    for name, total in ((_BEFORE, before), (_UNUSED, unused)):
+        if total > 0:
+            yield (name, ""), {"Blocks": UNKNOWN, "Bytes": total,
+                               "Ratio(%)": percent(total, whole_), "Largest(B)": UNKNOWN,
+                               **when}  # fmt: skip
+
+
+def by_step(ranks, every):
+    """Of each series: before a step, at most during it, and at its end."""
+    for rank in ranks.values():
+        for component, measure, samples in curves(rank):
+            for step in every[rank.number].measured():
+                before = [size for at, size in samples if at <= step.start]
+                inside = [size for at, size in samples if step.start < at < step.end]
+                if inside:
+                    first = before[-1] if before else None
+                    row = {
+                        "First(B)": None if first is None else whole(first),
+                        "Peak(B)": whole(max([*before[-1:], *inside])),
+                        "Last(B)": whole(inside[-1]),
+                        "Growth(B)": None if first is None else whole(inside[-1]) - whole(first),
+                    }
+                    number = step.number if step.number >= 0 else UNKNOWN
+                    yield (rank.number, number, component, measure), row

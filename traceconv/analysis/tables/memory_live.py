@@ -1,0 +1,225 @@
+"""Tables of what memory holds: by operator at the peak, and per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import (
+    BYTES,
+    NOTHING,
+    RANK,
+    Column,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+)
+from traceconv.analysis.tables.fields import fields, floats, named, names_of, numbers, rounded
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.host import Nest, modules, operator_nest
+from traceconv.analysis.tables.memory import UNITS
+from traceconv.analysis.tables.texts import Texts
+from traceconv.core.columns import I64
+from traceconv.core.model import Kind, Layer, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.passes.places import threads
+
+_KINETO = ("Bytes", "Addr", "Device Type", "Device Id", "Total Allocated", "Total Reserved")
+_PADDLE = ("increase_bytes", "addr", "place", "", "current_allocated", "current_reserved")
+_SNAPSHOT = ("size", "addr", "frames")
+_RECORDS = {"[memory]": _KINETO, "Allocate": _PADDLE, "Free": _PADDLE,
+            "alloc": _SNAPSHOT, "free_requested": _SNAPSHOT}  # fmt: skip
+"""Instants that record a change of allocated memory, and their arguments."""
+_DEVICE_TYPES = {"0": "CPU", "1": "GPU", "6": "GPU", "12": "XPU", "15": "HPU", "19": "MTIA",
+                 "20": "NPU"}  # fmt: skip
+"""``c10/core/DeviceType.h`` of PyTorch; 20 is PrivateUse1, which Ascend's adapter uses."""
+_OF_GE = "cann::"
+"""Begins the names of blocks of CANN's graph engine, an allocator of its own with own totals."""
+BEFORE, UNUSED = "(before the recording)", "(reserved, not allocated)"
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class _Blocks(msgspec.Struct, frozen=True):
+    """Allocations: a value per block; ``_FIRST`` and ``_LAST`` where begin or end is not recorded.
+
+    ``allocated`` and ``reserved`` are totals of the device after the allocation, else ``ABSENT``.
+    """
+
+    device: Texts
+    size: I64
+    start_ns: I64
+    end_ns: I64
+    operator: Texts
+    module: Texts
+    allocated: I64
+    reserved: I64
+
+
+def _of_records(trace: Trace) -> _Blocks | None:
+    """Blocks from records of allocations and releases, by device and address."""
+    events = trace.events
+    rows = np.flatnonzero(trace.rows_of(Layer.HOST) & (events.kind == Kind.INSTANT))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    names = names_of(trace, rows)
+    found = [_read(trace, rows[names.among(*(n for n, k in _RECORDS.items() if k is keys))], keys)
+             for keys in (_KINETO, _PADDLE, _SNAPSHOT)]  # fmt: skip
+    return next((one for one in found if one is not None), None)
+
+
+def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks | None:
+    events = trace.events
+    if not len(rows):
+        return None
+    asked = [key for key in keys if key]
+    said = dict(zip(asked, fields(trace, rows, *asked), strict=True))
+    size, address = said[keys[0]].whole(ABSENT), said[keys[1]].numbers()
+    known = said[keys[1]].known & (size != ABSENT)
+    if not known.any():
+        return None
+    rows, size, address = rows[known], size[known], address[known]
+    said = {key: column[known] for key, column in said.items()}
+    lanes = events.track[rows].astype(np.int64)
+    if keys is _SNAPSHOT:
+        groups = [track.group or f"GPU {max(track.device, 0)}" for track in trace.tracks]
+        device = Texts(groups, lanes)
+        size = np.where(names_of(trace, rows).among("alloc"), size, -size)
+    elif keys is _PADDLE:
+        device = said["place"]
+    else:
+        kind = said["Device Type"].mapped(lambda one: _DEVICE_TYPES.get(one, f"Device type {one}"))
+        pairs = zip(kind.tolist(), said["Device Id"].whole(-1).tolist(), strict=True)
+        device = Texts.of(f"{of} {n}" if n >= 0 and of != "CPU" else of for of, n in pairs)
+    time = events.start_ns[rows]
+    order = np.lexsort((np.arange(len(rows)), address, device.numbers()))
+    key = np.stack((device.numbers()[order], address[order]))
+    follows = np.append((key[:, 1:] == key[:, :-1]).all(axis=0), False)
+    made = size[order] > 0
+    end = np.where(follows, np.append(time[order][1:], _LAST), _LAST)
+    lost = ~made & ~np.append(False, follows[:-1] & made[:-1])  # releases of earlier blocks
+    kept = order[made | lost]
+    start = np.where(made, time[order], _FIRST)[made | lost]
+    end = np.where(made, end, time[order])[made | lost]
+    at = threads(trace)[lanes[kept]], time[kept]
+    if keys is _SNAPSHOT:
+        operator = said["frames"][kept].mapped(_innermost)
+        module = Texts.same("", len(kept))
+    else:
+        nests = operator_nest(trace), Nest.of(trace, modules(trace))
+        operator, module = (_around(trace, nest, *at) for nest in nests)
+    totals = (said[k][kept].whole(ABSENT) if k in said else np.full(len(kept), ABSENT, np.int64)
+              for k in (*keys[4:], "", "")[:2])  # fmt: skip
+    return _Blocks(device[kept], np.abs(size[kept]), start, end, operator, module, *totals)
+
+
+def _innermost(frames: str) -> str:
+    found = msgspec.json.decode(frames) if frames else []
+    return str(found[0]) if found else ""
+
+
+def _around(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
+    at = nest.at(thread, time)
+    rows = np.append(nest.rows, -1)[at]  # -1 takes the last
+    return names_of(trace, rows).mapped(lambda name: name.removeprefix("nn.Module: "))
+
+
+def _of_table(trace: Trace) -> _Blocks | None:
+    """Blocks of the table of Ascend's adapter, one per row."""
+    table = trace.side_tables.get("operator_memory")
+    if table is None or not len(table):
+        return None
+    start, end = (numbers(table, f"{when} Time(ns)") for when in ("Allocation", "Release"))
+    size, allocated, reserved = (
+        rounded(floats(table, f"{name}({unit})") * UNITS[unit])
+        for name, unit in (("Size", "KB"), ("Allocation Total Allocated", "MB"),
+                           ("Allocation Total Reserved", "MB"))
+    )  # fmt: skip
+    if (size == ABSENT).any():
+        return None
+    operator, device = named(table, "Name").tolist(), named(table, "Device Type").tolist()
+    places = (f"{at.replace(':', ' ')} {'GE' if name.startswith(_OF_GE) else 'PTA'}"
+              for at, name in zip(device, operator, strict=True))  # fmt: skip
+    return _Blocks(
+        Texts.of(places), size,
+        np.where(start == ABSENT, _FIRST, start), np.where(end == ABSENT, _LAST, end),
+        Texts.of(operator), Texts.same("", len(size)), allocated, reserved,
+    )  # fmt: skip
+
+
+def _facts(trace: Trace) -> Columns:
+    blocks = _of_table(trace) or _of_records(trace)
+    if blocks is None:
+        return NOTHING
+    device = blocks.device.numbers()
+    parts = [_at_peak(blocks, np.flatnonzero(device == one)) for one in np.unique(device).tolist()]
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _at_peak(blocks: _Blocks, own: NDArray[np.intp]) -> Columns:
+    """What the blocks of one device hold when their sum is largest, by operator and module."""
+    start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
+    time = np.concatenate((end, start))  # of equal times, releases come first
+    order = np.argsort(time, kind="stable")
+    held = np.cumsum(np.concatenate((-size, size))[order])
+    peak = int(time[order[held.argmax()]])
+    live = (start <= peak) & (end > peak)
+    begun, made = own[live & (start > _FIRST)], own[start == peak][-1:]
+    groups = Groups.of(blocks.operator[begun].numbers(), blocks.module[begun].numbers())
+    first = begun[groups.first]
+    totals = [int(of[made[0]]) if len(made) and peak > _FIRST else ABSENT
+              for of in (blocks.allocated, blocks.reserved)]  # fmt: skip
+    recorded = int(blocks.size[begun].sum())
+    earlier = int(size[live].sum()) - recorded
+    more = {BEFORE: totals[0] - recorded if totals[0] != ABSENT else earlier,
+            UNUSED: totals[1] - totals[0] if ABSENT not in totals else 0}  # fmt: skip
+    more = {name: n_bytes for name, n_bytes in more.items() if n_bytes > 0}
+    n, rest = len(groups) + len(more), [ABSENT] * len(more)
+    return {
+        "Device": texts([blocks.device.at(int(own[0]))] * n),
+        "Operator": texts([*blocks.operator[first].tolist(), *more]),
+        "Module": texts([*blocks.module[first].tolist(), *[""] * len(more)]),
+        "Blocks": np.array([*groups.size.tolist(), *rest], np.int64),
+        "Bytes": np.array([*groups.total(blocks.size[begun]).tolist(), *more.values()], np.int64),
+        "Largest(B)": np.array([*groups.high(blocks.size[begun]).tolist(), *rest], np.int64),
+        "Peak Timestamp(ns)": np.full(n, peak if peak > _FIRST else ABSENT, np.int64),
+    }
+
+
+def _live(ranked: Ranked) -> Columns:
+    rows = stacked(ranked)
+    if not rows:
+        return {}
+    groups = Groups.of(rows[RANK], numbered(rows["Device"]))
+    held = np.where(rows["Operator"] == UNUSED, 0, rows["Bytes"])
+    rows["Ratio(%)"] = share(rows["Bytes"], groups.spread(groups.total(held)))
+    order = np.lexsort((-rows["Bytes"], numbered(rows["Device"]), rows[RANK]))
+    return {name: column[order] for name, column in rows.items()}
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "memory_live",
+        "What memory holds at its peak, by operator",
+        "Blocks that are allocated when the sum of the recorded blocks of a device is largest (of "
+        "equal times releases come first), by the operator and the module that allocated them: the "
+        "innermost ones running on the thread; of PyTorch's snapshots the innermost frame. Bytes = "
+        "sum of their sizes; Ratio = Bytes / allocated. "
+        f"{BEFORE} = total the allocator states at that time - sum of the blocks whose allocation "
+        "was recorded; where it states none, blocks released later without one. "
+        f"{UNUSED} = reserved - allocated at that time: fragments and cache.",
+        "allocations with addresses: profile_memory (PyTorch 1.12 and later, Paddle), "
+        "operator_memory, memory snapshots",
+        (
+            *Column.whole(RANK), *Column.text("Device", "Operator", "Module"),
+            *Column.whole("Blocks"), BYTES, *Column.percent("Ratio"),
+            *Column.size("Largest"), *Column.ns("Peak Timestamp"),
+        ),
+        _facts,
+        _live,
+        capped=True,
+        reads=("operator_memory",),
+    ),
+)  # fmt: skip
