@@ -26,7 +26,7 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.recordings", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="one that has the frameworks")
     python, wrong, recorded = parser.parse_args().python, 0, 0
-    for framework, record in (("jax", _jax), ("torch", _torch)):
+    for framework, record in (("jax", _jax), ("torch", _torch), ("torch", _torch_tables)):
         asked = subprocess.run([python, "-c", f"import {framework}"], capture_output=True)
         if asked.returncode:
             print(f"{python} has no {framework}")
@@ -104,6 +104,91 @@ def _torch(python, folder):
         print(f"{names:>12} {sizes:>9}  {'right' if found == told else f'{found}, not {told}'}")
         wrong += found != told
     return wrong
+
+
+COLLECTIVES = {
+    "ddp": {"gloo:all_reduce": 1},
+    "compile": {"gloo:all_reduce": 1},
+    "fsdp": {"gloo:all_gather": 6, "gloo:all_reduce": 3},
+    "tensor": {"gloo:all_reduce": 2},
+}
+"""By mode of ``torch_operators.py`` the collectives of a step: three layers are sharded apart, each
+is gathered for forward and for backward, and its gradients are reduced (scattered, by Gloo's
+all-reduce); what is reduced forward is reduced backward as well."""
+
+STEPS_OF_TORCH, SLEEP_NS = 6, 20_000_000
+
+
+def _torch_tables(python, folder):
+    """Names, counts and self times against PyTorch's own table, and collectives and sleeps against
+    what the job did."""
+    wrong = 0
+    for mode, collectives in COLLECTIVES.items():
+        ranks, out = (4 if mode == "tensor" else 2), folder / mode
+        job = started(python, "torch_operators.py", [(out, mode, r, ranks) for r in range(ranks)])
+        if any(sorted(one.wait(300) for one in job)):
+            print(f"{mode:>12}  the job failed")
+            wrong += 1
+            continue
+        for trace in traceconv.open(out, reader="kineto").traces("source"):
+            stated = json.loads((out / f"rank{trace.rank}.table").read_text())
+            faults = _differences(_table(trace), stated, trace.rank == ranks - 1, collectives)
+            print(f"{mode:>12} {trace.rank}  {faults or f'right: {len(stated)} names'}")
+            wrong += len(faults)
+    return wrong
+
+
+def _table(trace):
+    """By name: count, self time and total time of the host's slices, ns. A slice that is all there
+    is in one of the same name is left out, as ``key_averages`` does."""
+    events, lanes = trace.events, defaultdict(list)
+    for row in np.flatnonzero((events.kind == 0) & trace.rows_of("host", "comm")).tolist():
+        track = trace.tracks[events.track[row]]
+        name = trace.strings[events.name[row]]
+        name = "ProfilerStep*" if name.startswith("ProfilerStep#") else name
+        start, length = int(events.start_ns[row]), int(events.dur_ns[row])
+        lanes[(track.process, track.thread, track.layer)].append((start, -length, name))
+    count, own, total = Counter(), Counter(), Counter()
+    for rows in lanes.values():
+        slices, stack = [], []
+        for start, length, name in sorted(rows):
+            while stack and slices[stack[-1]][1] <= start:
+                stack.pop()
+            parent = stack[-1] if stack else -1
+            stack.append(len(slices))
+            slices.append((start, start - length, name, parent))
+        children = Counter(parent for _, _, _, parent in slices)
+        for start, end, name, parent in slices:
+            own[name] += end - start
+            if parent >= 0:
+                own[slices[parent][2]] -= end - start
+            if parent >= 0 and children[parent] == 1 and slices[parent][2] == name:
+                continue
+            count[name] += 1
+            total[name] += end - start
+    return {name: (count[name], own[name], total[name]) for name in count}
+
+
+def _differences(found, stated, sleeps, collectives):
+    """What is not as PyTorch, or the job, says; times of the table are us. Operations that run
+    beside their thread have no self time there."""
+    faults = [f"only in one: {', '.join(sorted(found.keys() ^ stated.keys()))}"]
+    faults = faults if found.keys() != stated.keys() else []
+    for name in sorted(found.keys() & stated.keys()):
+        count, own, _ = found[name]
+        if count != stated[name][0]:
+            faults.append(f"{name}: {count}, not {stated[name][0]}")
+        if not name.startswith("gloo:") and abs(own / 1e3 - stated[name][1]) > 0.01 * count + 0.1:
+            faults.append(f"{name}: {own / 1e3:.3f} us of its own, not {stated[name][1]:.3f}")
+    slept = found.get("sleep", (0, 0, 0))
+    if (slept[0], slept[2] >= STEPS_OF_TORCH * SLEEP_NS) != (
+        (STEPS_OF_TORCH, True) if sleeps else (0, False)
+    ):
+        faults.append(f"slept {slept[0]} times, {slept[2]} ns")
+    ran = {name: one[0] for name, one in found.items() if name.startswith("gloo:")}
+    if ran != {name: STEPS_OF_TORCH * n for name, n in collectives.items()}:
+        faults.append(f"collectives {ran}")
+    return faults
 
 
 def started(python, program, arguments, stderr=subprocess.DEVNULL):
