@@ -27,7 +27,7 @@ _OF_JOB = (
 )
 _ELSEWHERE = re.compile(
     r"://|SLURM|new-reader|tests/golden| open |--open|what-if|\.tar|own\.pftrace"
-    r"| query |part\?|node\("
+    r"| query |part\?|node\(|node\$N|node\*"
 )
 """Commands that need a network, a scheduler, a browser or files that a page describes only."""
 
@@ -84,6 +84,8 @@ def test_a_command_runs(page, line, tmp_path, monkeypatch, capsys):
     for file in ("monday.json", "baseline.json", "report.json"):
         if file in line and not (tmp_path / file).exists() and f"--report {file}" not in line:
             traceconv_merge(tmp_path, sample, file)
+    if re.search(r"(?<!-o )run\.tcz", line):
+        traceconv.pack(sample, out=tmp_path / "run.tcz")
     if "out.pftrace" in line:
         traceconv.merge(sample, out=str(tmp_path / "out.pftrace"))
     assert run(given) in (0, 10, 11), capsys.readouterr().err

@@ -21,7 +21,7 @@ LEVELS = (
     {"report"},
     {"analysis"},
     {"options"},
-    {"validation"},
+    {"validation", "store"},
     {"readers", "passes", "alignment", "writers"},
     {"protobuf", "io"},
     {"core"},

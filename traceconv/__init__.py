@@ -20,6 +20,7 @@ _HOMES = {
     "open": "api.open",
     "merge": "api.merge",
     "join": "api.merge",
+    "pack": "api.pack",
     "convert": "api.convert",
     "inspect": "api.inspect",
     "stats": "api.stats",
@@ -35,6 +36,7 @@ _HOMES = {
     "torch_handler": "api.torch_handler",
     "trainer_callback": "api.torch_handler",
     "Captures": "api.open",
+    "PackReport": "api.pack",
     "Inspection": "api.inspect",
     "Alignment": "api.align",
     "StragglerReport": "api.stragglers",
@@ -102,6 +104,7 @@ __all__ = [
     "OptionError",
     "OutputError",
     "OutputPathError",
+    "PackReport",
     "PluginError",
     "RankError",
     "Report",
@@ -132,6 +135,7 @@ __all__ = [
     "join",
     "merge",
     "open",
+    "pack",
     "query",
     "stats",
     "stragglers",
@@ -152,6 +156,7 @@ if TYPE_CHECKING:
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
+    from traceconv.api.pack import PackReport, pack
     from traceconv.api.query import query
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import StragglerReport, stragglers

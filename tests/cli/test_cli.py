@@ -17,7 +17,7 @@ from traceconv.cli import run, say
 from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
-from traceconv.run import rank_file
+from traceconv.store import rank_file
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")

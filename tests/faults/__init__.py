@@ -49,7 +49,7 @@ PHASES = (
     ("writers/bundle.py", "bundle"),
     ("report/", "report"),
     ("run/spill.py", "spill"),
-    ("run/rank_file.py", "spill"),
+    ("store/rank_file.py", "spill"),
     ("alignment/", "align"),
     ("writers/size_limit/split.py", "split"),
     ("readers/", "read"),

@@ -27,8 +27,8 @@ from traceconv.core.errors import (
     SourceError,
     TraceconvError,
 )
-from traceconv.run import rank_file
 from traceconv.run.executor import SMALL_RUN_BYTES, worker_count
+from traceconv.store import rank_file
 
 RANKS = 3
 

@@ -8,8 +8,8 @@ import traceconv
 from traceconv.alignment.collective_records import collective_records
 from traceconv.core.columns import OverlapTimes, Table
 from traceconv.core.errors import MalformedInputError
-from traceconv.run import rank_file
 from traceconv.run.spill import spill
+from traceconv.store import rank_file
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[type[Group], tuple[str, ...]]] = {
     "MergeArguments": (verbs.MergeRequest, ()),
     "ConvertArguments": (verbs.ConvertRequest, ("out",)),
     "JoinArguments": (verbs.JoinOptions, ()),
+    "PackArguments": (verbs.PackOptions, ()),
     "WriteArguments": (verbs.WriteOptions, ()),
     "AlignArguments": (verbs.AlignOptions, ()),
     "StatsArguments": (verbs.StatsOptions, ()),

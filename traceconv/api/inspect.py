@@ -17,7 +17,7 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.core.version import REPORT
 from traceconv.find import discovery
-from traceconv.find.capture_ranks import shape_of_captures
+from traceconv.find.capture_ranks import labelled, shape_of_captures
 from traceconv.io.sources import sources
 from traceconv.merging.run_report import described
 from traceconv.options import values
@@ -25,6 +25,7 @@ from traceconv.options.declaration import takes
 from traceconv.options.verbs import InspectOptions
 from traceconv.readers.shared.table_kinds import NOT_NEEDED
 from traceconv.report.figures import UNKNOWN
+from traceconv.store import is_store
 
 if TYPE_CHECKING:
     from traceconv.merging.size_prediction import Prediction
@@ -353,6 +354,12 @@ def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspecti
     asked = InspectOptions.of(given)
     source = asked.input
     below = sources(values.paths(paths))
+    if any(map(is_store, below)):
+        from traceconv.api.open import found_in
+
+        packed = found_in(below, source)
+        inspection = Inspection([*packed.found], [*packed.unknown], issues=packed.issues)
+        return _counted_as_asked(inspection, asked)
     found = discovery.discover(below, source.reader, source.mapping, source.nsys)
     inspection = Inspection(
         captures=list(found.captures),
@@ -360,10 +367,15 @@ def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspecti
         issues=found.issues,
     )
     try:
-        inspection.take(discovery.ranked(found, below, source.rank_from, source.reader))
+        ranked = discovery.ranked(found, below, source.rank_from, source.reader)
+        inspection.take(labelled(ranked))
     except RankError as e:
         inspection.problem = str(e)
         return inspection
+    return _counted_as_asked(inspection, asked)
+
+
+def _counted_as_asked(inspection: Inspection, asked: InspectOptions) -> Inspection:
     if asked.counts:
         try:
             _count(inspection, asked.run)

@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from traceconv.alignment import plan as clocks
-from traceconv.alignment.collective_records import collective_records
 from traceconv.core import frames
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.markup import table_html
 from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.rank_tables import TABLES, arrow_table
+from traceconv.core.source import Source
 from traceconv.find import discovery
-from traceconv.find.capture_ranks import shape_of_captures
+from traceconv.find.capture_ranks import labelled, shape_of_captures
+from traceconv.find.capture_windows import twice
+from traceconv.find.identity import warn_of_two_jobs
 from traceconv.find.rank_selection import chosen
+from traceconv.io.run_files import read_from
 from traceconv.io.sources import sources
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import Input, View
 from traceconv.options.verbs import TraceOptions
 from traceconv.passes import Pass
-from traceconv.run.stages import events, passed
+from traceconv.run.stages import collectives, events, passed
+from traceconv.store import is_store, store_file
 from traceconv.writers.output import Progress
 
 if TYPE_CHECKING:
@@ -144,7 +148,7 @@ class Captures:
             known = []
             for capture in self.found:
                 trace = _events(capture, progress, patterns)
-                known.append(collective_records(trace))
+                known.append(collectives(capture, trace))
                 spans[trace.rank] = trace.span()
                 del trace  # one rank at a time
         plan = clocks.plan(self.found, align, known, spans=spans)
@@ -204,7 +208,8 @@ def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
     Args:
-        paths: files, folders, glob patterns, archives, URLs, ``-``; texts, ``Path`` or lists.
+        paths: files, folders, stores (:func:`traceconv.pack`), glob patterns, archives, URLs,
+            ``-``; texts, ``Path`` or lists.
 
     Raises:
         SourceError, UnknownFormatError, AmbiguousFormatError, RankError: see those.
@@ -215,8 +220,58 @@ def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
 
 def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
     """As :func:`open`, of options that have been checked."""
-    below = sources(values.paths(paths))
-    found = discovery.discover(below, source.reader, source.mapping, source.nsys)
-    captures = discovery.ranked(found, below, source.rank_from, source.reader)
-    unknown = tuple(one.title(name) for one, name in found.unknown)
-    return Captures(captures, unknown, found.issues)
+    return found_in(sources(values.paths(paths)), source)
+
+
+def found_in(below: Sequence[Source], source: Input) -> Captures:
+    """As :func:`open`, of sources."""
+    found = _found(below, source)
+    return replace(found, found=labelled(found.found))
+
+
+def unlabelled(paths: Iterable[values.Paths], source: Input) -> Captures:
+    """The same, without the names that coordinates give to ranks in viewers."""
+    return _found(sources(values.paths(paths)), source)
+
+
+def _found(below: Sequence[Source], source: Input) -> Captures:
+    stores = [one for one in below if is_store(one)]
+    if not stores:
+        found = discovery.discover(below, source.reader, source.mapping, source.nsys)
+        captures = discovery.ranked(found, below, source.rank_from, source.reader)
+        unknown = tuple(one.title(name) for one, name in found.unknown)
+        return Captures(captures, unknown, found.issues)
+    for name in ("reader", "mapping", "rank_from"):
+        if getattr(source, name) != getattr(Input(), name):
+            why = "was decided when the ranks were packed; give it to `traceconv pack`"
+            raise OptionError(f"{stores[0].label}: {why}", name)
+    read_from(path for one in stores if (path := one.path(one.names()[0])) is not None)
+    every = [_packed(one) for one in stores]
+    if others := [one for one in below if one not in stores]:
+        every.append(_found(others, source))
+    return _together(every)
+
+
+def _packed(source: Source) -> Captures:
+    store = store_file.load(source)
+    return Captures(discovery.with_borders(store.captures), store.unknown, store.issues)
+
+
+def _together(every: Sequence[Captures]) -> Captures:
+    """The ranks of several stores, and of captures besides.
+
+    Raises:
+        RankError: two of them have the same rank.
+    """
+    ranks: dict[int | None, Capture] = {}
+    issues = Issues()
+    for one in every:
+        issues.extend(one.issues)
+        for capture in one.found:
+            other = ranks.setdefault(capture.rank, capture)
+            if other is not capture:
+                raise twice(other, capture, "they are in two inputs")
+    captures = tuple(sorted(ranks.values(), key=lambda capture: capture.rank or 0))
+    if len(every) > 1:
+        warn_of_two_jobs(captures, issues)
+    return Captures(captures, tuple(name for one in every for name in one.unknown), issues)

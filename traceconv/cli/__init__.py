@@ -39,7 +39,7 @@ NOT_PERFETTO = (
 
 
 TASKS = {
-    "Write traces": "merge convert join align",
+    "Write traces": "merge convert join align pack",
     "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff",
     "Use traces": "open query validate",
     "Look up": "formats explain new-reader",
@@ -121,7 +121,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
     click.echo(f"tier: {tier if used else 'Python (three to four times slower, same output)'}")
     click.echo(
         f"formats: raw event log {version.RAW_EVENT_LOG}, report {version.REPORT}, "
-        f"shard {version.SHARD}, rank file {version.RANK_FILE}"
+        f"shard {version.SHARD}, store {version.STORE}, rank file {version.RANK_FILE}"
     )
     click.echo(NOT_PERFETTO)
     ctx.exit()

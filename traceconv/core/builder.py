@@ -81,7 +81,7 @@ class TraceBuilder:
         self._lost: Counter[str] = Counter()
         self._windows: list[tuple[int, int]] = []
         self._blobs: list[Any] = [b""]  # blob 0 is the spill
-        self._spill = _Spill()
+        self._spill = Spill()
         self._address: list[I64] = []
         self._length: list[NDArray[np.int32]] = []
         self._args = 0
@@ -471,7 +471,7 @@ def _drained(cls: Any, tables: list[Any]) -> Any:
     return cls(**columns)
 
 
-class _Spill:
+class Spill:
     """Bytes that grow: in memory at first, in an unnamed temporary file when there are many."""
 
     def __init__(self) -> None:
@@ -480,6 +480,7 @@ class _Spill:
         self._size = 0
 
     def append(self, blob: bytes) -> int:
+        """Add bytes; where they begin."""
         at = self._size
         self._size += len(blob)
         if self._file is None and self._size > SPILL_AFTER:
@@ -493,13 +494,14 @@ class _Spill:
         return at
 
     def read(self, at: int, length: int) -> bytes:
+        """Bytes that were added."""
         if self._file is None:
             return bytes(self._memory[at : at + length])
         self._file.flush()
         return os.pread(self._file.fileno(), length, at)
 
     def close(self) -> Any:
-        """The bytes, as a buffer."""
+        """The bytes, as a buffer. Nothing can be added after it."""
         if self._file is None:
             return bytes(self._memory)
         with self._file:

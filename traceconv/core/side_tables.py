@@ -125,21 +125,20 @@ class SideTable(DataTable):
 
     Attributes:
         file: its path, as shown in messages.
+        load: reads the columns under the profiler's headings, times already ns; not kept.
         issues: issues found while reading (lost rows, invalid times); empty until it is read.
+        accounted: whether an account has them; see :meth:`account`.
     """
 
     def __init__(
         self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
     ) -> None:
-        """Args:
-        load: the columns under the profiler's headings, times already ns.
-        """
         self.name = name
         self.file = file
         self.issues = Issues() if issues is None else issues
-        self._load = load
+        self.load = load
         self._headings: dict[str, str] = {}
-        self._accounted = False
+        self.accounted = False
 
     @cached_property
     def columns(self) -> Columns:  # type: ignore[override]  # the base has them from the start
@@ -171,7 +170,7 @@ class SideTable(DataTable):
         kept: Columns | None = self.__dict__.get("columns")
         if kept is not None:
             return kept
-        loaded = self._load()
+        loaded = self.load()
         if len({len(column) for column in loaded.values()}) > 1:
             raise ValueError(f"{self.file}: columns differ in length")
         columns, self._headings = _named(loaded)
@@ -179,9 +178,9 @@ class SideTable(DataTable):
 
     def account(self, into: Issues) -> None:
         """Add what reading noticed to an account; once, however often it is read and asked."""
-        if not self._accounted:
+        if not self.accounted:
             into.extend(self.issues)
-        self._accounted = True
+        self.accounted = True
 
 
 def joined_tables(tables: Sequence[SideTable]) -> SideTable:
@@ -192,7 +191,7 @@ def joined_tables(tables: Sequence[SideTable]) -> SideTable:
     issues = Issues()
 
     def load() -> Columns:
-        loaded = [table._load() for table in tables]
+        loaded = [table.load() for table in tables]
         for table in tables:
             table.account(issues)
         sizes = [len(next(iter(columns.values()), ())) for columns in loaded]

@@ -167,21 +167,30 @@ class Source(ABC):
 
 
 class RecordedSource(Source):
-    """Names and sizes of the files of a source that is out of reach."""
+    """Names and sizes of the files of a source that is out of reach.
 
-    def __init__(self, label: str, sizes: Mapping[str, int]) -> None:
+    Args:
+        titles: of files whose titles are not what names of a folder are.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        sizes: Mapping[str, int],
+        titles: Mapping[str, str] | None = None,
+        lone: bool = False,
+    ) -> None:
         super().__init__(label)
-        self._sizes = dict(sizes)
-
-    def remember(self, sizes: Mapping[str, int]) -> None:
-        """Add names and sizes."""
-        self._sizes.update(sizes)
+        self._sizes, self._titles, self.lone = dict(sizes), titles or {}, lone
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._sizes))
 
     def size(self, name: str) -> int:
         return self._sizes[name]
+
+    def title(self, name: str) -> str:
+        return self._titles.get(name) or super().title(name)
 
     def open(self, name: str) -> Stream:
         raise SourceError(

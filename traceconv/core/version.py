@@ -11,5 +11,8 @@ REPORT = 1
 SHARD = 2
 """Of the folder that ``--shard`` writes and ``join`` reads."""
 
-RANK_FILE = 8
-"""Of the columns of a rank in a file: between workers, and in shards."""
+RANK_FILE = 9
+"""Of the columns of a rank in a file: between workers, in shards and in stores."""
+
+STORE = 1
+"""Of the file that ``traceconv pack`` writes."""

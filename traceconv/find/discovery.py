@@ -19,7 +19,7 @@ from traceconv.core.errors import (
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.find.capture_ranks import labelled, resolve
+from traceconv.find.capture_ranks import resolve
 from traceconv.find.capture_windows import JoinedSource
 from traceconv.find.own_outputs import is_own, own_bundles, own_outputs, written_by_us
 from traceconv.find.registry import reader_named, readers
@@ -157,16 +157,21 @@ def _asked(
             if not left:
                 break
         unknown += [(source, name) for name in left]
+    return Discovery(with_borders(captures), tuple(unknown), issues)
+
+
+def with_borders(captures: Iterable[Capture]) -> tuple[Capture, ...]:
+    """The captures with the operators that the environment names in :data:`BORDERS`, if any."""
     borders = os.environ.get(BORDERS[0], ""), os.environ.get(BORDERS[1], "")
-    if any(borders):
-        captures = [replace(capture, border_operators=borders) for capture in captures]
-    return Discovery(tuple(captures), tuple(unknown), issues)
+    if not any(borders):
+        return tuple(captures)
+    return tuple(replace(capture, border_operators=borders) for capture in captures)
 
 
 def ranked(
     found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
 ) -> tuple[Capture, ...]:
-    """One capture per rank, ascending, labelled by its coordinates where they are known.
+    """One capture per rank, ascending.
 
     Args:
         rule: see :func:`traceconv.find.capture_ranks.resolve`.
@@ -178,7 +183,7 @@ def ranked(
             when used alone.
     """
     try:
-        return labelled(resolve(found.captures, rule, found.issues))
+        return resolve(found.captures, rule, found.issues)
     except RankError as e:
         names = dict.fromkeys(capture.reader for capture in found.captures)
         alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []

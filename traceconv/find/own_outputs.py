@@ -19,7 +19,7 @@ HEAD_BYTES = 4096
 
 ENDINGS = (
     *(".json", ".json.gz", ".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-    *(".tar", ".txt", ".txt.gz", ".md", ".html", ".shard/shard.json", ".parquet"),
+    *(".tar", ".txt", ".txt.gz", ".md", ".html", ".tcz", ".parquet", ".shard/shard.json"),
 )
 """Of the files that are looked into."""
 
@@ -33,7 +33,7 @@ _SIGNS = lazy_regex(
     rb'(?s)\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
     rb"|.{0,200}traceconv\.(?:version|ranks)"  # a Perfetto trace
     rb"|perfetto_manifest\.json\0.*traceconv\.version"  # a bundle of them
-    rb"|traceconv text \d"
+    rb"|traceconv (?:text|store) \d"
     rb'|\{\s*"schema_version": ?\d+,\s*"(?:traceconv":|inputs":|method": ?"[^"]*",\s*"text":'
     rb'|ranks": ?\[[\d\s,]*\],\s*"findings":|tables": ?\[\s*\{\s*"name":)'  # documents
     rb'|\{\s*"version": ?\d+,\s*"index": ?\d+,\s*"of": ?\d+,'  # a shard

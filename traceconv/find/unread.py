@@ -77,6 +77,7 @@ _SIGNS: Mapping[bytes, Unread] = {
     b"NVR\0": _COUNTERS,
     b"PERFILE2": _SAMPLES,
     b"version https://git-lfs": _POINTER,
+    b"traceconv store ": Unread("a store of traceconv", "name it itself: FILE"),
     b"PAR1": _ARRAYS,
     b"\x89HDF\r\n": _ARRAYS,
     b"\x93NUMPY": _ARRAYS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,16 @@ from traceconv.core.errors import (
 )
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
-from traceconv.core.source import RecordedSource
 from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.run_files import read_from
 from traceconv.io.storage import is_url
 from traceconv.merging.merge_ranks import Ranks, reading
 from traceconv.options.groups import MergeOptions, RunOptions
-from traceconv.run import rank_file
 from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import book_failure, map_ranks
 from traceconv.run.spill import RankAccount, SpilledRank
+from traceconv.store import rank_file
 
 SUFFIX = ".shard"
 
@@ -53,7 +52,7 @@ class Shard:
         spilled:   names of its files, one per rank.
         failed:    ranks of it that could not be read: [rank, file, reason].
         issues:    what finding the captures noted, see
-            :func:`traceconv.run.rank_file.issue_rows`.
+            :func:`traceconv.store.rank_file.issue_rows`.
     """
 
     index: int
@@ -243,17 +242,4 @@ def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, Merge
         raise InputError(f"rank {format_ranges(missing)} is in none of the shards")
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
-    return Ranks(_captures(spilled), tuple(spilled), issues), options
-
-
-def _captures(spilled: Sequence[SpilledRank]) -> tuple[Capture, ...]:
-    """Captures as they were found: those of one source share it."""
-    sources: dict[str, RecordedSource] = {}
-    captures = []
-    for one in spilled:
-        capture = one.account.capture
-        sizes = {name: capture.source.size(name) for name in capture.files}
-        shared = sources.setdefault(capture.source.label, RecordedSource(capture.source.label, {}))
-        shared.remember(sizes)
-        captures.append(replace(capture, source=shared))
-    return tuple(captures)
+    return Ranks(tuple(one.account.capture for one in spilled), tuple(spilled), issues), options

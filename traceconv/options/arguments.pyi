@@ -153,6 +153,21 @@ class JoinArguments(TypedDict, total=False):
     allow_missing_ranks: bool
     progress: Progress | None
 
+class PackArguments(TypedDict, total=False):
+    ranks: Ranks | None
+    comm_patterns: Names | None
+    force: bool
+    reader: str | None
+    rank_from: str
+    mapping: AnyPath | None
+    nsys: AnyPath | None
+    jobs: Count | None
+    mem_limit: Size | None
+    engine: EngineName
+    engine_address: str | None
+    allow_missing_ranks: bool
+    progress: Progress | None
+
 class WriteArguments(TypedDict, total=False):
     args: Names | None
     progress: Progress | None

@@ -83,6 +83,17 @@ class ConvertRequest(MergeRequest):
 
 
 @dataclass(eq=False, repr=False)
+class PackOptions(Group):
+    """Of :func:`traceconv.pack`."""
+
+    output: Output = group(Output, without={"out", "writer", "strict"})
+    ranks: values.SelectedRanks = same_as(Selection, "ranks")
+    comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions)
+
+
+@dataclass(eq=False, repr=False)
 class JoinOptions(Group):
     """Of :func:`traceconv.join`."""
 
@@ -275,6 +286,7 @@ VERBS: dict[str, type[Group]] = {
     "merge": MergeRequest,
     "convert": ConvertRequest,
     "join": JoinOptions,
+    "pack": PackOptions,
     "align": AlignOptions,
     "stats": StatsOptions,
     "stragglers": StragglerOptions,

@@ -37,7 +37,7 @@ from traceconv.core.model import (
     Track,
     no_windows,
 )
-from traceconv.run import rank_file as rank_file
+from traceconv.store import rank_file
 
 SMALL_BYTES = 1 << 20
 """Arguments up to this size are copied together."""

@@ -11,17 +11,52 @@ import msgspec
 
 from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
 from traceconv.find import registry
 from traceconv.options.groups import View
 from traceconv.passes import Pass
 from traceconv.passes.select import time_window
-from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
+from traceconv.run.spill import InMemoryRank, SpilledRank, compact, rank_path, spill
+from traceconv.store import rank_file
+from traceconv.store.store_file import StoredSource
 
 if TYPE_CHECKING:
     from traceconv.analysis.summarize import SummaryRequest
     from traceconv.passes.annotate import Mark
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """Read one rank, and pack it into a file of ``folder``."""
+
+    folder: Path
+    comm_patterns: tuple[str, ...] = ()
+
+    def __call__(self, capture: Capture, advance: Progress) -> PackedAccount:
+        """The rank, packed.
+
+        Raises:
+            TraceconvError: it cannot be read, or not be written.
+        """
+        trace = events(capture, advance, self.comm_patterns)
+        path = self.folder / f"rank-{trace.rank}.packed"
+        rank_file.save_packed(path, compact(trace), collectives(capture, trace))
+        return PackedAccount(path, trace.counts(), trace.issues)
+
+
+class PackedAccount(msgspec.Struct, frozen=True):
+    """A rank that was packed.
+
+    Attributes:
+        path:   its file.
+        counts: rows by kind.
+        issues: of reading it.
+    """
+
+    path: Path
+    counts: dict[str, int]
+    issues: Issues
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -49,7 +84,7 @@ class Reading(msgspec.Struct, frozen=True):
         """
         trace = events(capture, advance, self.view.comm_patterns)
         only = self.in_memory  # a single rank needs no collectives to compare
-        known = CollectiveRecords.none(trace.rank) if only else collective_records(trace)
+        known = CollectiveRecords.none(trace.rank) if only else collectives(capture, trace)
         shown = self.view.passes(zero_counters=False)
         if self.summary is not None:
             from traceconv.analysis import rank_summary
@@ -141,15 +176,24 @@ def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = (
 
     def read(one: Capture) -> Trace:
         one.source.progress = advance
+        if isinstance(one.source, StoredSource):
+            return one.source.trace(one, comm_patterns)
         build = TraceBuilder(one)
         build.comm_words = tuple(word.lower() for word in comm_patterns)
         return registry.read_capture(one, build)
 
-    if not capture.parts:
+    if not capture.parts or isinstance(capture.source, StoredSource):
         return read(capture)
     from traceconv.run.window_reading import read_windows
 
     return read_windows(capture, read)
+
+
+def collectives(capture: Capture, trace: Trace) -> CollectiveRecords:
+    """The collectives of a rank as it was read; a store has them."""
+    if isinstance(capture.source, StoredSource):
+        return capture.source.collective_records()
+    return collective_records(trace)
 
 
 def passed(trace: Trace, passes: Sequence[Pass]) -> Trace:

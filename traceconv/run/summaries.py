@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.rank_summary import RankSummary, decode, encode
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import Issues
@@ -18,7 +17,7 @@ from traceconv.options.groups import RunOptions, View
 from traceconv.run.emptiness import nothing_read, unread
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
-from traceconv.run.stages import events, passed
+from traceconv.run.stages import collectives, events, passed
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,14 @@ class Summarizing:
             TraceconvError: the rank cannot be read.
         """
         trace = events(capture, advance, self.view.comm_patterns)
-        collectives = collective_records(trace) if self.collectives else None
+        as_read = collectives(capture, trace) if self.collectives else None
         if not self.as_read:
             trace = passed(trace, self.view.passes())
         if self.change is not None:
             trace = self.change(trace)
         summary = summarize(trace, self.requested)
-        if collectives is not None:
-            summary = replace(summary, collectives=collectives)
+        if as_read is not None:
+            summary = replace(summary, collectives=as_read)
         return encode(summary)
 
 

@@ -1,0 +1,107 @@
+"""Columns in compressed blocks, each of which is read without the others.
+
+A block has 64 KiB of a column. Integers are differences to the value before them, within the block,
+and the bytes of all values are sorted by significance: neighbours differ little, so most of these
+bytes are zero. A block is a zlib stream (RFC 1950), whose checksum tells damage.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+from numpy.typing import NDArray
+
+BYTES = 1 << 16
+"""Of a column in a block, before compression."""
+
+MOST_TIMES = 1032
+"""What zlib makes of a byte at most."""
+
+_DAMAGED = (cast(type[Exception], IsalError), zlib.error)
+
+LEVEL = 1
+"""Of compression: higher ones take longer than they save."""
+
+
+def rows_of(dtype: np.dtype[Any]) -> int:
+    """Rows in a block of this type."""
+    return BYTES // dtype.itemsize
+
+
+def packed(column: NDArray[Any]) -> Iterator[bytes]:
+    """The blocks of a column."""
+    size = rows_of(column.dtype)
+    for at in range(0, len(column), size):
+        yield pack(_sorted_bytes(np.ascontiguousarray(column[at : at + size])))
+
+
+def pack(content: bytes) -> bytes:
+    """Bytes as one zlib stream."""
+    stream: bytes = isal_zlib.compress(content, LEVEL)
+    return stream
+
+
+def unpacked(
+    data: Any, sizes: Sequence[int], dtype: np.dtype[Any], rows: int, first: int = 0
+) -> NDArray[Any]:
+    """The column of some blocks of a column.
+
+    Args:
+        data:  the blocks, end to end.
+        sizes: bytes of each of them.
+        rows:  of the whole column.
+        first: number of the first block.
+
+    Raises:
+        ValueError: a block is damaged, or has another number of rows.
+    """
+    each = rows_of(dtype)
+    begin = first * each
+    column = np.empty(max(min(rows - begin, len(sizes) * each), 0), dtype)
+    at = 0
+    for number, size in enumerate(sizes):
+        part = column[number * each : (number + 1) * each]
+        _restore(unpack(data[at : at + size], part.nbytes), part)
+        at += size
+    return column
+
+
+def unpack(stream: Any, size: int) -> bytes:
+    """The ``size`` bytes in a zlib stream; no more memory than that is used.
+
+    Raises:
+        ValueError: it is damaged, or holds another number of bytes.
+    """
+    inflater = isal_zlib.decompressobj()
+    try:
+        content: bytes = inflater.decompress(stream, size + 1)
+    except _DAMAGED as e:
+        raise ValueError(f"a block is damaged: {e}") from e
+    if len(content) != size or not inflater.eof or inflater.unused_data:
+        raise ValueError(f"a block does not hold {size} bytes")
+    return content
+
+
+def _sorted_bytes(values: NDArray[Any]) -> bytes:
+    if values.dtype.kind == "f" or values.dtype.itemsize == 1:
+        return values.tobytes()
+    plain = values.view(f"<u{values.dtype.itemsize}")
+    steps = plain.copy()
+    steps[1:] -= plain[:-1]
+    return steps.view(np.uint8).reshape(len(steps), -1).T.tobytes()
+
+
+def _restore(content: bytes, into: NDArray[Any]) -> None:
+    """The opposite of :func:`_sorted_bytes`."""
+    if into.dtype.kind == "f" or into.dtype.itemsize == 1:
+        into[:] = np.frombuffer(content, into.dtype)
+        return
+    by_byte = np.frombuffer(content, np.uint8).reshape(into.dtype.itemsize, -1)
+    steps = into.view(f"<u{into.dtype.itemsize}")
+    steps.view(np.uint8).reshape(len(into), -1)[:] = by_byte.T
+    np.cumsum(steps, out=steps)

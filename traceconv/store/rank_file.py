@@ -1,0 +1,661 @@
+"""A rank on disk: its columns, then what describes them, as JSON.
+
+::
+
+    columns, each at a multiple of 8 bytes
+    JSON: version, capture, tracks, account, and the places of the columns
+    8 bytes: length of the JSON        8 bytes: MAGIC
+
+A run spills ranks as they are, to files that are mapped, one rank each. A store packs them
+(:mod:`.blocks`; the JSON is one zlib stream): a segment of its file has the same parts, with places
+counted from its start, and the side tables of the rank besides.
+
+Arguments of a spilled rank stay in the input where it is a plain file that can be mapped again; the
+JSON then names it, with its size and its time of change. Shards and stores, which are copied
+elsewhere, contain them.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from traceconv.alignment.collective_records import CollectiveRecords, Group
+from traceconv.core import errors
+from traceconv.core.builder import Spill
+from traceconv.core.clock import Anchor
+from traceconv.core.codes import Severity
+from traceconv.core.columns import BLOB_BITS, OFFSET_MASK, OverlapSums
+from traceconv.core.errors import (
+    Issue,
+    Issues,
+    MalformedInputError,
+    SourceError,
+    TraceconvError,
+)
+from traceconv.core.job_shape import Placement
+from traceconv.core.model import (
+    Args,
+    Capture,
+    CounterTable,
+    Coverage,
+    EventTable,
+    FlowTable,
+    Hints,
+    Present,
+    StepTable,
+    Strings,
+    Table,
+    Trace,
+    Track,
+)
+from traceconv.core.side_tables import Columns, SideTable
+from traceconv.core.source import RecordedSource, Source
+from traceconv.core.version import RANK_FILE as VERSION
+from traceconv.io.atomic import replacing
+from traceconv.io.streams import MappedFile, mapped_again
+from traceconv.scratch.memory import ReadMapping
+from traceconv.scratch.temporary import ADVICE
+from traceconv.store import blocks
+from traceconv.writers.arguments import fetch
+
+MAGIC = b"tcspill\x00"
+
+_OF_ACCOUNT = ("tracks", "counts", "span", "tables")
+"""What an account says of a trace besides its fields."""
+
+TABLES: dict[str, type[Table]] = {
+    "events": EventTable,
+    "counters": CounterTable,
+    "flows": FlowTable,
+    "steps": StepTable,
+}
+
+_OTHERS = {
+    "windows": "i8",
+    "strings": "u1",
+    "strings.bytes": "i8",
+    "args": "u1",
+    "args.address": "i8",
+    "args.bytes": "i4",
+    "present.graphs": "i4",
+    "present.steps": "i4",
+}
+_COLLECTIVES = "collectives."
+"""Prefix of the names of columns with collectives, which are not part of the trace."""
+
+_TYPES = {
+    **{f"{t}.{name}": dtype for t, cls in TABLES.items() for name, dtype in cls.COLUMNS.items()},
+    **_OTHERS,
+}
+"""Every column of the file, and its type."""
+
+
+def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> None:
+    """Write ``trace`` to ``path``, which appears when the file is complete.
+
+    Args:
+        known: the collectives of the rank; they are stored beside the trace.
+        alone: copy arguments that are in mapped input, too.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with replacing(path, ADVICE) as file:
+        out = _Output(file)
+        columns = {name: out.put(column) for name, column in _columns(trace, known)}
+        columns["args.address"] = out.put(trace.args.address)
+        inner = [_put_blob(out, trace.args, i, alone) for i in range(len(trace.args.blobs))]
+        out.end({**_described(trace, known), "columns": columns, "blobs": inner})
+
+
+def save_packed(path: Path, trace: Trace, known: CollectiveRecords) -> None:
+    """Write ``trace`` to ``path`` as a store has it: compressed, with its side tables.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with replacing(path, ADVICE) as file:
+        out = _Output(file, packed=True)
+        told = _described(trace, known)  # before side tables are read, which may add issues
+        columns = {name: out.put(column) for name, column in _columns(trace, known)}
+        columns["args"] = out.put_bytes(_argument_texts(trace.args))
+        tables = []
+        for number, table in enumerate(trace.side_tables.values()):
+            described, found = _side_table(table, trace.issues)
+            tables.append(described)
+            for place, column in enumerate(found):
+                columns |= _put_side_column(out, f"tables.{number}.{place}", column)
+        out.end({**told, "columns": columns, "side_tables": tables})
+
+
+class _Output:
+    """The columns of one rank as they are written, from where ``file`` is."""
+
+    def __init__(self, file: IO[bytes], packed: bool = False) -> None:
+        self._file, self._packed, self._start = file, packed, file.tell()
+
+    def at(self) -> int:
+        """The next place."""
+        return self._file.tell() - self._start
+
+    def put(self, column: Any) -> list[Any]:
+        """Write a column; its place, its length, its type, and the sizes of its blocks if any."""
+        if self._packed:
+            return self._put_blocks(column.dtype, blocks.packed(column), len(column))
+        self._file.write(b"\0" * (-self.at() % 8))
+        place = [self.at(), len(column), column.dtype.str]
+        self._file.write(np.ascontiguousarray(column).view(np.uint8).data)
+        return place
+
+    def put_bytes(self, pieces: Iterable[bytes]) -> list[Any]:
+        """The same for bytes that come in pieces of any size."""
+        size, left = 0, bytearray()
+
+        def full() -> Iterator[bytes]:
+            nonlocal size
+            for piece in pieces:
+                size += len(piece)
+                left.extend(piece)
+                whole = len(left) // blocks.BYTES * blocks.BYTES
+                for at in range(0, whole, blocks.BYTES):
+                    yield blocks.pack(bytes(left[at : at + blocks.BYTES]))
+                del left[:whole]
+            if left:
+                yield blocks.pack(bytes(left))
+
+        place = self._put_blocks(np.dtype(np.uint8), full(), 0)
+        return [place[0], size, *place[2:]]
+
+    def _put_blocks(self, dtype: np.dtype[Any], packed: Iterable[bytes], rows: int) -> list[Any]:
+        place, sizes = self.at(), []
+        for block in packed:
+            self._file.write(block)
+            sizes.append(len(block))
+        return [place, rows, dtype.str, sizes]
+
+    def write(self, content: Any) -> None:
+        """Write bytes as they are."""
+        self._file.write(content)
+
+    def end(self, described: dict[str, Any]) -> None:
+        """Write the description."""
+        text = json.dumps(described, separators=(",", ":")).encode()
+        size = len(text)
+        if self._packed:
+            text = blocks.pack(text)
+        self._file.write(text + b"".join(n.to_bytes(8, "little") for n in (size, len(text))))
+        self._file.write(MAGIC)
+
+
+def _argument_texts(args: Args) -> Iterator[bytes]:
+    """The text of all arguments, in order."""
+    for at in range(0, len(args), _ARGUMENTS):
+        ids = np.arange(at, min(at + _ARGUMENTS, len(args)), dtype=np.int32)
+        yield b"".join(fetch(args, ids))
+
+
+_ARGUMENTS = 4096
+"""Arguments that are copied together."""
+
+
+def _side_table(table: SideTable, issues: Issues) -> tuple[dict[str, Any], list[Any]]:
+    """A side table as JSON values, and its columns; or the error of reading it.
+
+    Args:
+        issues: of the trace: some tables count there what reading them finds.
+    """
+    before = {(one.code, one.file, one.rank): one.count for one in issues}
+    described: dict[str, Any] = {
+        "name": table.name,
+        "file": table.file,
+        "accounted": table.accounted,
+    }
+    columns: Columns = {}
+    try:
+        columns = table.load()
+    except TraceconvError as e:
+        described["error"] = [type(e).__name__, *e.__reduce__()[1]]
+    described["headings"] = list(columns)
+    described["issues"] = issue_rows(table.issues)
+    added = [
+        replace(one, count=one.count - before.get((one.code, one.file, one.rank), 0))
+        for one in issues
+    ]
+    described["trace_issues"] = issue_rows(one for one in added if one.count)
+    return described, list(columns.values())
+
+
+def _put_side_column(out: _Output, name: str, column: Any) -> dict[str, list[Any]]:
+    if column.dtype.kind in "if":
+        return {name: out.put(column)}
+    texts = [text.encode("utf-8", "surrogatepass") for text in column.tolist()]
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    return {name: out.put_bytes(texts), f"{name}.bytes": out.put(sizes)}
+
+
+def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "capture": recorded(trace.capture),
+        "tracks": msgspec.to_builtins(trace.tracks),
+        "used": np.flatnonzero(trace.used).tolist(),
+        "counts": trace.counts(),
+        "span": trace.span(),
+        "hints": msgspec.to_builtins(trace.hints, str_keys=True),
+        "iterations": trace.present.iterations,
+        "coverage": msgspec.to_builtins(trace.coverage, str_keys=True),
+        "overlap": msgspec.to_builtins(trace.overlap),
+        "tables": list(trace.side_tables),
+        "notes": trace.notes,
+        "issues": issue_rows(trace.issues),
+        "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
+        "collectives": {
+            **{
+                k: v
+                for k, v in msgspec.structs.asdict(known).items()
+                if not isinstance(v, np.ndarray)
+            },
+            "groups": msgspec.to_builtins(known.groups),
+        },
+    }
+
+
+def recorded(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values: all but what only its reader needs."""
+    clock = capture.clock
+    return {
+        "source": _recorded_source(capture),
+        "clock": None if clock is None else msgspec.structs.asdict(clock),
+        **{name: getattr(capture, name) for name in _PLAIN},
+        "traits": dict(capture.traits),
+        "uses": dict(capture.uses),
+        "tables": dict(capture.tables),
+        "placement": msgspec.to_builtins(capture.placement),
+        "parts": [recorded(part) for part in capture.parts],
+    }
+
+
+def _recorded_source(capture: Capture) -> dict[str, Any]:
+    """The source of a capture as JSON values: its own files only."""
+    source = capture.source
+    read = [*capture.files, *(name for files in capture.tables.values() for name in files)]
+    every = dict.fromkeys([*read, *capture.known, *(name for name, _ in capture.beside)])
+    titles = {name: source.title(name) for name in every}
+    return {
+        "label": source.label,
+        "lone": source.lone,
+        "files": {name: source.size(name) if name in read else 0 for name in every},
+        "titles": {n: title for n, title in titles.items() if title != f"{source.label}/{n}"},
+    }
+
+
+def issue_rows(issues: Iterable[Issue]) -> list[list[Any]]:
+    """Issues as JSON values."""
+    return [[i.code, i.file, i.rank, i.count, list(i.places)] for i in issues]
+
+
+def issues_of(rows: Iterable[Sequence[Any]]) -> Issues:
+    """The issues that :func:`issue_rows` wrote.
+
+    Raises:
+        KeyError, ValueError: they are no such thing.
+    """
+    issues = Issues()
+    for code, file, rank, count, places in rows:
+        issues.add(code, count=0)  # refuses codes there are not
+        issues.extend([Issue(code, Severity.INFO, file, count, tuple(places), rank)])
+    return issues
+
+
+_PLAIN = (
+    *("reader", "files", "rank", "rank_from", "known", "host", "device", "pid", "graphs"),
+    *("world_size", "label", "name", "border_operators", "optional", "beside"),
+)
+"""Fields of a capture that are JSON values, or tuples of them."""
+
+
+def capture_of(record: Mapping[str, Any], source: Source | None = None) -> Capture:
+    """The capture that :func:`recorded` described.
+
+    Args:
+        source: where its ranks are; None if only its names are known.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such thing.
+    """
+    of = record["source"]
+    plain = {name: msgspec.convert(record[name], _CAPTURE_TYPES[name]) for name in _PLAIN}
+    return Capture(
+        source=source or RecordedSource(of["label"], of["files"], of["titles"], of["lone"]),
+        clock=msgspec.convert(record["clock"], Anchor | None),
+        tables=msgspec.convert(record["tables"], dict[str, tuple[str, ...]]),
+        uses=msgspec.convert(record["uses"], dict[str, str]),
+        traits=msgspec.convert(record["traits"], dict[str, int | str]),
+        placement=msgspec.convert(record["placement"], Placement),
+        parts=tuple(capture_of(part) for part in record["parts"]),
+        **plain,
+    )
+
+
+_CAPTURE_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("reader", "rank_from", "host", "label", "name"), str),
+    **dict.fromkeys(("device", "pid", "world_size"), int),
+    **dict.fromkeys(("files", "known"), tuple[str, ...]),
+    "rank": int | None,
+    "graphs": tuple[int, ...],
+    "border_operators": tuple[str, str],
+    "optional": bool,
+    "beside": tuple[tuple[str, int], ...],
+}
+
+
+def _columns(trace: Trace, known: CollectiveRecords) -> Iterator[tuple[str, Any]]:
+    """The columns but for those of arguments, and those of collectives."""
+    for table in TABLES:
+        for name, column in getattr(trace, table).columns().items():
+            yield f"{table}.{name}", column
+    texts = [text.encode("utf-8", "surrogatepass") for text in trace.strings]
+    yield "strings", np.frombuffer(b"".join(texts), np.uint8)
+    yield "strings.bytes", np.fromiter(map(len, texts), np.int64, len(texts))
+    yield "windows", trace.windows.ravel()
+    yield "args.bytes", trace.args.length
+    yield "present.graphs", trace.present.graphs
+    yield "present.steps", trace.present.steps
+    for name, value in msgspec.structs.asdict(known).items():
+        if isinstance(value, np.ndarray):
+            yield _COLLECTIVES + name, value
+
+
+def _put_blob(out: _Output, args: Args, number: int, alone: bool) -> list[Any]:
+    """Write a buffer of arguments, as far as it is used, or say which file it is."""
+    blob = args.blobs[number]
+    if not alone and isinstance(blob, MappedFile) and blob.lasts():
+        return [blob.path, len(blob), blob.mtime_ns]
+    mine = args.address >> BLOB_BITS == number
+    used = bool(mine.any())
+    at = out.at()
+    if used:
+        out.write(blob)
+    return [at, len(blob) if used else 0]
+
+
+class _Opened:
+    """A rank on disk that has been mapped, and its description.
+
+    Args:
+        at, size: the segment of the file that it is in; None for the rest of the file.
+    """
+
+    def __init__(self, path: Path, at: int = 0, size: int | None = None) -> None:
+        self.path, self.start = path, at
+        try:
+            with path.open("rb") as file:
+                self.mapped = ReadMapping(file.fileno())
+        except (OSError, ValueError) as e:
+            raise SourceError(f"{path}: cannot be read: {e}") from e
+        self.end = len(self.mapped) if size is None else at + size
+        end = self.end - 24
+        if end < at or self.mapped[end + 16 : self.end] != MAGIC:
+            raise self.broken("not a complete file of a rank")
+        whole, stored = (
+            int.from_bytes(self.mapped[end + i : end + i + 8], "little") for i in (0, 8)
+        )
+        try:
+            text = self.mapped[max(end - stored, at) : end]
+            if whole > blocks.MOST_TIMES * len(text):
+                raise ValueError("it unpacks to too much")
+            text = text if whole == stored else blocks.unpack(text, whole)
+            self.described: dict[str, Any] = json.loads(text)
+            version = self.described["version"]
+        except (ValueError, TypeError, KeyError, RecursionError) as e:
+            raise self.broken(f"its description cannot be read: {e}") from e
+        if version != VERSION:
+            raise self.broken(f"is of version {version}, not {VERSION}; use one traceconv for both")
+        self.end = end - stored
+
+    def broken(self, why: str) -> MalformedInputError:
+        return MalformedInputError(str(self.path), "", why)
+
+    def column(self, name: str) -> Any:
+        """A column; a view of the file if it is not packed."""
+        at, rows, kind, *packed = self.described["columns"][name]
+        dtype = np.dtype(kind)
+        if dtype.kind not in "iuf" or dtype != _TYPES.get(name, dtype):
+            raise ValueError(f"{name} is of type {kind}")
+        if packed:
+            data, sizes = self._blocks(at, rows, dtype, packed[0])
+            return blocks.unpacked(data, sizes, dtype, rows)
+        return np.frombuffer(self._within(at, rows * dtype.itemsize), dtype)
+
+    def _within(self, at: int, size: int) -> memoryview:
+        """Bytes of the segment."""
+        begin = self.start + at
+        if not 0 <= at <= begin + size <= self.end or size < 0:
+            raise ValueError("a column is beyond the file")
+        return memoryview(self.mapped)[begin : begin + size]
+
+    def _blocks(
+        self, at: int, rows: int, dtype: np.dtype[Any], sizes: list[int]
+    ) -> tuple[memoryview, list[int]]:
+        """The blocks of a column, end to end, and the bytes of each."""
+        if len(sizes) != -(-rows // blocks.rows_of(dtype)) or min(sizes, default=1) < 1:
+            raise ValueError("the blocks of a column do not fit its rows")
+        return self._within(at, sum(sizes)), sizes
+
+    def texts(self, name: str) -> list[str]:
+        """The texts in a column of bytes."""
+        text, sizes = self.column(name).tobytes(), self.column(f"{name}.bytes")
+        if len(sizes) and sizes.min() < 0:
+            raise ValueError(f"{name} has texts of negative length")
+        ends = np.cumsum(sizes).tolist()
+        if len(text) != (ends or [0])[-1]:
+            raise ValueError(f"{name} has texts of another length")
+        return [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
+
+    def args(self) -> Args:
+        """The arguments, in the buffers that they were stored in."""
+        length = self.column("args.bytes")
+        if "blobs" in self.described:
+            inner = tuple(map(self._blob, self.described["blobs"]))
+            return Args(inner, self.column("args.address"), length)
+        address = np.cumsum(length, dtype=np.int64) - length
+        at, size, kind, sizes = self.described["columns"]["args"]
+        data, sizes = self._blocks(at, size, np.dtype(kind), sizes)
+        content = Spill()
+        for number, stored in enumerate(sizes):
+            each = min(blocks.BYTES, size - number * blocks.BYTES)
+            content.append(blocks.unpack(data[:stored], each))
+            data = data[stored:]
+        return Args((content.close(),), address, length)
+
+    def _blob(self, place: list[Any]) -> Any:
+        return mapped_again(*place) if isinstance(place[0], str) else self._within(*place)
+
+    def side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
+        """Its side tables, each of which is read when it is used, and may add issues to those of
+        the trace.
+        """
+        found = {}
+        for number, one in enumerate(self.described.get("side_tables", ())):
+            issues = Issues()
+            load = partial(self._side_columns, number, one, issues, of_trace)
+            table = SideTable(str(one["name"]), str(one["file"]), load, issues)
+            table.accounted = one["accounted"] is True
+            found[table.name] = table
+        return found
+
+    def _side_columns(
+        self, number: int, one: dict[str, Any], issues: Issues, of_trace: Issues
+    ) -> Columns:
+        try:
+            of_trace.extend(issues_of(one["trace_issues"]))
+            if not issues:  # as when it is read for the first time
+                issues.extend(issues_of(one["issues"]))
+            if "error" in one:
+                raise _error(*one["error"])
+            columns = {
+                str(heading): self._side_column(f"tables.{number}.{place}")
+                for place, heading in enumerate(one["headings"])
+            }
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            raise self.broken(f"its side table does not fit: {e}") from e
+        if len({len(column) for column in columns.values()}) > 1:
+            raise self.broken("columns of a side table differ in length")
+        return columns
+
+    def _side_column(self, name: str) -> Any:
+        if f"{name}.bytes" not in self.described["columns"]:
+            return self.column(name)
+        texts = self.texts(name)
+        column = np.empty(len(texts), object)
+        column[:] = texts
+        return column
+
+
+def _error(kind: str, *arguments: Any) -> TraceconvError:
+    """The error that reading a side table ended with."""
+    known = getattr(errors, kind)
+    if not issubclass(known, TraceconvError):
+        raise ValueError(f"{kind} is no error")
+    error: TraceconvError = known(*arguments)
+    return error
+
+
+def account(path: Path) -> dict[str, Any]:
+    """The arguments of :class:`traceconv.run.spill.RankAccount`, from the file of a rank.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path)
+    try:
+        return _account(opened)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+        raise opened.broken(f"its description does not fit: {e}") from e
+
+
+def _account(opened: _Opened) -> dict[str, Any]:
+    described, tracks = opened.described, _tracks(opened)
+    return {
+        "capture": capture_of(described["capture"]),
+        "tracks": tuple(tracks[i] for i in described["used"]),
+        "counts": described["counts"],
+        "span": described["span"] and tuple(described["span"]),
+        "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
+        "present": Present(
+            opened.column("present.graphs").copy(),
+            opened.column("present.steps").copy(),
+            int(described["iterations"]),
+        ),
+        "steps": _table(opened, "steps"),
+        "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
+        "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
+        "tables": tuple(map(str, described["tables"])),
+        "notes": described["notes"],
+        "windows": opened.column("windows").reshape(-1, 2).copy(),
+        "issues": issues_of(described["issues"]),
+        "ledger": {(stage, kind): rows for stage, kind, rows in described["ledger"]},
+    }
+
+
+def _tracks(opened: _Opened) -> tuple[Track, ...]:
+    return msgspec.convert(opened.described["tracks"], tuple[Track, ...])
+
+
+def _table(opened: _Opened, name: str) -> Any:
+    """A small table, copied to memory: it outlasts the mapping of the file."""
+    cls = TABLES[name]
+    return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
+
+
+def collective_records(path: Path, at: int = 0, size: int | None = None) -> CollectiveRecords:
+    """The collectives of the rank in a file, or in a segment of it, copied into memory.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path, at, size)
+    try:
+        plain = opened.described["collectives"]
+        known: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        }
+        known["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
+        for name in opened.described["columns"]:
+            if name.startswith(_COLLECTIVES):
+                known[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
+        return CollectiveRecords(**known)
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise opened.broken(f"its collectives do not fit: {e}") from e
+
+
+def load(path: Path, at: int = 0, size: int | None = None) -> tuple[Trace, tuple[mmap.mmap, ...]]:
+    """The trace of a rank on disk, and the mappings whose pages it uses.
+
+    Args:
+        at, size: the segment of the file that it is in.
+
+    Raises:
+        SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
+    """
+    opened = _Opened(path, at, size)
+    try:
+        trace = _trace(opened)
+        _check(trace)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+        raise opened.broken(f"its columns do not fit: {e}") from e
+    inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
+    return trace, (opened.mapped, *inputs)
+
+
+def _trace(opened: _Opened) -> Trace:
+    tables: dict[str, Any] = {
+        table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
+        for table, cls in TABLES.items()
+        if table != "steps"
+    }
+    known = _account(opened)
+    return Trace(
+        tracks=_tracks(opened),
+        strings=Strings(opened.texts("strings")),
+        args=opened.args(),
+        side_tables=opened.side_tables(known["issues"]),
+        **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
+        **tables,
+    )
+
+
+_REFERENCES = (
+    ("events", "track", "tracks", 0),
+    ("events", "name", "strings", 0),
+    ("events", "args", "args", -1),
+    ("counters", "track", "tracks", 0),
+    ("flows", "src", "events", 0),
+    ("flows", "dst", "events", 0),
+    ("flows", "name", "strings", 0),
+)
+"""(table, column, what its numbers count, the least of them)."""
+
+
+def _check(trace: Trace) -> None:
+    """Raise ValueError if a number points beyond what it counts."""
+    for table, name, counted, least in _REFERENCES:
+        column = getattr(getattr(trace, table), name)
+        if len(column) and not least <= column.min() <= column.max() < len(getattr(trace, counted)):
+            raise ValueError(f"{table}.{name} points beyond {counted}")
+    args = trace.args
+    if len(args):
+        sizes = np.array([len(blob) for blob in args.blobs], np.int64)
+        room = sizes[args.address >> BLOB_BITS] - (args.address & OFFSET_MASK) - args.length
+        if args.address.min() < 0 or args.length.min() < 0 or room.min() < 0:
+            raise ValueError("arguments are beyond their buffers")

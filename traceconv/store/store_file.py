@@ -1,0 +1,206 @@
+"""A store: the ranks of a run in one file, as their readers left them.
+
+::
+
+    SIGN, with the version
+    segments, one per rank (:mod:`.rank_file`), packed
+    directory: one zlib stream of JSON
+    8 bytes: length of the JSON        8 bytes: length of the stream        8 bytes: MAGIC
+
+The directory has what finding the captures told: the captures, the issues, the files that no reader
+takes. ``docs/reference/store.md`` describes the format for other programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.core.errors import Issues, MalformedInputError, OptionError, SourceError
+from traceconv.core.model import Capture, Trace
+from traceconv.core.source import RecordedSource, Source
+from traceconv.core.version import STORE as VERSION
+from traceconv.core.version import __version__
+from traceconv.io.atomic import Destination
+from traceconv.store import SIGN, blocks, rank_file
+
+MAGIC = b"tcstore\0"
+_END = 24
+_MOST = 1 << 30
+"""Bytes of a directory at most."""
+
+
+class PackedRank(msgspec.Struct, frozen=True):
+    """A rank that was packed into a file of its own.
+
+    Attributes:
+        capture: as it was found.
+        path:    of its segment.
+    """
+
+    capture: Capture
+    path: Path
+
+
+class Store(msgspec.Struct, frozen=True):
+    """What a store holds besides events.
+
+    Attributes:
+        captures: of its ranks, ascending; their sources read from the store.
+        unknown:  titles of files that no reader took.
+        issues:   what finding the captures noted.
+    """
+
+    captures: tuple[Capture, ...]
+    unknown: tuple[str, ...]
+    issues: Issues
+
+
+class StoredSource(RecordedSource):
+    """The source of a rank in a store. Its files are out of reach, its events are here.
+
+    Attributes:
+        store: the file.
+        at, segment: place and bytes of the rank in it.
+        comm_patterns: those that it was packed with.
+    """
+
+    def __init__(
+        self,
+        recorded: dict[str, Any],
+        store: Path,
+        at: int,
+        segment: int,
+        comm_patterns: tuple[str, ...],
+    ) -> None:
+        super().__init__(recorded["label"], recorded["files"], recorded["titles"], recorded["lone"])
+        self.store, self.at, self.segment = store, at, segment
+        self.comm_patterns = comm_patterns
+
+    def trace(self, capture: Capture, comm_patterns: Sequence[str]) -> Trace:
+        """All events of the rank.
+
+        Args:
+            capture: of this source.
+
+        Raises:
+            OptionError: other patterns are asked for than those it was packed with.
+            SourceError, MalformedInputError: the store is not what it was.
+        """
+        asked = tuple(comm_patterns)
+        if asked not in ((), self.comm_patterns):
+            raise OptionError(
+                f"{self.store}: was packed {self._packed_with}; give them to `traceconv pack`",
+                "comm_patterns",
+            )
+        trace, _ = rank_file.load(self.store, self.at, self.segment)
+        self.progress(sum(self._sizes.values()))
+        own = replace(
+            trace.capture,
+            name=capture.name,
+            border_operators=capture.border_operators,
+        )
+        return replace(trace, capture=own)
+
+    @property
+    def _packed_with(self) -> str:
+        words = ",".join(self.comm_patterns)
+        return f"with the patterns {words}" if words else "without patterns of communication"
+
+    def collective_records(self) -> CollectiveRecords:
+        """The collectives of the rank."""
+        return rank_file.collective_records(self.store, self.at, self.segment)
+
+
+def write(
+    into: Destination,
+    ranks: Iterable[PackedRank],
+    unknown: Sequence[str],
+    issues: Issues,
+    comm_patterns: Sequence[str],
+) -> None:
+    """Write a store; the files of its ranks are removed one by one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    into.write(SIGN + b"%d\n" % VERSION)
+    listed = []
+    for one in ranks:
+        at = into.size
+        into.append(one.path)
+        one.path.unlink()
+        capture = rank_file.recorded(one.capture)
+        listed.append({"capture": capture, "at": at, "size": into.size - at})
+    directory = {
+        "version": VERSION,
+        "traceconv": __version__,
+        "comm_patterns": list(comm_patterns),
+        "unknown": list(unknown),
+        "issues": rank_file.issue_rows(issues),
+        "ranks": listed,
+    }
+    text = json.dumps(directory, separators=(",", ":")).encode()
+    stream = blocks.pack(text)
+    ends = b"".join(size.to_bytes(8, "little") for size in (len(text), len(stream)))
+    into.write(stream + ends + MAGIC)
+
+
+def load(source: Source) -> Store:
+    """What the store ``source`` holds.
+
+    Raises:
+        SourceError: it cannot be read, or is not on this machine.
+        MalformedInputError: it is damaged, cut off, or of another version.
+    """
+    path, label = source.path(source.names()[0]), source.label
+    if path is None:
+        raise SourceError(f"{label}: a store is read where it is; copy it to a folder")
+    try:
+        directory = _directory(path)
+        issues = Issues()
+        issues.extend(rank_file.issues_of(directory["issues"]))
+        words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
+        captures = tuple(_capture(one, path.absolute(), words) for one in directory["ranks"])
+        if not captures:
+            raise ValueError("it holds no ranks")
+        return Store(captures, msgspec.convert(directory["unknown"], tuple[str, ...]), issues)
+    except OSError as e:
+        raise SourceError(f"{label}: cannot be read: {e.strerror or e}") from e
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as e:
+        why = f"not a store that can be read: {e}; pack the captures again"
+        raise MalformedInputError(label, "", why) from e
+
+
+def _directory(path: Path) -> Any:
+    with path.open("rb") as file:
+        version = file.readline(len(SIGN) + 20).removeprefix(SIGN).strip()
+        if version != b"%d" % VERSION:
+            shown = version.decode("ascii", "replace")
+            raise ValueError(f"it is of version {shown}, this traceconv reads version {VERSION}")
+        end = file.seek(0, 2) - _END
+        file.seek(max(end, 0))
+        tail = file.read()
+        if tail[16:] != MAGIC:
+            raise ValueError("it is cut off")
+        whole, stored = (int.from_bytes(tail[i : i + 8], "little") for i in (0, 8))
+        if not 0 < stored <= end or whole > min(_MOST, blocks.MOST_TIMES * stored):
+            raise ValueError("its directory is damaged")
+        file.seek(end - stored)
+        return json.loads(blocks.unpack(file.read(stored), whole))
+
+
+def _capture(one: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:
+    at, size = int(one["at"]), int(one["size"])
+    record = one["capture"]
+    source = StoredSource(record["source"], path, at, size, comm_patterns)
+    capture = rank_file.capture_of(record, source)
+    if capture.rank is None or at < 0 or size < 0:
+        raise ValueError("a rank without number or place")
+    return capture
