@@ -51,14 +51,14 @@ def _has_room(folder):
 def pytest_generate_tests(metafunc):
     """Any test that asks for ``golden`` runs on every golden case, and any that asks for ``read``
     or ``refused`` on those that are: all tests of a case one after the other (that is what the
-    scope does), so that they share what is made of it. ``some_read`` is every third
+    scope does), so that they share what is made of it. ``some_read`` is every fifth
     case that is read of each reader, and all of them in the thorough run.
     """
     read = [case for case in CASES if not case.error]
     sample = [
         case
         for _, of_reader in groupby(read, key=lambda case: case.reader)
-        for case in list(of_reader)[:: effort(3, 1)]
+        for case in list(of_reader)[:: effort(5, 1)]
     ]
     chosen = {
         "golden": CASES,

@@ -100,7 +100,7 @@ def test_any_file_may_be_cut(case, damaged):
     lost is told with the name of the file.
     """
     name, _, whole = case
-    count = effort(6, 12 if name.startswith("mindspore") else 16)
+    count = effort(4, 12 if name.startswith("mindspore") else 16)
     for path, content, outcome in damaged(lambda data: [data[:n] for n in cuts(data, count)]):
         where = (path.name, len(content))
         if outcome.error:
@@ -144,7 +144,7 @@ def test_a_packed_timeline_may_be_cut(tmp_path):
     path.write_bytes(packed)
     whole = Outcome(tmp_path)
     counts = []
-    for n in cuts(packed, effort(6, 12))[2:]:
+    for n in cuts(packed, effort(4, 12))[2:]:
         path.write_bytes(packed[:n])
         outcome = Outcome(tmp_path)
         assert not outcome.made_up(whole)
@@ -287,7 +287,7 @@ def test_a_journal_may_be_cut(journalled):
     journal = path.with_name(f"{path.name}-wal")
     data = journal.read_bytes()
     third, found = tasks(whole) // 3, set()
-    for n in cuts(data, effort(16, 40)):
+    for n in cuts(data, effort(8, 40)):
         journal.write_bytes(data[:n])
         outcome = Outcome(folder)
         found.add(tasks(outcome) // third)

@@ -6,7 +6,7 @@ import json
 from random import Random
 
 import pytest
-from effort import effort
+from effort import THOROUGH, effort
 
 from fuzz import differential, matrix, mutate, run
 from fuzz.pipeline import Outcome, examined, invented
@@ -33,10 +33,15 @@ FLOORS = {
 TRACE_EVENTS = ("chrome_json", "kineto", "mindspore", "msprof", "trace_view")
 
 
+OTHERS = ("ascend_raw", "event_log", "nsight", "xplane")
+"""Readers of the usual run beside those of trace events; the thorough one has all."""
+
+
 @pytest.fixture(scope="module")
 def table():
     """The table of damage, every kind in two places."""
-    return matrix.table(matrix.FILES, times=2)
+    readers = matrix.FILES if THOROUGH else (*TRACE_EVENTS, *OTHERS)
+    return matrix.table({name: matrix.FILES[name] for name in readers}, times=2)
 
 
 def test_no_kind_of_damage_costs_more_than_it_did(table):

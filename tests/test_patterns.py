@@ -22,7 +22,7 @@ from effort import effort
 import traceconv
 from traceconv.core.patterns import lazy_regex
 
-LENGTH = effort(5_000, 20_000)
+LENGTH = effort(3_000, 20_000)
 """Characters of a worst case. What is in proportion takes a few ms; its square a second."""
 
 MOST_S = effort(25, 50) / 100

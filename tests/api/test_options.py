@@ -1,7 +1,5 @@
 """What people type, as values; what is none of it is refused with what would be."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -328,39 +326,3 @@ def test_a_step_that_no_rank_has_is_refused_by_every_verb():
     for verb in (traceconv.stats, traceconv.stragglers, traceconv.diagnose):
         with pytest.raises(SelectionError, match="step 99 is in none of the ranks"):
             verb(SAMPLE, steps=99)
-
-
-# -- types ---------------------------------------------------------------------------------
-
-
-SNIPPET = """
-from pathlib import Path
-import traceconv
-
-traceconv.merge(Path("a"), "b", out=Path("x.json"), ranks=range(4), mode=None, layers="device")
-traceconv.merge("a", ranks="0-7", steps=3, time="0s:1s", limit="200M", args=["a"], jobs=2)
-traceconv.stats("a", by="kernel", time=(0, 5), mem_limit="600M")
-traceconv.merge("a", align=Path("offsets.json"), selection=traceconv.Selection(ranks=(0,)))
-WRONG = [
-    traceconv.merge("a", mode="detial"),
-    traceconv.merge("a", layers=["devcie"]),
-    traceconv.merge("a", align="colective"),
-    traceconv.merge("a", engine="dusk"),
-    traceconv.merge("a", over_limit="splt"),
-    traceconv.merge("a", ranks=1.5),
-]
-"""
-
-
-def test_type_checkers_catch_slips(tmp_path):
-    """mypy, on six wrong calls and four right ones."""
-    pytest.importorskip("mypy")
-    file = tmp_path / "snippet.py"
-    file.write_text(SNIPPET)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line]
-    first = SNIPPET.splitlines().index("WRONG = [") + 2
-    assert lines == list(range(first, first + 6)), done.stdout
