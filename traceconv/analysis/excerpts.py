@@ -44,17 +44,14 @@ def excerpts(trace: Trace) -> Excerpts:
     Raises:
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
-    return Excerpts(_calls(trace), _places(trace), _curves(trace))
+    rows = np.flatnonzero((trace.events.op == OpClass.COMM) & (trace.events.kind == Kind.SLICE))
+    calls = _slices(trace, rows[:_CALLS]) if len(rows) else NOTHING
+    return Excerpts(calls, _places(trace), _curves(trace))
 
 
 def lane(track: Track) -> str:
     """How a viewer shows the way to a track, below its rank."""
     return " / ".join(part for part in (track.heading, track.group, track.name) if part)
-
-
-def _calls(trace: Trace) -> Columns:
-    rows = np.flatnonzero((trace.events.op == OpClass.COMM) & (trace.events.kind == Kind.SLICE))
-    return _slices(trace, rows[:_CALLS]) if len(rows) else NOTHING
 
 
 def _slices(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:

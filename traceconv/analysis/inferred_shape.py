@@ -278,15 +278,10 @@ def _begun_by_others(group: _Members, traffic: Mapping[_Members, _Traffic]) -> b
     return len(early) == traffic[group].steps
 
 
-def _meet(one: _Members, other: _Members) -> bool:
-    """Whether groups have more than one rank in common."""
-    return len(set(one) & set(other)) > 1
-
-
 def _apart(groups: Sequence[_Members], traffic: Sequence[Mapping[_Members, _Traffic]]) -> bool:
     """Whether the ranks of each group have no other group with each other."""
     return not any(
-        other != group and _meet(other, group)
+        other != group and len(set(other) & set(group)) > 1
         for group, of in zip(groups, traffic, strict=True)
         for other in of
     )

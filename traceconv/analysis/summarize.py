@@ -65,10 +65,11 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
     unread: list[str] = []
     every = collective_records(trace) if requested.lateness or requested.items else NO_COLLECTIVES
     collectives = every if requested.lateness else NO_COLLECTIVES
+    read = sum(rows for (stage, _), rows in trace.ledger.items() if stage in ("read", "lost"))
     return RankSummary(
         rank=trace.rank,
         span_ns=trace.span(),
-        holds_nothing=not trace.side_tables and not _read(trace),
+        holds_nothing=not trace.side_tables and not read,
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
@@ -101,11 +102,6 @@ def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
         unread.append(str(e))
         stated = {}
     return stated or {trace.rank: found}
-
-
-def _read(trace: Trace) -> int:
-    """How many events and samples its reader found."""
-    return sum(rows for (stage, _), rows in trace.ledger.items() if stage in ("read", "lost"))
 
 
 def _steps_marked(trace: Trace, lost: Mapping[int, Losses]) -> bool:

@@ -59,7 +59,10 @@ def to_ns(text: str | bytes | int, unit: str = "us") -> int:
         ClockError: not a number, or outside int64.
     """
     if isinstance(text, int):
-        return _bounded(text * _SCALES[unit], str(text))
+        ns = text * _SCALES[unit]
+        if not -INT64_MAX <= ns <= INT64_MAX:
+            raise ClockError(f"time outside int64 nanoseconds: {str(text)[:40]}")
+        return ns
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
     try:
@@ -97,12 +100,6 @@ def decimal_ns(text: str, unit: str = "us") -> tuple[int, bool]:
     if ns > INT64_MAX:
         raise OverflowError(text[:40])
     return (-ns if match[1] == "-" else ns), rounded
-
-
-def _bounded(ns: int, text: str) -> int:
-    if not -INT64_MAX <= ns <= INT64_MAX:
-        raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
-    return ns
 
 
 @overload

@@ -218,7 +218,11 @@ def write(comparison: RunComparison, sources: Sources, target: Target, run: RunO
         {pair[side]: spans_of(sources.runs[side], compared[side], pair[side]) for pair in pairs}
         for side in (0, 1)
     ]
-    slots = _slots([spans for side in starts for spans in side.values()])
+    spans = [spans for side in starts for spans in side.values()]
+    longest = np.zeros(max(map(len, spans)), np.int64)  # duration of each step
+    for one in spans:
+        longest[: len(one)] = np.maximum(longest[: len(one)], one[:, 1] - one[:, 0])
+    slots = np.concatenate((np.zeros(1, np.int64), np.cumsum(longest)[:-1]))
     marks = marks_of(items)
     every = [[c for c in sources.captures[side] if c.rank in starts[side]] for side in (0, 1)]
     issues = Issues()
@@ -238,12 +242,3 @@ def write(comparison: RunComparison, sources: Sources, target: Target, run: RunO
         ranks = Ranks(tuple(one.account.capture for one in found), tuple(found), issues)
         options = MergeOptions(mode="detail", align="none")
         return finish(ranks, options, target, executor, run.progress)
-
-
-def _slots(spans: Sequence[I64]) -> I64:
-    """Where every slot begins: each as long as its longest step."""
-    count = max(len(one) for one in spans)
-    longest = np.zeros(count, np.int64)
-    for one in spans:
-        longest[: len(one)] = np.maximum(longest[: len(one)], one[:, 1] - one[:, 0])
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(longest)[:-1]))

@@ -45,7 +45,12 @@ class Prediction(msgspec.Struct, frozen=True):
             account = made.accounts[mode] = RankAccount.of(view)
             for name in FORMATS:
                 writer = registry.writer_named(name)
-                rows = made.rows[name][mode] = _rows(view, writer)
+                span = view.span()
+                document = Document(span[0] if span else 0, (view.rank,))
+                costs = writer().costs(view, document)
+                columns = costs.events, costs.counters, costs.flows
+                rows = costs.fixed + sum(int(c.sum()) for c in columns) - _ends(document, writer)
+                made.rows[name][mode] = rows
                 made.alone[name][mode] = rows + _head(mode, {trace.rank: account}, writer)
         return made
 
@@ -65,15 +70,6 @@ def together(every: Mapping[int, Prediction]) -> Sizes:
         for name in FORMATS
         if every
     }
-
-
-def _rows(trace: Trace, writer: Callable[[], Writer]) -> int:
-    """Bytes of everything but the head."""
-    span = trace.span()
-    document = Document(span[0] if span else 0, (trace.rank,))
-    costs = writer().costs(trace, document)
-    rows = sum(int(column.sum()) for column in (costs.events, costs.counters, costs.flows))
-    return costs.fixed + rows - _ends(document, writer)
 
 
 def _head(mode: str, ranks: Mapping[int, RankAccount], writer: Callable[[], Writer]) -> int:

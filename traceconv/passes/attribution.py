@@ -67,7 +67,14 @@ def attribution(trace: Trace) -> Trace:
         trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps)
     )
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
-    return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
+    layers = dict.fromkeys(track.layer for track in trace.tracks if not track.is_counter)
+    covered = {layer: _spans(trace, trace.rows_of(layer)) for layer in layers}
+    coverage = Coverage(
+        steps=len(steps),
+        recorded=int(np.count_nonzero(steps.covered == Covered.TIMELINE)),
+        layers={layer: found for layer, found in covered.items() if found},
+    )
+    return replace(trace, steps=steps, present=present, coverage=coverage)
 
 
 def step_source(trace: Trace) -> StepSource:
@@ -263,7 +270,11 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         spans, events = steps.device_spans, trace.events
         first, last = events.start_ns[rows].min(), events.ends(rows).max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
-        quiet &= ~_launched(trace, steps)
+        calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & rows_named(trace, _LAUNCHING))
+        launching = holding(
+            np.stack((steps.start_ns, steps.end_ns), axis=1), events.start_ns[calls]
+        )
+        quiet &= np.bincount(launching[launching >= 0], minlength=len(steps)) == 0
     kernels = trace.rows_of(Layer.DEVICE)
     kernels &= np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
     covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
@@ -309,23 +320,6 @@ def _cut(covered: Mask, kernels: I64) -> Mask:
         few = kernels[i] * (2 if len(others) == 1 else 1)
         found[i] = len(others) > 0 and few < others.min()
     return found
-
-
-def _launched(trace: Trace, steps: StepTable) -> Mask:
-    """The steps that the host marked in which calls of a runtime give the device work to do."""
-    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & rows_named(trace, _LAUNCHING))
-    found = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
-    return np.bincount(found[found >= 0], minlength=len(steps)) > 0
-
-
-def _coverage(trace: Trace, steps: StepTable) -> Coverage:
-    present = dict.fromkeys(track.layer for track in trace.tracks if not track.is_counter)
-    spans = {layer: _spans(trace, trace.rows_of(layer)) for layer in present}
-    return Coverage(
-        steps=len(steps),
-        recorded=int(np.count_nonzero(steps.covered == Covered.TIMELINE)),
-        layers={layer: found for layer, found in spans.items() if found},
-    )
 
 
 def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:

@@ -37,7 +37,13 @@ def forward_backward(trace: Trace) -> Trace:
         return trace
     if (trace.steps.source == StepSource.WHOLE_RANGE).any():
         return trace
-    steps, issues = _without_borders(trace), trace.issues.copy()
+    events = trace.events
+    own = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
+    steps = events.take(own & (events.op == OpClass.ITERATION) & (events.step >= 0))
+    steps = steps.take(np.argsort(steps.start_ns, kind="stable"))
+    marked = events.take(own & (events.op == OpClass.FP_BP))
+    steps = steps.take(_in_each(steps, marked, first=True) < 0)
+    issues = trace.issues.copy()
     forward, backward = _names(trace, issues) if len(steps) else ("", "")
     if not (forward and backward):
         return replace(trace, issues=issues)
@@ -68,16 +74,6 @@ def _names(trace: Trace, issues: Issues) -> tuple[str, str]:
     recorded = (str(next(iter(columns.get(c, ())), "")) for c in ("fp_start", "bp_end"))
     forward, backward = (name or other for name, other in zip(names, recorded, strict=True))
     return forward, backward
-
-
-def _without_borders(trace: Trace) -> EventTable:
-    """The numbered iterations without forward and backward, by start."""
-    events = trace.events
-    own = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
-    steps = events.take(own & (events.op == OpClass.ITERATION) & (events.step >= 0))
-    steps = steps.take(np.argsort(steps.start_ns, kind="stable"))
-    marked = events.take(own & (events.op == OpClass.FP_BP))
-    return steps.take(_in_each(steps, marked, first=True) < 0)
 
 
 def _operators(trace: Trace, name: str) -> EventTable:

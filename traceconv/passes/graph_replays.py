@@ -313,10 +313,8 @@ class _Captures:
             found = [n for n, number in enumerate(alike) if number == most > _HALF * len(rows)]
         if not found:
             return np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64), 0
-        return *self._common(self._of_size(found, size), names), KNOWN.index(way)
-
-    def _of_size(self, captures: Sequence[int], size: int) -> Sequence[int]:
-        return [n for n in captures if self._batch[n] == size] or captures
+        found = [n for n in found if self._batch[n] == size] or found
+        return *self._common(found, names), KNOWN.index(way)
 
     def _common(self, captures: Sequence[int], names: Sequence[str]) -> tuple[I64, I64]:
         """Rows of the first of some captures for nodes with these names, and what all captures say

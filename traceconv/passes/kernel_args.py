@@ -43,28 +43,16 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     for i in np.unique(rows[rows >= 0]).tolist():
         mine = of_name[borders[i] : borders[i + 1]]
         candidates = order[first[i] : first[i + 1]]
-        nearest = _nearest(start_ns[candidates], row_start[mine])
-        found[mine] = np.where(nearest >= 0, candidates[nearest], -1)
-    return _once(found, np.abs(start_ns[found] - row_start) if len(start_ns) else found)
-
-
-def _nearest(sorted_ns: I64, times: I64) -> I64:
-    """Position of the nearest of ascending times; -1 if it is too far."""
-    after = np.searchsorted(sorted_ns, times)
-    low, high = np.maximum(after - 1, 0), np.minimum(after, len(sorted_ns) - 1)
-    below, above = np.abs(times - sorted_ns[low]), np.abs(sorted_ns[high] - times)
-    at = np.where(below < above, low, high)
-    near: I64 = np.where(np.minimum(below, above) <= TOLERANCE_NS, at, -1)
-    return near
-
-
-def _once(found: I64, distance: I64) -> I64:
-    """Every slice for the nearest row only; -1 for the others."""
+        starts, times = start_ns[candidates], row_start[mine]
+        after = np.searchsorted(starts, times)
+        low, high = np.maximum(after - 1, 0), np.minimum(after, len(starts) - 1)
+        below, above = np.abs(times - starts[low]), np.abs(starts[high] - times)
+        nearest = candidates[np.where(below < above, low, high)]
+        found[mine] = np.where(np.minimum(below, above) <= TOLERANCE_NS, nearest, -1)
+    # every slice is of the nearest row only
+    distance = np.abs(start_ns[found] - row_start) if len(start_ns) else found
     order = np.lexsort((distance, found))
-    again = np.zeros(len(found), bool)
-    again[1:] = found[order][1:] == found[order][:-1]
-    found = found.copy()
-    found[order[again]] = -1
+    found[order[1:][np.diff(found[order]) == 0]] = -1
     return found
 
 
@@ -143,19 +131,16 @@ def _joined(
         some = rows[first : first + _BATCH]
         values = {heading: c[some] for heading, c in more.items()}
         if _CORE in values:
-            values[_CORE] = _unsaid(trace, own[first : first + _BATCH], values[_CORE])
+            # only cores of compute tasks that their slices do not name
+            batch, cores = own[first : first + _BATCH], values[_CORE]
+            raws = map(trace.args.raw, trace.events.args[batch].tolist())
+            names = {core: json.dumps(core).encode() for core in set(cores.tolist())}
+            other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
+            compute = trace.events.op[batch] == OpClass.COMPUTE
+            values[_CORE] = np.where(compute & np.array(other, bool), cores, "")
         members += _members(values, len(some))
     some = np.fromiter(map(bool, members), bool, len(members))
     return trace.with_arguments(own[some], [*filter(None, members)]), timed[found < 0]
-
-
-def _unsaid(trace: Trace, rows: I64, cores: NDArray[Any]) -> NDArray[Any]:
-    """The cores of compute tasks that their slices do not name; "" for the others."""
-    raws = map(trace.args.raw, trace.events.args[rows].tolist())
-    names = {core: json.dumps(core).encode() for core in set(cores.tolist())}
-    other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
-    compute = trace.events.op[rows] == OpClass.COMPUTE
-    return np.where(compute & np.array(other, bool), cores, "")
 
 
 # -- values as JSON -------------------------------------------------------------------------

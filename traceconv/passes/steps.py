@@ -73,7 +73,9 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
         Rows like those of ``steps``, two per step with phases, named as Ascend's step trace does.
     """
     forward, backward = _marked(trace)
-    start, end = _first(forward, steps), _last(backward, steps)
+    step, end = _step_of(backward, steps), np.full(len(steps), -1, np.int64)
+    np.maximum.at(end, step[step >= 0], backward.end_ns[step >= 0])
+    start = _first(forward, steps)
     start = np.minimum(start, np.where(start >= 0, _first(backward, steps, start), start))
     found = np.flatnonzero((start >= 0) & (end > start))
     return phase_rows(trace, steps.take(found), start[found], end[found])
@@ -138,13 +140,6 @@ def _first(
     np.minimum.at(found, step[step >= 0], rows.start_ns[step >= 0])
     none = found == np.iinfo(np.int64).max
     return np.where(none, -1 if otherwise is None else otherwise, found)
-
-
-def _last(rows: EventTable, steps: EventTable) -> NDArray[np.int64]:
-    """Latest end of ``rows`` in each step, -1 for steps without rows."""
-    step, found = _step_of(rows, steps), np.full(len(steps), -1, np.int64)
-    np.maximum.at(found, step[step >= 0], rows.end_ns[step >= 0])
-    return found
 
 
 MERGED = Track(Layer.STEP, "iterations")
@@ -415,24 +410,19 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
     trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
-    rows = rows.with_columns(
-        track=np.zeros(len(rows), np.int32),
-        op=np.full(len(rows), OpClass.ITERATION, np.int8),
-        name=_numbered(trace, rows),
-    )
-    parts = phases(trace, rows)
-    every = EventTable.concat([rows, parts]) if len(parts) else rows
-    return trace.add_events("steps", [MERGED], every)
-
-
-def _numbered(trace: Trace, rows: EventTable) -> NDArray[np.int32]:
-    """Names of steps: "train" of step 12 is "train 12", names that have numbers are as they are."""
-    name = rows.name.copy()
+    name = rows.name.copy()  # "train" of step 12 becomes "train 12"
     for row, (number, step) in enumerate(zip(name.tolist(), rows.step.tolist(), strict=True)):
         text = trace.strings[number]
         if not re.search(r"\d", text):
             name[row] = trace.strings.intern(f"{text} {step}")
-    return name
+    rows = rows.with_columns(
+        track=np.zeros(len(rows), np.int32),
+        op=np.full(len(rows), OpClass.ITERATION, np.int8),
+        name=name,
+    )
+    parts = phases(trace, rows)
+    every = EventTable.concat([rows, parts]) if len(parts) else rows
+    return trace.add_events("steps", [MERGED], every)
 
 
 def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:

@@ -489,22 +489,16 @@ class _Stacks:
                 inner = True
             elif inner:
                 if ts > one.end:
-                    self._cut(stack, at, where)
+                    inside = [slice_ for slice_ in stack[at + 1 :] if slice_.end is None]
+                    self.busy_ns += sum(one.end - slice_.start for slice_ in inside)
+                    del stack[at:]
+                    self._tally.add("P17-misplaced", where)
                     inner = False
             elif one.end < ts or (one.end == ts and not (one.start == ts and dur == 0)):
                 stack.pop()
             elif dur is not None and ts < one.end < ts + dur:
                 return False
         return True
-
-    def _cut(self, stack: list[_Slice], at: int, where: str) -> None:
-        """End everything inside the slice at ``at`` with it."""
-        end = stack[at].end or 0
-        for one in stack[at + 1 :]:
-            if one.end is None:
-                self.busy_ns += end - one.start
-        del stack[at:]
-        self._tally.add("P17-misplaced", where)
 
     def _flow(self, event: _Event, stack: list[_Slice], where: str) -> None:
         """Start, continue or end a flow at the innermost slice."""

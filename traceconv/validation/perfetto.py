@@ -81,7 +81,13 @@ class _Judge:
         for issue in self._build.issues:
             if issue.code == "interned-unknown":
                 self._tally.add("P04-id", issue.places[0] if issue.places else "", issue.count)
-        self._texts(marks)
+        # names that are not UTF-8, and numbers that are not finite
+        for table in (self._events.names, self._events.categories):
+            texts = table.texts(self._sequences).values()
+            self._tally.add("P22-value", "a name", sum(not is_utf8(one or b"") for one in texts))
+        stated = marks.args[marks.args >= 0]
+        odd = sum(len(_NOT_FINITE.findall(raw)) for raw in self._build.args_of(stated))
+        self._tally.add("P22-value", "a number in an argument", odd)
         bad = self._tracks(marks)
         made = slices(marks)
         kept = ~bad[marks.lane[made.mark]] & (marks.kind[made.mark] != STATE)
@@ -98,15 +104,6 @@ class _Judge:
         if not self._system_data:
             others = columns(some.data, some.start, some.size, tuple(sorted(SYSTEM_DATA)))
             self._system_data = any(others.has(n).any() for n in SYSTEM_DATA)
-
-    def _texts(self, marks: Marks) -> None:
-        """Names that are not UTF-8, and numbers that are not finite."""
-        for table in (self._events.names, self._events.categories):
-            texts = table.texts(self._sequences).values()
-            self._tally.add("P22-value", "a name", sum(not is_utf8(one or b"") for one in texts))
-        stated = marks.args[marks.args >= 0]
-        odd = sum(len(_NOT_FINITE.findall(raw)) for raw in self._build.args_of(stated))
-        self._tally.add("P22-value", "a number in an argument", odd)
 
     # -- tracks --------------------------------------------------------------------------------
 

@@ -54,7 +54,11 @@ class Lines:
         for rows in cut(events):
             yield self._events(rows)
         for samples in cut(counters):
-            yield self._counters(samples)
+            yield interleaved(
+                [b"    %d = " % ns for ns in (samples.start_ns - self._base).tolist()],
+                number_texts(samples.value)[0],
+                [b"\n"] * len(samples),
+            )
 
     def _events(self, rows: EventTable) -> bytes:
         raws = self._choose(strict(fetch(self._trace.args, rows.args), Rewritten()))
@@ -67,13 +71,6 @@ class Lines:
             mapped(rows.graph, _graph),
             mapped(rows.step, _step),
             [_one_line(raw) for raw in raws],
-            [b"\n"] * len(rows),
-        )
-
-    def _counters(self, rows: CounterTable) -> bytes:
-        return interleaved(
-            [b"    %d = " % ns for ns in (rows.start_ns - self._base).tolist()],
-            number_texts(rows.value)[0],
             [b"\n"] * len(rows),
         )
 

@@ -273,7 +273,10 @@ class _Comparing:
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
         group = np.unique(group, return_inverse=True)[1]
         series = self._series()
-        ns = self._job_ns()
+        ns = np.stack([self._rank_ns(side, self.compared[side]) for side in (0, 1)])
+        if self.other:  # a last row: the difference between two critical ranks
+            longest = int(self._rank_ns(0, self.critical).sum())
+            ns = np.concatenate((ns, [[longest - int(ns[0].sum())], [0]]), axis=1)
         items = self._items(series, ns, group, reasons)
         member, operators = self._operators(items, series, group, reasons)
         return RunComparison(
@@ -332,14 +335,6 @@ class _Comparing:
         run, _, own = self._side(side)
         means = whole_means(run.totals(rank), len(run.ranks[rank]))
         return np.asarray(self._of_pairs(means, own))
-
-    def _job_ns(self) -> I64:
-        """(2, rows): those of the critical rank; below the pairs, that another one was critical."""
-        ns = np.stack([self._rank_ns(side, self.compared[side]) for side in (0, 1)])
-        if self.other:
-            longest = int(self._rank_ns(0, self.critical).sum())
-            ns = np.concatenate((ns, [[longest - int(ns[0].sum())], [0]]), axis=1)
-        return ns
 
     # -- rows -----------------------------------------------------------------------------
 

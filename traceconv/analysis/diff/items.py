@@ -181,18 +181,14 @@ def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int
     devices = device_times(trace) if len(steps) else []
     if devices:
         spans, sources = steps.device_spans, Sources.of(trace, collectives)
-        waiting = _waiting(trace, spans[steps.input_wait_ns >= 0])
+        known = spans[steps.input_wait_ns >= 0]
+        waiting = input_spans(trace) if len(known) else none()
+        if len(trace.windows):
+            waiting = intersection(waiting, trace.windows)
+        waiting = intersection(waiting, union(*known.T)) if len(waiting) else waiting
         for device in devices:
             _attribute(builder, sources, device, spans, waiting)
     return steps, len(devices), builder
-
-
-def _waiting(trace: Trace, spans: I64) -> I64:
-    """Intervals in these steps in which the rank waits for input, as far as recorded."""
-    waiting = input_spans(trace) if len(spans) else none()
-    if len(trace.windows):
-        waiting = intersection(waiting, trace.windows)
-    return intersection(waiting, union(*spans.T)) if len(waiting) else waiting
 
 
 # -- time ---------------------------------------------------------------------------------
@@ -231,7 +227,7 @@ def _attribute(
     work = _Work.of(sources, np.concatenate(every), Texts.concat(ids))
     times = intersection(idle, waiting), subtraction(idle, waiting)
     for (name, cause, at, ns), time in zip(gaps.waits(work, spans, waiting), times, strict=False):
-        item, some = builder.numbers(_waits(name, cause)), ns > 0
+        item, some = builder.numbers(labels(Sort.WAIT, name, type=cause)), ns > 0
         builder.add(item, at, ns, once=True)
         builder.put(item[some], time, gaps.pieces[some])
 
@@ -343,10 +339,6 @@ class _Gaps(msgspec.Struct, frozen=True):
         return (name, inputs, self.at, for_input), (name, cause, self.at, rest)
 
 
-def _waits(name: Texts, cause: Texts) -> Label:
-    return labels(Sort.WAIT, name, type=cause)
-
-
 # -- put together -------------------------------------------------------------------------
 
 
@@ -410,13 +402,10 @@ class _Builder:
         places = {name: parts[name][groups.first].astype(np.int64) for name in ("item", "at")}
         used, places["item"] = np.unique(places["item"], return_inverse=True)
         places["item"] = places["item"].reshape(-1).astype(np.int64)
-        return self._items(used), {**places, **summed}
-
-    def _items(self, used: I64) -> Columns:
         keys = list(self.number)
         columns = {key: texts([keys[n][i] for n in used.tolist()]) for i, key in enumerate(KEY)}
         first, last = self._places()
-        return {**columns, "first": first[used], "last": last[used]}
+        return {**columns, "first": first[used], "last": last[used]}, {**places, **summed}
 
     def _places(self) -> tuple[I64, I64]:
         """The smallest and largest number of the first row of every item among all of a step."""

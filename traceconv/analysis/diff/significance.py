@@ -147,7 +147,8 @@ def _together(before: Series, after: Series, error: F64) -> F64:
         estimated += variance**2 / (one.steps - 1)
     most = float(before.steps + after.steps - 2)
     freedom = np.divide(total**2, estimated, out=np.full(len(total), most), where=estimated > 0)
-    inflation = _inflation(before.values, after.values)
+    related = _correlation(before.values, after.values)
+    inflation = np.asarray((1 + related) / (1 - related))
     wide = _wide(error, np.minimum(freedom, most) / inflation)
     found: F64 = wide * np.sqrt(total * inflation + _rounding(before, after))
     return found + _drift(before, after)
@@ -224,12 +225,6 @@ def _correlation(before: F64, after: F64, pooled: bool = False) -> F64:
     related = np.divide(together, alone, out=np.zeros(len(before)), where=alone > 0)
     related = (steps * related + 1) / (steps - 3) - 0.5 / np.sqrt(2 * steps - 2)
     return np.asarray(np.clip(related, 0.0, _HIGHEST))
-
-
-def _inflation(before: F64, after: F64) -> F64:
-    """How much larger the variance of a mean is for the likeness of neighbouring steps."""
-    related = _correlation(before, after)
-    return np.asarray((1 + related) / (1 - related))
 
 
 def _drift(before: Series, after: Series) -> F64:

@@ -98,7 +98,10 @@ def recognised(source: Source, name: str) -> list[File]:
     if start.startswith(_MAGIC) or (named and named[1] == PB):
         return [_of_pb(name, source.head(name))]
     if not named and start.startswith(b"\n") and start.find(b"\n", 1) in (2, 3):
-        return _of_profile(name, source.head(name))
+        from traceconv.readers.paddle.old import first_span
+
+        span = first_span(source.head(name))
+        return [File(name, PROFILE, "", -1, *span)] if span else []
     if not (named or start.lstrip().startswith(b"{")):
         return []
     head = source.head(name)
@@ -137,13 +140,6 @@ def _of_pb(name: str, head: bytes) -> File:
     if not len(pid):
         return File(name, PB, _worker(name))
     return File(name, PB, _worker(name), int(pid[0]), int(start.min()), int(end.max()))
-
-
-def _of_profile(name: str, head: bytes) -> list[File]:
-    from traceconv.readers.paddle.old import first_span
-
-    span = first_span(head)
-    return [File(name, PROFILE, "", -1, *span)] if span else []
 
 
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:

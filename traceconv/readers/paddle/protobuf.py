@@ -241,12 +241,6 @@ class _File:
     def _texts(self, found: Columns, number: int) -> list[str]:
         return [self._strings[code] for code in self._coded(found, number).tolist()]
 
-    def _names(self, found: Columns) -> I32:
-        coded = self._coded(found, _NAME)
-        distinct, back = np.unique(coded, return_inverse=True)
-        ids = [self._build.string(self._strings[code]) for code in distinct.tolist()]
-        return np.array(ids, np.int32)[back]
-
     def _on_lanes(self, what: NDArray[Any], process: I64, thread: I64) -> I32:
         table, row = factored_rows(what.astype(np.int64), process, thread)
         lanes = [Lane(What(w), *(str(n & 0xFFFF_FFFF_FFFF_FFFF) for n in ids)) for w, *ids in table]
@@ -259,7 +253,10 @@ class _File:
         """Slices. ``first``: field of the start, before the end; ``place``: fields of the lane."""
         start, dur = spans(found, first)
         lane = self._on_lanes(what, *(found.integer(number) for number in place))
-        return _Rows(lane, start, dur, self._names(found), args, np.full(len(lane), -1, np.int32))
+        distinct, back = np.unique(self._coded(found, _NAME), return_inverse=True)
+        ids = [self._build.string(self._strings[code]) for code in distinct.tolist()]
+        name = np.array(ids, np.int32)[back]
+        return _Rows(lane, start, dur, name, args, np.full(len(lane), -1, np.int32))
 
     # -- levels -----------------------------------------------------------------------------
 

@@ -217,18 +217,14 @@ def recovered(stamp: I64, since: I64, stated: NDArray[np.bool_]) -> Starts:
     first, last = int(begin.max()), int(begin.min()) + US - 1
     if first > last:  # not of one recording, or of a writer with other rules
         return as_stamped
-    error, spread = _error(since), (last - first + 1) // 2
+    spacing = np.spacing(np.abs(since / US).astype(np.float32)).astype(np.float64) * US
+    error = np.where(since < EXACT_NS, 0, np.ceil(spacing)).astype(np.int64)
+    spread = (last - first + 1) // 2
     requested = since + (first + last) // 2
     found = np.clip(requested, stamp, stamp + (US - 1))
     good = stated & (since >= 0) & (since < USABLE_NS)
     good &= np.abs(found - requested) <= error + spread
     return Starts(np.where(good, found, stamp), np.where(good, error, coarse), ~good, spread)
-
-
-def _error(since: I64) -> I64:
-    """How far the digits of a 32-bit float of microseconds may be off, ns."""
-    spacing = np.spacing(np.abs(since / US).astype(np.float32)).astype(np.float64) * US
-    return np.where(since < EXACT_NS, 0, np.ceil(spacing)).astype(np.int64)
 
 
 def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:

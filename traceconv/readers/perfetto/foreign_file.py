@@ -156,7 +156,12 @@ class _Content:
         categories = resolved(events, marks, self._sequences, build)
         self._refuse(marks)
         keys = events.lanes.keys
-        known = Lanes(self._descriptors, keys, self._first_names(marks))
+        order = np.argsort(marks.time, kind="stable")[::-1]
+        named = order[marks.name[order] >= 0]
+        name = np.full(len(keys), -1, np.int64)  # of the first event of each lane
+        name[marks.lane[named]] = marks.name[named]
+        names = [self._build.strings[i] if i >= 0 else "" for i in name.tolist()]
+        known = Lanes(self._descriptors, keys, names)
         lanes = [self._own(lane) for lane in known.lanes]
         mine = np.array([self._part.has(lane) for lane in known.lanes], bool)
         whole = slices(marks)
@@ -180,14 +185,6 @@ class _Content:
         words = lane.name.split()
         name = " ".join(words[2:]) if len(words) > 2 else lane.name
         return replace(lane, name=name, process=None, identity=("rank", name))
-
-    def _first_names(self, marks: Marks) -> list[str]:
-        """The name of the first event of each lane."""
-        first = np.full(len(self._events.lanes.keys), -1, np.int64)
-        order = np.argsort(marks.time, kind="stable")[::-1]
-        named = order[marks.name[order] >= 0]
-        first[marks.lane[named]] = marks.name[named]
-        return [self._build.strings[i] if i >= 0 else "" for i in first.tolist()]
 
     def _refuse(self, marks: Marks) -> None:
         """Drop marks on tracks that cannot have any."""

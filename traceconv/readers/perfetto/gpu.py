@@ -342,7 +342,9 @@ class _Stage:
         name, description = stage or (b"render stage(%d)" % old, b"")
         lane = -1
         if queue is not None:
-            pid = _process(last, state.generation)
+            iid = number(last.get(GpuRenderStageEvent.CONTEXT, 0))
+            entry = state.generation.entries.get((InternedData.GRAPHICS_CONTEXTS, iid))
+            pid = signed32(last_values(entry).get(2, 0)) if entry is not None else 0
             key = ("gpu", state.machine, queue.gpu, queue.name, queue.number, pid)
             lane = events.lanes.number(key)
         if description:
@@ -373,13 +375,6 @@ def _queue(last: dict[int, Value], generation: Generation) -> Queue | None:
     return Queue(gpu, f"Unknown GPU Queue {old}", old)
 
 
-def _process(last: dict[int, Value], generation: Generation) -> int:
-    """The process whose context a stage is in, 0 if that is not known."""
-    iid = number(last.get(GpuRenderStageEvent.CONTEXT, 0))
-    entry = generation.entries.get((InternedData.GRAPHICS_CONTEXTS, iid))
-    return signed32(last_values(entry).get(2, 0)) if entry is not None else 0
-
-
 class _Arguments:
     """The arguments of slices: what their stage says, their own pairs of texts, and the rest.
 
@@ -400,7 +395,8 @@ class _Arguments:
         ends = np.searchsorted(found.owner, np.arange(n), "right")
         pair = columns(data, start, size, (1, 2))
         odd, collective = np.zeros(n, bool), np.zeros(n, bool)
-        odd[found.owner[((pair.rest & DAMAGED) > 0) | ~_texts(pair)]] = True
+        texts = ((pair.lengths >= 0) | (pair.lengths == ABSENT)).all(axis=0)
+        odd[found.owner[((pair.rest & DAMAGED) > 0) | ~texts]] = True
         key_of = codes()
         key = np.frombuffer(key_of.texts(data, *pair.spans(1)), np.int32).astype(np.int64)
         keys = key_of.entries(0)
@@ -455,12 +451,6 @@ class _Arguments:
             members[_text(of.get(1, b""))] = quoted(_text(of.get(2, b"")))
         members |= _further(found, generation)
         return b"{" + b",".join(quoted(key) + b":" + t for key, t in members.items()) + b"}"
-
-
-def _texts(pair: Columns) -> Mask:
-    """Which pairs have nothing but texts."""
-    found: Mask = ((pair.lengths >= 0) | (pair.lengths == ABSENT)).all(axis=0)
-    return found
 
 
 def _ids(build: TraceBuilder, text: bytes, length: I32) -> I32:

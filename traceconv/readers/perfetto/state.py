@@ -352,7 +352,13 @@ class Sequences:
         self._describe(packets, row, own, last)
         for n, _, value in whole_fields(last.get(TracePacket.TRACE_ATTRIBUTES, b"")):
             if n == 1:
-                self._attribute(last_values(value))
+                of = last_values(value)
+                key = text(of.get(Attribute.KEY, b""))
+                if Attribute.LONG_VALUE in of:
+                    self.attributes[key] = signed(of[Attribute.LONG_VALUE])
+                else:
+                    raw = message(of.get(Attribute.STRING_VALUE, b""))
+                    self.attributes[key] = raw.decode("utf-8", "replace")
 
     def _describe(
         self, packets: Packets, row: int, own: tuple[int, int], last: dict[int, Value]
@@ -377,14 +383,6 @@ class Sequences:
         state = self.states[self._current[own]]
         if thread is not None and thread != state.thread and state.valid:
             self._set(own, replace(state, thread=thread))
-
-    def _attribute(self, of: dict[int, Value]) -> None:
-        key = text(of.get(Attribute.KEY, b""))
-        if Attribute.LONG_VALUE in of:
-            self.attributes[key] = signed(of[Attribute.LONG_VALUE])
-        else:
-            raw = message(of.get(Attribute.STRING_VALUE, b""))
-            self.attributes[key] = raw.decode("utf-8", "replace")
 
     def _snapshot(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
         data = last_values(packets.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT]
@@ -472,7 +470,10 @@ class Sequences:
         if clocks.default is not None:
             clock = np.where(clock != 0, clock, clocks.default)
         if ((clock != 0) & known).any():
-            self._use_clocks()
+            apart = clocks.trace != BOOTTIME and not clocks.path(BOOTTIME, clocks.trace)
+            if apart and not clocks.used:
+                self.fault("P08-domains", f"clock {clocks.trace}")
+            clocks.used = True  # the clock of the trace is final once a time is converted
         odd = (clock != 0) & (clock != clocks.trace) & known
         if not odd.any():
             return raw, known
@@ -496,14 +497,6 @@ class Sequences:
             else:
                 ns[rows] = converted
         return ns, known
-
-    def _use_clocks(self) -> None:
-        """The first time is converted: from now on, the clock of the trace stays what it is."""
-        clocks = self.clocks
-        if not clocks.used:
-            clocks.used = True
-            if clocks.trace != BOOTTIME and not clocks.path(BOOTTIME, clocks.trace):
-                self.fault("P08-domains", f"clock {clocks.trace}")
 
     def _defer(self, packets: Packets, state: I64) -> None:
         """Keep packets until all clocks are known; their bytes are copied."""

@@ -144,7 +144,10 @@ class Descriptors:
             rules.append("P10-descriptor")
         uuid = number(last[TrackDescriptor.UUID])
         if made.pid is not None:
-            self._name(machine, made)
+            if made.label and made.tid is None:
+                self.processes.setdefault((machine, made.pid), made.label)
+            elif made.label and made.tid is not None:
+                self.threads.setdefault((machine, made.pid, made.tid), made.label)
         thread = None if made.pid is None or made.tid is None else (made.pid, made.tid)
         if uuid == ROOT and made.parent:
             return Taken(thread, "the root has no parent", (*rules, "P10-descriptor"))
@@ -223,14 +226,6 @@ class Descriptors:
                 return f"track {uuid}, which is around it, is not described"
             uuid = known.parent
         return LOOP
-
-    def _name(self, machine: int, made: Described) -> None:
-        assert made.pid is not None
-        if made.tid is None:
-            if made.label:
-                self.processes.setdefault((machine, made.pid), made.label)
-        elif made.label:
-            self.threads.setdefault((machine, made.pid, made.tid), made.label)
 
 
 def _text(of: dict[int, Value], field_number: int) -> str:

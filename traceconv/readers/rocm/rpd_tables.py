@@ -123,7 +123,9 @@ class Reading:
         self._operations(calls, self._calls(calls), every["id"])
         if self._first:
             self._monitors()
-            self._book_rest()
+            for name in self._database.tables:
+                if name not in READ and not name.startswith("sqlite_"):
+                    self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
 
     def _texts(self, ids: I64) -> dict[int, str]:
         wanted = np.unique(ids[ids >= 0])
@@ -199,12 +201,6 @@ class Reading:
         }
         rows.columns["value"] = values(rows.texts("stated"))
         add_samples(self._build, MONITORS, rows)
-
-    def _book_rest(self) -> None:
-        """Count the rows of all other tables that are in the file."""
-        for name in self._database.tables:
-            if name not in READ and not name.startswith("sqlite_"):
-                self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
 
 
 READ = {

@@ -147,7 +147,9 @@ class Classifier(msgspec.Struct, frozen=True):
         if lane.category == "Data_aug Bound":
             return Skipped("decoration-skipped")
         process = suffix[1] if suffix else _ALIASES.get(lane.process, lane.process)
-        device = _device_of(lane)
+        devices = {label for label in lane.names.labels.values() if _DEVICE.fullmatch(label)}
+        labelled = _DEVICE.fullmatch(lane.labels) if len(devices) > 1 else None
+        device = int(labelled[1]) if labelled else -1
         if lane.phase == "C":
             name = f"{device_heading(device)} {process}".strip()
             kind = MEMORY_KINDS.get(process, TrackKind.OTHER)
@@ -161,13 +163,6 @@ class Classifier(msgspec.Struct, frozen=True):
 
 MEMORY_KINDS = {"Memory": TrackKind.ALLOCATOR, "NPU Module Mem": TrackKind.MODULE_MEMORY}
 """Kinds of the counters that the profiler has in tables, too, by their group."""
-
-
-def _device_of(lane: Lane) -> int:
-    """The device a lane is of, by its label; -1 in files of a single one."""
-    labels = {label for label in lane.names.labels.values() if _DEVICE.fullmatch(label)}
-    device = _DEVICE.fullmatch(lane.labels)
-    return int(device[1]) if device and len(labels) > 1 else -1
 
 
 def device_heading(device: int) -> str:

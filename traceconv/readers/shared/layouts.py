@@ -260,7 +260,8 @@ def add_rows(
     book_unread(build, rows)
     start, dur, good = _spans(build, layout, rows)
     at = np.flatnonzero(good)
-    texts, back = _shown(layout.name, rows, at)
+    codes, back = different(rows[layout.name.field][at])
+    texts = [layout.name.text(rows, code) for code in codes.tolist()]
     nameless = np.array([text in _NAMELESS for text in texts], bool)
     if nameless.any():
         build.skip("missing-name", rows.where, int(nameless[back].sum()))
@@ -321,12 +322,6 @@ def _spans(
     build.skip("bad-time", rows.where, int(bad.sum()), kind)
     build.skip("negative-duration", rows.where, int(negative.sum()), kind)
     return start, dur, ~bad & ~negative
-
-
-def _shown(label: Shown, rows: TableRows, at: NDArray[np.intp]) -> tuple[list[str], I64]:
-    """The distinct texts of a label in some rows, and the index of each row's text."""
-    codes, back = different(rows[label.field][at])
-    return [label.text(rows, code) for code in codes.tolist()], back
 
 
 def _classes(

@@ -99,19 +99,15 @@ class Encoder:
             times = binding_ns(trace)
             for i, flows in enumerate(cut(trace.flows)):
                 yield self._flows(flows, times, i * BLOCK_ROWS)
-        issues.add("viewer-rounds", count=self._rounded(times), rank=rank)
+        inexact, own = 0, np.fromiter(times.values(), np.int64, len(times))
+        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
+            far = stamps - self._base
+            inexact += int(np.count_nonzero(far[far >= EXACT_NS] % 1000))
+        issues.add("viewer-rounds", count=inexact, rank=rank)
         issues.add("viewer-drops", count=self._too_deep(), rank=rank)
         issues.add("value-clipped", count=self._tally.numbers, rank=rank)
         issues.add("bad-encoding", count=self._tally.surrogates, rank=rank)
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
-
-    def _rounded(self, times: Mapping[int, int]) -> int:
-        """Times of rows, and ``times`` of flows, that are not exact as doubles of microseconds."""
-        counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
-        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
-            far = stamps - self._base
-            counts += int(np.count_nonzero(far[far >= EXACT_NS] % 1000))
-        return counts
 
     def _too_deep(self) -> int:
         """Rows without length of one time and track, which viewers nest, beyond what they draw."""
@@ -330,7 +326,9 @@ class Numbers:
                     records.append(_record("process_labels", pid, labels=self._labels))
         for i in tracks:
             pid, tid = self._pids[i], self._tids[i]
-            fields = {"name": self.names[i], **_identity(self._tracks[i])}
+            track = msgspec.to_builtins(self._tracks[i])  # its fields, for our own reader
+            fields = {"name": self.names[i], "layer": track.pop("layer"), "title": "", "group": ""}
+            fields |= {"track": track.pop("name"), "sort": 0, "lane": 0, **track}
             records.append(_record("thread_name", pid, tid, **fields))
             records.append(_record("thread_sort_index", pid, tid, sort_index=tid))
         return b"".join(records)
@@ -343,13 +341,6 @@ def _record(what: str, pid: int, tid: int | None = None, /, **args: Any) -> byte
         for key, v in args.items()
     )
     return b',\n{"ph":"M","name":"%b",%b,"args":{%b}}' % (what.encode(), lane, pairs)
-
-
-def _identity(track: Track) -> dict[str, str | int]:
-    """The fields of a track, for our own reader."""
-    fields = msgspec.to_builtins(track)
-    plain = {"title": "", "group": "", "track": fields.pop("name"), "sort": 0, "lane": 0}
-    return {"layer": fields.pop("layer"), **plain, **fields}
 
 
 def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I8, I32, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
+from traceconv.core.model import I8, I32, I64, Kind, Layer, Mask, OpClass, Trace
 from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     ATTRIBUTE,
@@ -84,7 +84,12 @@ _LONGER = 2
 def head(document: Document) -> bytes:
     """The bytes before the first rank."""
     groups = shared_groups(document.across) if document.across else ()
-    return root() + _attributes(document) + b"".join(groups)
+    facts: Mapping[str, Any] = {**document.facts, "base_ns": document.base_ns}
+    attributes = [
+        message(ATTRIBUTE, text(Attribute.KEY, f"traceconv.{key}"), _attribute(value))
+        for key, value in facts.items()
+    ]
+    return root() + packet(message(TracePacket.TRACE_ATTRIBUTES, *attributes)) + b"".join(groups)
 
 
 class Encoder:
@@ -106,7 +111,10 @@ class Encoder:
         trace, numbered = with_step_numbers(trace, self._document.args)
         sequence, used = sequence_id(trace.rank), trace.used
         yield own.rank_packet(sequence, source, self._document)
-        yield b"".join(descriptors(trace, used, self._pid(trace), self._document.across))
+        if trace.rank not in self._pids:
+            pids = {trace.rank: trace.capture.pid, **self._document.pids}
+            self._pids = shown_pids(pids, self._document.ranks)
+        yield b"".join(descriptors(trace, used, self._pids[trace.rank], self._document.across))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
         for strings in tables(trace, order):
@@ -114,13 +122,6 @@ class Encoder:
             flags = NEEDS_STATE
         yield from self._events(trace, order, source, numbered)
         yield from self._counters(trace)
-
-    def _pid(self, trace: Trace) -> int:
-        """The process id shown for a rank, the same for the whole file."""
-        if trace.rank not in self._pids:
-            pids = {trace.rank: trace.capture.pid, **self._document.pids}
-            self._pids = shown_pids(pids, self._document.ranks)
-        return self._pids[trace.rank]
 
     def _events(self, trace: Trace, order: I64, source: Trace, numbered: Mask) -> Iterator[bytes]:
         """Slices and instants, with arguments and flows; ``source`` is without step numbers."""
@@ -133,17 +134,14 @@ class Encoder:
             if args.interned:
                 yield _interned(sequence, args.interned, NEEDS_STATE)
             yield data
-            self._count(args, trace.rank)
+            self.issues.add("args-not-json", count=args.not_json, rank=trace.rank)
+            self.issues.add("value-clipped", count=args.clipped, rank=trace.rank)
+            self.issues.add("bad-encoding", count=args.replaced, rank=trace.rank)
+            self.issues.add("args-dropped", count=args.dropped, rank=trace.rank)
             odd = np.flatnonzero(args.odd | numbered[some]) + some.start
             if len(odd):
                 raws = [source.args.raw(i) for i in source.events.args[odd].tolist()]
                 yield own.odd_packet(sequence, odd, raws)
-
-    def _count(self, coded: Coded, rank: int) -> None:
-        self.issues.add("args-not-json", count=coded.not_json, rank=rank)
-        self.issues.add("value-clipped", count=coded.clipped, rank=rank)
-        self.issues.add("bad-encoding", count=coded.replaced, rank=rank)
-        self.issues.add("args-dropped", count=coded.dropped, rank=rank)
 
     def _counters(self, trace: Trace) -> Iterator[bytes]:
         """Samples. Values that are not finite are left out, because viewers cannot draw them."""
@@ -170,16 +168,6 @@ def _interned(sequence: bytes, strings: bytes, flags: int) -> bytes:
         number(TracePacket.SEQUENCE_FLAGS, flags),
         message(TracePacket.INTERNED_DATA, strings),
     )
-
-
-def _attributes(document: Document) -> bytes:
-    """The metadata of the trace: scalars as they are, everything else as JSON text."""
-    facts: Mapping[str, Any] = {**document.facts, "base_ns": document.base_ns}
-    attributes = [
-        message(ATTRIBUTE, text(Attribute.KEY, f"traceconv.{key}"), _attribute(value))
-        for key, value in facts.items()
-    ]
-    return packet(message(TracePacket.TRACE_ATTRIBUTES, *attributes))
 
 
 def _attribute(value: Any) -> bytes:
@@ -244,7 +232,8 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Tr
         raw = trace.args.raw(int(events.args[row]))
         missing = _missing(raw, {key: int(column[row]) for key, column in columns.items()})
         if missing:
-            changed[row] = _with_numbers(raw, missing)
+            before = raw.rstrip()[:-1] + b", " if raw.strip(b"{} \t\r\n") else b"{"
+            changed[row] = before + json.dumps(missing).encode()[1:]
     if not changed:
         return trace, numbered
     args, first = trace.args.extended(list(changed.values()))
@@ -263,13 +252,6 @@ def _missing(raw: bytes, numbers: dict[str, int]) -> dict[str, int]:
     if not isinstance(known, dict):
         return {}
     return {k: v for k, v in numbers.items() if v >= 0 and k not in known}
-
-
-def _with_numbers(raw: bytes, missing: dict[str, int]) -> bytes:
-    """A JSON object with some members more."""
-    some = bool(raw.strip(b"{} \t\r\n"))
-    before = raw.rstrip()[:-1] + b", " if some else b"{"
-    return before + json.dumps(missing).encode()[1:]
 
 
 _FLOW_TAGS = np.array(
@@ -406,7 +388,10 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None, numbered: Mask) 
         part = trace.events.take(some)
         part = part.with_columns(start_ns=part.start_ns - base_ns)
         uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
-        cost = _packets(part, uuid, argument, sequence) + per_name[part.name]
+        category = (category_numbers(part.op) > 0) * 2
+        begin = framed(part.start_ns, sequence, 3 + uuid + category + argument)
+        end = framed(part.end_ns, sequence, 3 + uuid)
+        cost = begin + np.where(part.kind == Kind.SLICE, end, 0) + per_name[part.name]
         odd = np.flatnonzero(coded.odd | numbered[some])
         length = trace.args.length[part.args[odd]]
         cost[odd] += 2 + len(varint_bytes(len(trace.events))) + varint_sizes(length) + length
@@ -420,14 +405,6 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None, numbered: Mask) 
         total += wider
         shared += full
     return total, shared
-
-
-def _packets(part: EventTable, uuid: I64, argument: I64, sequence: int) -> I64:
-    """Bytes of the packets of rows, names left out."""
-    category = (category_numbers(part.op) > 0) * 2
-    begin = framed(part.start_ns, sequence, 3 + uuid + category + argument)
-    end = framed(part.end_ns, sequence, 3 + uuid)
-    return begin + np.where(part.kind == Kind.SLICE, end, 0)
 
 
 def framed(time: I64, sequence: int, event: I64) -> I64:

@@ -129,7 +129,10 @@ def _binned(
     each: Each,
 ) -> tuple[I64, I64]:
     """Edges of bins fine enough, and what starts in each: bytes and rows, shape (2, bins)."""
-    edges = _even(starts)
+    first = min((a for a, _ in starts), default=0)
+    length = max((b for _, b in starts), default=0) + 1 - first
+    step = -(-length // BINS)
+    edges = first + step * np.arange(-(-length // step) + 1, dtype=np.int64)
     most = np.array([space], np.int64).T
     while True:
         sizes = np.zeros((2, len(edges) - 1), np.int64)
@@ -155,13 +158,6 @@ def _of_rank(spilled: SpilledRank, measure: Callable[[Trace], Found]) -> Found:
     found = measure(spilled.load())
     spilled.release_pages()
     return found
-
-
-def _even(starts: Sequence[tuple[int, int]]) -> I64:
-    first = min((a for a, _ in starts), default=0)
-    length = max((b for _, b in starts), default=0) + 1 - first
-    step = -(-length // BINS)
-    return first + step * np.arange(-(-length // step) + 1, dtype=np.int64)
 
 
 def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:

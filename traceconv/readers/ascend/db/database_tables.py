@@ -63,7 +63,10 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
     host.flows(export, of_device, operations, calls, operators, markers)
     for layout in (tables.SYSTEM_CALLS, tables.GARBAGE):
         add_rows(build, layout, export.threads(layout))
-    _add_steps(export)
+    rows = export.rows(tables.STEPS)
+    step: I32 = np.where(rows["step"] < 2**31, rows["step"], -1).astype(np.int32)
+    rows.columns["step"] = step.astype(np.int64)
+    add_rows(export.build, tables.STEPS, rows, step=step)
     _add_overlap(export)
     for layout in tables.UNITS:
         rows = export.rows(layout)
@@ -85,13 +88,6 @@ def unread_tables(names: Iterable[str]) -> list[str]:
     known |= {table for table, _ in SUMS.values()}  # of side tables
     prefixes = ("ENUM_", "sqlite_", "_")  # "_": older tables that a viewer kept
     return [name for name in names if name not in known and not name.startswith(prefixes)]
-
-
-def _add_steps(export: Export) -> None:
-    rows = export.rows(tables.STEPS)
-    step: I32 = np.where(rows["step"] < 2**31, rows["step"], -1).astype(np.int32)
-    rows.columns["step"] = step.astype(np.int64)
-    add_rows(export.build, tables.STEPS, rows, step=step)
 
 
 def _add_overlap(export: Export) -> None:

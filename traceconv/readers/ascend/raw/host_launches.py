@@ -138,9 +138,12 @@ class Launches:
         alone = np.array([name in _COMPUTE for name in names], bool)[kinds]
         copies = np.array([name.startswith("MEMCPY") for name in names], bool)[kinds]
         outside = rows["hccl"] < 0
-        rows["computes"] = (
-            (rows["node"] >= 0) & (kernel | (fused & outside)) & ~self._lccl(rows["node"])
-        ).astype(np.int64)
+        item = picked(self.calls.item, rows["node"])
+        items, codes = factored_rows(np.where(rows["node"] >= 0, item, 0))
+        # kernels of LCCL do not count as operators
+        other = [not self.names.hashes.get(i, "").startswith("Lccl") for (i,) in items]
+        computes = (rows["node"] >= 0) & (kernel | (fused & outside)) & np.array(other, bool)[codes]
+        rows["computes"] = computes.astype(np.int64)
         rows["alone"] = ((rows["node"] < 0) & alone).astype(np.int64)
         rows["part"] = ((rows["node"] >= 0) & ~outside).astype(np.int64)
         real = np.flatnonzero(self.operators["unit"] != _FUSED)
@@ -149,27 +152,17 @@ class Launches:
         rows["operator"] = picked(real, record)
         collective = lookup(self.collectives["call"], rows["node"])
         rows["collective"] = np.where(rows["node"] >= 0, collective, -1)
-        rows["part_info"] = self._part_info(rows)
+        # the k-th part of a call has the call's k-th record of parts
+        plain = np.flatnonzero(self.parts["context"] == _NO_CONTEXT)
+        parts = {name: column[plain] for name, column in self.parts.items()}
+        inside = rows["hccl"] >= 0
+        rows["part_info"] = picked(plain, _by_turn(parts, rows["hccl"], rows["start_ns"], inside))
         rows["copy"] = _by_turn(self.copies, rows["call"], rows["start_ns"], copies)
         rows["context"] = np.full(len(kinds), -1, np.int64)
 
     def kind_name(self, number: int) -> str:
         """The host's name for what a task is; its number if the dictionary lacks it."""
         return self.names.type_name(RUNTIME, number) or str(number % (1 << 64))
-
-    def _lccl(self, node: I64) -> Mask:
-        """Whether the call belongs to LCCL, whose kernels do not count as operators."""
-        item = picked(self.calls.item, node)
-        table, codes = factored_rows(np.where(node >= 0, item, 0))
-        found = [self.names.hashes.get(i, "").startswith("Lccl") for (i,) in table]
-        return np.array(found, bool)[codes]
-
-    def _part_info(self, rows: Mapping[str, I64]) -> I64:
-        """For parts of a communication the record about it: of several in a call the k-th."""
-        plain = np.flatnonzero(self.parts["context"] == _NO_CONTEXT)
-        parts = {name: column[plain] for name, column in self.parts.items()}
-        inside = rows["hccl"] >= 0
-        return picked(plain, _by_turn(parts, rows["hccl"], rows["start_ns"], inside))
 
     # -- subtasks -------------------------------------------------------------------------
 

@@ -272,18 +272,13 @@ def _described(capture: Capture) -> Capture:
     database = any(name.endswith(".db") for name in capture.files)
     uses = {}
     for name in capture.known:
-        raw = _is_raw(name)
+        raw = not name.endswith(".done") and not set(name.split("/")).isdisjoint(_RAW)
         other = name.endswith(".db") != database and _EXPORT.fullmatch(name.rpartition("/")[2])
         if other and capture.files and name not in holds and not raw and source.size(name):
             uses[name] = LEFT_OUT
         else:
             uses[name] = holds.get(name) or (_RAW_USE if raw else use_of(source, name))
     return replace(capture, tables=dict(sorted(tables.items())), uses=uses)
-
-
-def _is_raw(name: str) -> bool:
-    """Whether a file is raw data of the collector."""
-    return not name.endswith(".done") and not set(name.split("/")).isdisjoint(_RAW)
 
 
 def use_of(source: Source, name: str) -> str:

@@ -380,12 +380,6 @@ def big_endian(data: Bytes, at: I64, width: int) -> I64:
     return room.view(">i8")[:, 0].astype(np.int64)
 
 
-def _signed(data: Bytes, at: I64, width: int) -> I64:
-    room = np.zeros((len(at), 8), np.uint8)
-    room[:, :width] = _windows(data, at, width)
-    return room.view(">i8")[:, 0].astype(np.int64) >> (64 - 8 * width)
-
-
 def _decoded(
     data: Bytes, kind: I64, place: I64, requested: ColumnRequest, number: I64
 ) -> NDArray[Any]:
@@ -409,7 +403,11 @@ def _of_kind(
         value = requested.default if kind == 0 else kind - _ZERO
         return np.full(len(place), value, requested.dtype)
     if kind < _REAL:
-        return _signed(data, place, _WIDTHS[kind])
+        width = _WIDTHS[kind]
+        room = np.zeros((len(place), 8), np.uint8)
+        room[:, :width] = _windows(data, place, width)
+        signed: I64 = room.view(">i8")[:, 0].astype(np.int64) >> (64 - 8 * width)
+        return signed
     if kind == _REAL:
         real = _windows(data, place, 8).copy().view(">f8")[:, 0].astype(np.float64)
         if requested.dtype == "i8" and not (np.abs(real) < _EXACT).all():

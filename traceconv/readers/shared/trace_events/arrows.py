@@ -132,7 +132,9 @@ class Binder:
             missing = np.flatnonzero(found < 0)
             found[missing], _ = self._points._beginning(lane[missing], time[missing])
         if len(self._key):
-            self._next(found, lane, at, (found < 0) & ~encloses)
+            i = np.flatnonzero((found < 0) & ~encloses & (at + 1 < len(self._key)))
+            i = i[self._lane[at[i] + 1] == lane[i]]
+            found[i] = self._row[at[i] + 1]
             self._around(found, lane, time, at, (found < 0) & (at >= 0))
         return found
 
@@ -146,11 +148,6 @@ class Binder:
         exact = (at >= 0) & (self._key[at] == key) & self._scale.hits(time)
         found[exact] = self._row[at[exact]]
         return found, at
-
-    def _next(self, found: I32, lane: I32, at: Index, asked: NDArray[np.bool_]) -> None:
-        i = np.flatnonzero(asked & (at + 1 < len(self._key)))
-        i = i[self._lane[at[i] + 1] == lane[i]]
-        found[i] = self._row[at[i] + 1]
 
     def _around(
         self, found: I32, lane: I32, time: I64, at: Index, asked: NDArray[np.bool_]
@@ -299,7 +296,10 @@ class Arrows(msgspec.Struct):
         used[tail[head][tail[head] >= 0]] = True
         lonely = np.flatnonzero((stage == _START) & ~used)
         self.tables.tally.saw("flow", len(head) + len(lonely))
-        skipped = self._skipped()
+        skipped = []  # per shape; without a code for those that are drawn
+        for code, phase in enumerate(self.tables.shapes.phase):
+            place = self.lanes.place(code) if phase in _STAGES else None
+            skipped.append(place if isinstance(place, Skipped) else Skipped(""))
         head = self._book_skipped(flows, head, tail, skipped)
         lonely = self._book_skipped(flows, lonely, tail, skipped)
         whole = tail[head] >= 0
@@ -312,14 +312,6 @@ class Arrows(msgspec.Struct):
     def _stages(self) -> NDArray[np.int8]:
         phases = self.tables.shapes.phase
         return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
-
-    def _skipped(self) -> list[Skipped]:
-        """Why each shape is left out; of no code if it is not."""
-        kept, found = Skipped(""), []
-        for code, phase in enumerate(self.tables.shapes.phase):
-            place = self.lanes.place(code) if phase in _STAGES else None
-            found.append(place if isinstance(place, Skipped) else kept)
-        return found
 
     def _book_skipped(self, flows: Flows, ends: Index, tail: I32, why: list[Skipped]) -> Index:
         """The arrows that keep both ends."""
@@ -356,13 +348,10 @@ class Arrows(msgspec.Struct):
         head, tail = head[drawn], tail[drawn]
         if len(head):
             names = self._names(flows, head)
-            back = self._backwards()[flows.shape[head]]
+            backwards = [c.endswith(BACKWARDS) for c in self.tables.shapes.category]
+            back = np.array(backwards, bool)[flows.shape[head]]
             tail, head = np.where(back, head, tail), np.where(back, tail, head)
             self.build.flows(src=row[tail], dst=row[head], name=names)
-
-    def _backwards(self) -> NDArray[np.bool_]:
-        """By shape: arrows that are written against their direction (in our own files)."""
-        return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
 
     def _names(self, flows: Flows, head: I32) -> I32:
         """What arrows are called: their category, else their name without its number."""

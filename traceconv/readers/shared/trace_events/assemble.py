@@ -83,36 +83,28 @@ class Counters:
             samples = samples.take(kept)
         if not len(samples):
             return
-        kinds, which = self._kinds(samples)
+        lanes = samples.shape.astype(np.int64) * (len(self._tables.names) + 1) + samples.name
+        _, lane = np.unique(lanes, return_inverse=True)
+        keys = lane * len(self._series) + samples.series
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        columns = (c[first].tolist() for c in (samples.shape, samples.name, samples.series))
+        kinds: Kinds = list(zip(*columns, strict=True))
         tracks = self._tracks(kinds)
         counts = np.bincount(which, minlength=len(kinds)).tolist()
         for (shape, _, _), track, count in zip(kinds, tracks.tolist(), counts, strict=True):
             if track < 0:
-                self._leave(shape, track, count)
+                place = self._lanes.place(shape)
+                if isinstance(place, Skipped):
+                    where = self._tables.shapes.place(shape)
+                    self._tables.tally.add(place.code, where, count, "counter")
+                else:
+                    self._tables.tally.saw("counter", -count)
         track = tracks[which]
         kept = track >= 0
         self._tables.tally.add("missing-name", count=int((samples.name[kept] < 0).sum()))
         self._build.counters(
             track=track[kept], start_ns=samples.start[kept], value=samples.value[kept]
         )
-
-    def _leave(self, shape: int, track: int, count: int) -> None:
-        """Book samples of a lane that is left out."""
-        place = self._lanes.place(shape)
-        if isinstance(place, Skipped):
-            where = self._tables.shapes.place(shape)
-            self._tables.tally.add(place.code, where, count, "counter")
-        else:
-            self._tables.tally.saw("counter", -count)
-
-    def _kinds(self, samples: Samples) -> tuple[Kinds, I64]:
-        """The different kinds of samples, and which one each row is of."""
-        lanes = samples.shape.astype(np.int64) * (len(self._tables.names) + 1) + samples.name
-        _, lane = np.unique(lanes, return_inverse=True)
-        keys = lane * len(self._series) + samples.series
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        columns = (c[first].tolist() for c in (samples.shape, samples.name, samples.series))
-        return list(zip(*columns, strict=True)), which
 
     def _tracks(self, kinds: Kinds) -> I64:
         """Number of the track per kind, -1 or -2 where it has none."""
@@ -188,7 +180,10 @@ class _Assembly:
         self._tables, self._naming, self._build = tables, naming, build
         self._lanes = Lanes(tables, naming, classify, build)
         self._texts = Texts(tables.names.texts(), build)
-        self._flows = self._concerned_flows()
+        flows = tables.flows.whole() if tables.flows else Flows.of([])
+        present = np.flatnonzero(np.bincount(flows.shape)).tolist()
+        foreign = [code for code in present if self._lanes.place(code) is None]  # another capture's
+        self._flows = flows.take(~np.isin(flows.shape, foreign)) if foreign else flows
         self._first_row = build.rows
         touched = np.zeros(len(tables.shapes.lanes), bool)
         touched[tables.shapes.lane[self._flows.shape]] = True
@@ -211,15 +206,12 @@ class _Assembly:
             counters.put(tables.samples.whole(), self._placer)
         give_back()
         self._draw()
-        self._book()
+        tally = tables.tally
+        tally.add("duration-rounded", count=tables.rounded_durations)
+        tally.add("stamp-rounded", count=tables.rounded_stamps)
+        tally.add("metadata-unused", count=self._naming.unused)
+        tally.book(self._build)
         return self._placer.span
-
-    def _concerned_flows(self) -> Flows:
-        """All ends of arrows, without those of lanes that belong to another capture."""
-        flows = self._tables.flows.whole() if self._tables.flows else Flows.of([])
-        present = np.flatnonzero(np.bincount(flows.shape)).tolist()
-        out = [code for code in present if self._lanes.place(code) is None]
-        return flows.take(~np.isin(flows.shape, out)) if out else flows
 
     def _pairs(self, joiner: Joiner) -> list[Rows]:
         """Slices of B and E."""
@@ -288,13 +280,6 @@ class _Assembly:
         if coarse >= COARSE_STAMPS:
             self._tables.tally.add("time-rounded", count=rows)
 
-    def _book(self) -> None:
-        tables, tally = self._tables, self._tables.tally
-        tally.add("duration-rounded", count=tables.rounded_durations)
-        tally.add("stamp-rounded", count=tables.rounded_stamps)
-        tally.add("metadata-unused", count=self._naming.unused)
-        tally.book(self._build)
-
 
 Index = NDArray[np.intp]
 
@@ -321,10 +306,11 @@ class Joiner:
             lane: what each row is paired within.
         """
         shapes = self._tables.shapes
-        category = self._codes(shapes.category)[rows.shape]
-        begin, end = nested_by_name(
-            Marks(lane, rows.start, self._one_name(rows.name), category, opens)
-        )
+        known: dict[str, int] = {"": -1}
+        codes = [known.setdefault(text, len(known)) for text in shapes.category]
+        category = np.array(codes, np.int32)[rows.shape]
+        name = np.where(rows.name == self._tables.names.get("", -1), np.int32(-1), rows.name)
+        begin, end = nested_by_name(Marks(lane, rows.start, name, category, opens))
         for code in rows.shape[end[begin < 0]].tolist():
             self._tables.tally.add("end-without-begin", shapes.place(code))
         begin, end = begin[begin >= 0], end[begin >= 0]
@@ -333,18 +319,13 @@ class Joiner:
         slices, closed = rows.take(begin), end >= 0
         slices.dur = np.where(closed, rows.start[end] - slices.start, 0)
         self._close(slices, ~closed)
-        self._join_args(slices, rows, end)
+        # give slices the arguments of their ends too
+        more = (end >= 0) & (rows.length[end] > 0)
+        alone = more & (slices.length == 0)
+        for i in np.flatnonzero(more & ~alone).tolist():
+            self._add_args(slices, i, self._members(rows, int(end[i])))
+        slices.args[alone], slices.length[alone] = rows.args[end[alone]], rows.length[end[alone]]
         return slices
-
-    @staticmethod
-    def _codes(texts: list[str]) -> I32:
-        known: dict[str, int] = {"": -1}
-        return np.array([known.setdefault(text, len(known)) for text in texts], np.int32)
-
-    def _one_name(self, names: I32) -> I32:
-        """Names for comparing: an empty name is -1."""
-        empty = self._tables.names.get("", -1)
-        return np.where(names == empty, np.int32(-1), names)
 
     def _close(self, slices: Rows, unfinished: NDArray[np.bool_]) -> None:
         """End what was never ended at the last stamp of its lane."""
@@ -356,14 +337,6 @@ class Joiner:
         for i in np.flatnonzero(unfinished).tolist():
             self._tables.tally.add("unfinished-slice", shapes.place(int(slices.shape[i])))
             self._add_args(slices, i, {"unfinished": Raw(b"true")})
-
-    def _join_args(self, slices: Rows, rows: Rows, end: Index) -> None:
-        """Give slices the arguments of their ends too."""
-        more = (end >= 0) & (rows.length[end] > 0)
-        alone = more & (slices.length == 0)
-        for i in np.flatnonzero(more & ~alone).tolist():
-            self._add_args(slices, i, self._members(rows, int(end[i])))
-        slices.args[alone], slices.length[alone] = rows.args[end[alone]], rows.length[end[alone]]
 
     def _add_args(self, slices: Rows, i: int, more: dict[str, Raw]) -> None:
         raw = msgspec.json.encode({**self._members(slices, i), **more})

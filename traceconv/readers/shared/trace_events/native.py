@@ -95,8 +95,16 @@ class Native:
         self._tables.rounded_durations += found["rounded_durations"]
         self._tables.rounded_stamps += found["rounded_stamps"]
         count = self._rows(found["rows"], address if address >= 0 else blob, blob)
-        count += self._flows(found["flows"])
-        samples = self._samples(found["samples"])
+        shape, name, start, key, encloses = _arrays(found["flows"], "i4 i4 i8 i8 ?")
+        if len(shape):
+            flows = Flows(self._shapes[shape], self._names[name], start, key, encloses)
+            self._tables.flows.append(flows)
+        count += len(shape)
+        shape, name, series, start, value = _arrays(found["samples"], "i4 i4 i4 i8 f8")
+        if len(shape):
+            self._tables.tally.saw("counter", len(shape))
+        codes = self._shapes[shape], self._names[name], self._series[series]
+        samples = Samples(*codes, start, value)
         others = np.frombuffer(found["others"], np.int64).reshape(-1, 3).tolist()
         self._tables.events += count + len(samples)
         # samples of equal times keep the order of the file: Python's come between the scanner's
@@ -144,20 +152,6 @@ class Native:
                 )
             )  # fmt: skip
         return len(shape)
-
-    def _flows(self, columns: Sequence[bytearray]) -> int:
-        shape, name, start, key, encloses = _arrays(columns, "i4 i4 i8 i8 ?")
-        if len(shape):
-            flows = Flows(self._shapes[shape], self._names[name], start, key, encloses)
-            self._tables.flows.append(flows)
-        return len(shape)
-
-    def _samples(self, columns: Sequence[bytearray]) -> Samples:
-        shape, name, series, start, value = _arrays(columns, "i4 i4 i4 i8 f8")
-        if len(shape):
-            self._tables.tally.saw("counter", len(shape))
-        codes = self._shapes[shape], self._names[name], self._series[series]
-        return Samples(*codes, start, value)
 
     def _put_samples(self, samples: Samples, start: int, stop: int) -> None:
         if start < stop:

@@ -313,7 +313,10 @@ class Placer:
         rows, instant = self._concerned(rows, instant)
         kept = self.shift(rows.start, rows.dur)
         if not kept.all():
-            self._lose(rows.shape[~kept], instant[~kept])
+            lost = zip(rows.shape[~kept].tolist(), instant[~kept].tolist(), strict=True)
+            for shape, is_instant in lost:
+                kind = "instant" if is_instant else "slice"
+                self._tables.tally.add("bad-time", self._tables.shapes.place(shape), 1, kind)
             rows, instant = rows.take(kept), instant[kept]
         if not len(rows):
             return
@@ -360,11 +363,6 @@ class Placer:
                 place = self._tables.shapes.place(shape)
                 tally.add(self._lanes.codes[shape], place, count, kind)
         return rows.take(kept), instant[kept]
-
-    def _lose(self, shapes: I32, instant: NDArray[np.bool_]) -> None:
-        for shape, is_instant in zip(shapes.tolist(), instant.tolist(), strict=True):
-            kind = "instant" if is_instant else "slice"
-            self._tables.tally.add("bad-time", self._tables.shapes.place(shape), 1, kind)
 
     def _args(self, rows: Rows) -> I32 | int:
         there = rows.length > 0

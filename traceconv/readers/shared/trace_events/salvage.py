@@ -302,8 +302,8 @@ class Salvage:
                     return state
                 size = TEXT_BYTES
         finally:
-            self._flush()
-            self._text = ""
+            self._take(self._pending)
+            self._pending, self._text = [], ""
 
     def _show(self, window: Window, size: int) -> None:
         """Look at the next ``size`` bytes, as characters of their values."""
@@ -444,12 +444,19 @@ class Salvage:
                 at = self._short(self._behind(at, at + _NESTED))
             else:
                 if isinstance(value, dict) and value.get("ph") is not None:
-                    self._found()
+                    # an event follows the damage, so the file did not end there
+                    if self._suspect:
+                        self._tally.add("malformed-record", self._suspect)
+                    self._lost, self._suspect = False, ""
                     return at
                 at = stop
         if not self._final:
             raise _Stop(max(at, len(text) - _PARTLY))
-        self._closed()
+        # no event follows the damage
+        self._lost = False
+        if self._suspect and _CLOSED.search(self._text[-TEXT_BYTES:]):
+            self._tally.add("malformed-record", self._suspect)
+            self._suspect = ""
         return len(text)
 
     def _behind(self, at: int, error: int) -> int:
@@ -461,19 +468,6 @@ class Salvage:
         ahead = self._high - self._base if self._tries >= TRIES else 0
         return min(max(at + 1, ahead), len(self._text))
 
-    def _found(self) -> None:
-        """An event follows the damage, so the file did not end there."""
-        if self._suspect:
-            self._tally.add("malformed-record", self._suspect)
-        self._lost, self._suspect = False, ""
-
-    def _closed(self) -> None:
-        """No event follows the damage."""
-        self._lost = False
-        if self._suspect and _CLOSED.search(self._text[-TEXT_BYTES:]):
-            self._tally.add("malformed-record", self._suspect)
-            self._suspect = ""
-
     # -- taking ------------------------------------------------------------------------------
 
     def _bytes(self, at: int, stop: int) -> bytes:
@@ -481,7 +475,3 @@ class Salvage:
 
     def _place(self, at: int) -> str:
         return f"byte {self._base + at}"
-
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, []
-        self._take(pending)

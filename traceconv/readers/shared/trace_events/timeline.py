@@ -207,7 +207,12 @@ class Reading:
                 last = window.offset
                 window.pos += 1
                 if form is Form.OBJECT:
-                    self._after(window, keys)
+                    keys.resume()
+                    keys.seek(window)
+                    if not keys.closed:
+                        self.tables.tally.add("truncated", window.place(window.end))
+                    else:
+                        self._another(window, is_object=True)
                     return
                 if not self._another(window):
                     return
@@ -228,20 +233,6 @@ class Reading:
             tally.add("truncated", place)
         elif form is Form.ARRAY and not cut:
             tally.add("unclosed-array", place)
-
-    def _after(self, window: Window, keys: Keys) -> None:
-        """The members behind the list."""
-        keys.resume()
-        keys.seek(window)
-        if not keys.closed:
-            self.tables.tally.add("truncated", window.place(window.end))
-        else:
-            self._another(window, is_object=True)
-
-    def _ended(self, window: Window) -> None:
-        """The list is complete; a compressed file is if its own end can be read as well."""
-        if not window.more() and window.broken:
-            self.tables.tally.add("truncated", window.broken)
 
     def _another(self, window: Window, is_object: bool = False) -> bool:
         """Whether another list of events follows the first one; ``window`` is then in it.
@@ -269,7 +260,8 @@ class Reading:
                 if is_object and opened:
                     place = f"byte {first}: another document; `tail -c +{first + 1}` extracts it"
                 self.tables.tally.add("skipped-bytes", place, last - max(first, 0))
-                self._ended(window)
+                if not window.more() and window.broken:
+                    self.tables.tally.add("truncated", window.broken)
                 return False
 
 
