@@ -11,9 +11,10 @@ import traceconv
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.diff.comparison import compare
 from traceconv.analysis.diff.items import step_items
-from traceconv.analysis.diff.labels import END, Sort, lasting
+from traceconv.analysis.diff.labels import END, lasting
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.stored import restored, stored
+from traceconv.analysis.rank_facts import Sort
 from traceconv.analysis.utilisation import measured
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass

@@ -10,8 +10,8 @@ from layouts import Layout
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.rank_facts import Operations
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.replay.operations import Operations
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.job_shape import Origin, ParallelGroup, Placement
 from traceconv.passes import compose

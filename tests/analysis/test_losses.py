@@ -9,7 +9,8 @@ from kineto_files import NCCL, row, write
 from rule_cases import CAPACITY, FIRES, passed
 
 import traceconv
-from traceconv.analysis.losses import COPIES, EXPOSED, IDLE, INPUT, LATE, PAUSE, Late, Losses, lost
+from traceconv.analysis.losses import Late, lost
+from traceconv.analysis.rank_facts import COPIES, EXPOSED, IDLE, INPUT, LATE, PAUSE, Losses
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.report.headline import headline

@@ -29,7 +29,7 @@ from rule_cases import (
     waiting,
 )
 
-from traceconv.analysis.losses import Losses
+from traceconv.analysis.rank_facts import Losses
 from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.rules.catalog import RULES, thresholds
 from traceconv.analysis.rules.findings import _minor, judge

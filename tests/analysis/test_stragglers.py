@@ -22,8 +22,8 @@ from traceconv.alignment import collective_matching
 from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
+from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.replay.operations import SORTS
 from traceconv.analysis.stragglers import judging as stragglers
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.summarize import SummaryRequest, summarize

@@ -20,17 +20,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import RECEIVE, SEND, kind_of
-from traceconv.core.columns import I8, I32, I64
+from traceconv.analysis.rank_facts import COMPLETED, SCHEDULED, STARTED, STATES, Recorded
+from traceconv.core.columns import I64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Layer, Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import format_ranges
-
-SCHEDULED, STARTED, COMPLETED = range(3)
-STATES = ("scheduled", "started", "completed")
 
 _MESSAGE = lazy_regex(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})")
 _GROUPED = ("coalesced", "ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced")
@@ -59,47 +56,6 @@ class _Arguments(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Arguments, strict=False).decode
-
-
-class Recorded(msgspec.Struct, frozen=True, eq=False):
-    """The operations in the dump of one rank, in the order in which they were issued.
-
-    Attributes:
-        groups: name, purpose and global ranks of each process group; () where these are unknown.
-        issued: what was issued: name, and input and output as texts.
-        stacks: where, the innermost call first.
-        group, what, stack: int32 per operation, indexes into these; -1 without a stack.
-        number: int64, among the collectives of its group; of messages, among these.
-        message: int8, :data:`.SEND`, :data:`.RECEIVE` or 0.
-        peer:   int32, the place of the other rank in the group, -1 of collectives.
-        state:  int8, one of :data:`STATES`.
-        whole:  whether the dump still holds the first operation.
-    """
-
-    groups: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
-    issued: tuple[tuple[str, str, str], ...] = ()
-    stacks: tuple[tuple[str, ...], ...] = ()
-    group: NDArray[np.int32] = np.zeros(0, np.int32)
-    what: I32 = np.zeros(0, np.int32)
-    stack: I32 = np.zeros(0, np.int32)
-    number: I64 = np.zeros(0, np.int64)
-    message: I8 = np.zeros(0, np.int8)
-    peer: I32 = np.zeros(0, np.int32)
-    state: I8 = np.zeros(0, np.int8)
-    whole: bool = False
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    def check(self) -> None:
-        """Raise ValueError unless columns fit together."""
-        columns = (self.what, self.stack, self.number, self.message, self.peer, self.state)
-        if {len(one) for one in columns} != {len(self)}:
-            raise ValueError("flight recorder: columns differ in length")
-        limits = ((self.group, 0, self.groups), (self.what, 0, self.issued),
-                  (self.stack, -1, self.stacks), (self.state, 0, STATES))  # fmt: skip
-        if any(len(c) and not low <= c.min() <= c.max() < len(of) for c, low, of in limits):
-            raise ValueError("flight recorder: a number that points at nothing")
 
 
 def recorded(trace: Trace) -> Recorded:

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.analysis.rank_facts import COPIES, EXPOSED, IDLE, INPUT, LATE, PAUSE, Losses
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import I64, UNKNOWN, OverlapSums, StepTable
@@ -29,66 +30,6 @@ INPUT_MS = 10.0
 
 INPUT_PERCENT = 5.0
 """The same as a share of the step: PaddlePaddle's limit of its Reader Ratio."""
-
-EXPOSED, LATE, INPUT, IDLE, COPIES = "exposed", "late", "input", "idle", "copies"
-PAUSE = "pause"
-"""Classes of lost time."""
-
-COMPUTING = "computing"
-
-
-class Losses(msgspec.Struct, frozen=True):
-    """The time of one rank by class, ns, summed over its measured steps.
-
-    Attributes:
-        steps:    how many; 0 if nothing is known.
-        per_step: whether they are steps; else the capture counts as one.
-        devices:  of the rank. All lengths are summed over them, and those per step are means.
-        known_ns: their device time as far as it was recorded.
-        computing_ns, exposed_ns, copies_ns: parts of it.
-        free_ns:  idle, whatever for.
-        input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
-            so of any step.
-        input_steps: of how many steps that is known; where these are some only, ``input_ns`` is the
-            least that can have been.
-        pauses, pause_ns: how many pauses before steps are known, and what of them is idle; in none
-            of the others.
-        source:   the profiler's own table that all of it is from, "" if it was measured.
-    """
-
-    steps: int = 0
-    per_step: bool = True
-    known_ns: int = 0
-    computing_ns: int = 0
-    exposed_ns: int = 0
-    copies_ns: int = 0
-    free_ns: int = 0
-    input_ns: int = UNKNOWN
-    input_steps: int = 0
-    pauses: int = 0
-    pause_ns: int = 0
-    source: str = ""
-    devices: int = 1
-
-    def knows(self, name: str) -> bool:
-        """Whether anything is known of a class; of pauses, of at least half of them."""
-        if name == PAUSE:
-            return self.pauses > 0 and 2 * self.pauses >= self.steps - 1
-        return self.steps > 0 and (name != INPUT or self.input_ns >= 0)
-
-    def per(self, name: str) -> float:
-        """A class, ns per step, the mean over devices; 0 where nothing is known."""
-        if name == PAUSE:
-            return self.pause_ns / (self.pauses * self.devices) if self.knows(PAUSE) else 0.0
-        waits = max(self.input_ns, 0)
-        sums = {EXPOSED: self.exposed_ns, INPUT: waits, IDLE: self.free_ns - waits,
-                COPIES: self.copies_ns, COMPUTING: self.computing_ns}  # fmt: skip
-        return sums[name] / (self.steps * self.devices) if self.steps else 0.0
-
-    @property
-    def step_ns(self) -> float:
-        """The mean step, ns."""
-        return self.known_ns / (self.steps * self.devices) if self.steps else 0.0
 
 
 def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losses:

@@ -6,7 +6,7 @@ import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.diff.items import placed
-from traceconv.analysis.diff.labels import KEY, Sort
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.analysis.tables.host import Nest, launches
 from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured

@@ -17,10 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
-from traceconv.analysis.diff.items import StepItems
-from traceconv.analysis.hang import Recorded
-from traceconv.analysis.losses import Losses
-from traceconv.analysis.replay.operations import Operations
+from traceconv.analysis.rank_facts import Losses, Operations, Recorded, StepItems
 from traceconv.core.columns import I64
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.job_shape import Placement

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from traceconv.alignment.collective_records import collective_records
-from traceconv.analysis.diff.items import StepItems, step_items
+from traceconv.analysis.diff.items import step_items
 from traceconv.analysis.excerpts import excerpts
-from traceconv.analysis.hang import Recorded, recorded
-from traceconv.analysis.losses import Losses, losses, stated_losses
+from traceconv.analysis.hang import recorded
+from traceconv.analysis.losses import losses, stated_losses
 from traceconv.analysis.pipeline_phases import NO_PHASES, phases
+from traceconv.analysis.rank_facts import Losses, Operations, Recorded, StepItems
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
-from traceconv.analysis.replay.operations import Operations, operations
+from traceconv.analysis.replay.operations import operations
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import catalog as tables

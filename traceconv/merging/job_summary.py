@@ -14,8 +14,8 @@ from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.pipeline_phases import PHASE_NAMES, UNTOLD
+from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.replay.operations import SORTS
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT
 from traceconv.analysis.stragglers import verdict as stragglers

@@ -17,9 +17,9 @@ import numpy as np
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.diff.comparison import Items, RunComparison
 from traceconv.analysis.diff.items import placed
-from traceconv.analysis.diff.labels import KEY, Sort
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.significance import DifferenceVerdict
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.analysis.rank_summary import NO_COLLECTIVES
 from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues

@@ -18,10 +18,11 @@ from traceconv.analysis.diff.comparison import (
     operator_of,
 )
 from traceconv.analysis.diff.gates import GateResult, Outcome
-from traceconv.analysis.diff.labels import END, KEY, Cause, Sort
+from traceconv.analysis.diff.labels import END, Cause
 from traceconv.analysis.diff.matching import plain
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.significance import ERROR, DifferenceVerdict
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.core.version import __version__
 from traceconv.report.figures import digits, ranks, time
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from traceconv.analysis.losses import (
+from traceconv.analysis.losses import Late, Loss, lost
+from traceconv.analysis.rank_facts import (
     COMPUTING,
     COPIES,
     EXPOSED,
@@ -15,10 +16,7 @@ from traceconv.analysis.losses import (
     INPUT,
     LATE,
     PAUSE,
-    Late,
-    Loss,
     Losses,
-    lost,
 )
 from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.report.figures import digits, ranks, time

@@ -29,11 +29,11 @@ from traceconv.alignment.plan import Plan
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.analysis.critical_path.bounds import SLACK_NS, bounded
 from traceconv.analysis.inferred_shape import stated_shape
+from traceconv.analysis.rank_facts import NOT_REQUESTED, SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.engine import replayed
 from traceconv.analysis.replay.graph import Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
-from traceconv.analysis.replay.operations import NOT_REQUESTED, SORTS
 from traceconv.analysis.replay.own import work_parts
 from traceconv.core.columns import I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape

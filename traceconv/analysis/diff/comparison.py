@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.diff.labels import KEY, Cause, Sort
+from traceconv.analysis.diff.labels import Cause
 from traceconv.analysis.diff.matching import Pairs, match, plain
 from traceconv.analysis.diff.runs import RankPair, Run, empty, obstacles
 from traceconv.analysis.diff.significance import (
@@ -30,6 +30,7 @@ from traceconv.analysis.diff.significance import (
     resolution,
     verdicts,
 )
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import numbered
 from traceconv.core.columns import F64, I64

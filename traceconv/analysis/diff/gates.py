@@ -19,9 +19,9 @@ from traceconv.analysis.diff.comparison import (
     RunComparison,
     class_masks,
 )
-from traceconv.analysis.diff.labels import Sort
 from traceconv.analysis.diff.matching import plain
 from traceconv.analysis.diff.significance import half_widths
+from traceconv.analysis.rank_facts import Sort
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 from traceconv.core.patterns import lazy_regex

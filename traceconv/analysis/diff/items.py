@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
-from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources, labels
+from traceconv.analysis.diff.labels import END, Cause, Label, Sources, labels
+from traceconv.analysis.rank_facts import KEY, Sort, StepItems
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.texts import Texts
@@ -54,60 +55,6 @@ from traceconv.passes.overlap import DeviceTime, device_times
 
 RECORDED = (Layer.HOST, Layer.RUNTIME, Layer.DEVICE, Layer.COMM)
 """Layers whose recording decides on what can be compared."""
-
-
-class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The items of the covered steps of one rank. Times are int64 ns.
-
-    Attributes:
-        devices: of the rank, whose times are added up.
-        marked: whether the source marks steps; else the capture is one.
-        vendor: "ascend" for NPUs, "" for GPUs.
-        layers: those of :data:`RECORDED` that the capture holds.
-        steps:  a row each: ``step`` (its number), ``window``, ``start_ns`` and ``end_ns`` (as
-            marked, or with its last device row if that is later), ``ns`` (length of its device
-            window times devices), ``pause_ns`` (idle time before it, in none of the items; -1 =
-            unknown).
-        items:  a row each: :data:`KEY`, and ``first`` and ``last``: at which place in a step it
-            occurs for the first time, as the smallest and largest of all steps; -1 of waiting.
-        parts:  of every item (``item``, a row of ``items``) in every step (``at``, a row of
-            ``steps``) in which it occurs: ``ns`` that belong to it, ``count`` of rows that begin
-            (of gaps), and ``busy_ns``, how long these take, hidden or not.
-    """
-
-    devices: int = 0
-    marked: bool = True
-    vendor: str = ""
-    layers: tuple[str, ...] = ()
-    steps: Columns = {}
-    items: Columns = {}
-    parts: Columns = {}
-
-    def __len__(self) -> int:
-        return len(self.steps["step"]) if self.steps else 0
-
-    def check(self) -> None:
-        """Raise ValueError unless columns fit together and the items add up to the steps."""
-        if not self.steps:
-            return
-        tables = ((self.steps, _STEPS), (self.items, (*KEY, "first", "last")), (self.parts, _PARTS))
-        for columns, names in tables:
-            if set(columns) != set(names) or len({len(c) for c in columns.values()}) > 1:
-                raise ValueError("items of steps: columns are missing, or differ in length")
-        for name, rows in (("item", len(self.items["sort"])), ("at", len(self))):
-            column = self.parts[name]
-            if len(column) and not 0 <= column.min() <= column.max() < rows:
-                raise ValueError("items of steps: a part of no item, or of no step")
-        if set(self.items["sort"].tolist()) - set(Sort):
-            raise ValueError("items of steps: of an unknown sort")
-        sums = np.zeros(len(self), np.int64)
-        np.add.at(sums, self.parts["at"], self.parts["ns"])
-        if (self.parts["ns"] < 0).any() or (sums != self.steps["ns"]).any():
-            raise ValueError("items of steps: they do not add up to the steps")
-
-
-_STEPS = ("step", "window", "start_ns", "end_ns", "ns", "pause_ns")
-_PARTS = ("item", "at", "ns", "count", "busy_ns")
 
 
 def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:

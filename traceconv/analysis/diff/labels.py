@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords, kind_of
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
@@ -25,17 +26,6 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.passes.scopes import ROOTS
 
 
-class Sort(StrEnum):
-    """What an item is."""
-
-    COMPUTE = "compute"
-    COMMUNICATION = "communication"
-    COPY = "copy"
-    UNCLASSIFIED = "unclassified"
-    WAIT = "wait"
-    UNRECORDED = "unrecorded"
-
-
 class Cause(StrEnum):
     """Why a device waits."""
 
@@ -47,16 +37,6 @@ class Cause(StrEnum):
 END = "end of the step"
 """Name of the end of a gap that reaches to the end of its step."""
 
-KEY = ("sort", "name", "type", "shape", "module")
-"""The columns that tell items apart, all text:
-
-* ``name``: of the kernel, the kind of collective, the copy, the work that ends a gap;
-* ``type``: of the operator, the group of ranks, the cause of a gap;
-* ``shape``: of the operator's inputs; bytes or elements of a collective;
-* ``module``: path of the modules, scopes or ranges around the operator, outermost first.
-
-Empty where nothing is known. Digits that differ from run to run are left out.
-"""
 
 _RUN_DEPENDENT = (
     (lazy_regex(r"0x[0-9a-fA-F]{4,}"), "0x#"),

@@ -16,7 +16,7 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from traceconv.analysis.diff.labels import KEY, Sort
+from traceconv.analysis.rank_facts import KEY, Sort
 from traceconv.core.columns import I64
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import Columns

@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.diff.items import StepItems
-from traceconv.analysis.diff.labels import KEY, Sort
 from traceconv.analysis.diff.matching import digitless
+from traceconv.analysis.rank_facts import KEY, Sort, StepItems
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape

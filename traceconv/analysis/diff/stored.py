@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.analysis.diff.items import StepItems
-from traceconv.analysis.diff.labels import KEY
 from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.rank_facts import KEY, StepItems
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.errors import MalformedInputError
 

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.inferred_shape import job_shape
-from traceconv.analysis.losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
+from traceconv.analysis.rank_facts import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE, SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay import operations
 from traceconv.analysis.replay.engine import step_times
 from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
-from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, SORTS
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST
 from traceconv.analysis.replay.own import OwnTime, own_time, work_parts
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64

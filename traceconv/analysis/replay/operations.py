@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import RECEIVE, CollectiveRecords
+from traceconv.analysis.rank_facts import EDGES, SORTS, Operations
 from traceconv.analysis.replay.periods import repeated
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I8, I32, I64
+from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, OpClass, StepSource, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -38,12 +39,6 @@ from traceconv.passes.input_wait import fetches, input_spans
 COMPUTE, COPY, HOST, INPUT, COLLECTOR = range(5)
 """What time of a rank goes to besides communication, as in :data:`SORTS`."""
 
-SORTS = ("compute", "copy", "host", "input", "garbage collection")
-
-EDGES = 4
-"""Most operations of its rank that an operation waits for."""
-
-NOT_REQUESTED = "not requested"
 
 _SHARE = 0.01  # of an operation, by which the next one may begin before its recorded end ...
 _MOST_NS = 100_000  # ... but no more than this
@@ -54,74 +49,6 @@ _LONGEST = 200  # names with more characters are not tested
 _COLLECTOR = lazy_regex(r"\bgc\b|garbage.?collect", re.IGNORECASE)
 _OF_COLLECTION = NameTest(lambda name: len(name) <= _LONGEST and _COLLECTOR.search(name))
 _ARRIVES = ("allgather", "broadcast", "alltoall", "scatter")
-
-
-class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Times are int64 ns on the rank's own clock; operations are ordered by start.
-
-    Attributes:
-        why:    why the rank is not in the graph; "" if it is.
-        marked: whether the source marks steps; else the capture is one.
-        steps:  (steps, 4): recording window, number, start and end of the device window.
-        start_ns, end_ns: of each operation.
-        step:   per operation, a row of ``steps``.
-        call:   per operation, its row in the rank's
-            :class:`~traceconv.alignment.collective_records.CollectiveRecords`; -1 of work.
-        lead:   the name of its first kernel or copy, which begins when it does; -1 of others.
-        before: (operations, :data:`EDGES`): rows of the operations that it waits for; -1 = none.
-        delay_ns: (operations, len(SORTS)): time from the end of the last of these to its start, by
-            cause; of an operation that waits for none, from the start of its step.
-        names:  of kernels, copies and causes of idle time.
-        sorts:  per name, one of :data:`SORTS`.
-        at, name, ns, count: what work consists of: the operation, the name, the time that belongs
-            to it (of two kernels at once, to the one that began first), and how many began. The
-            parts of an operation add up to it, to the ns.
-    """
-
-    why: str = NOT_REQUESTED
-    marked: bool = True
-    steps: I64 = np.zeros((0, 4), np.int64)
-    start_ns: I64 = np.zeros(0, np.int64)
-    end_ns: I64 = np.zeros(0, np.int64)
-    step: I32 = np.zeros(0, np.int32)
-    call: I32 = np.zeros(0, np.int32)
-    lead: I32 = np.zeros(0, np.int32)
-    before: I32 = np.zeros((0, EDGES), np.int32)
-    delay_ns: I64 = np.zeros((0, len(SORTS)), np.int64)
-    names: tuple[str, ...] = ()
-    sorts: I8 = np.zeros(0, np.int8)
-    at: I32 = np.zeros(0, np.int32)
-    name: I32 = np.zeros(0, np.int32)
-    ns: I64 = np.zeros(0, np.int64)
-    count: I32 = np.zeros(0, np.int32)
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    def check(self, calls: int) -> None:
-        """Raise ValueError unless columns fit together and the parts add up."""
-        n = len(self)
-        columns = (self.end_ns, self.step, self.call, self.lead, self.before, self.delay_ns)
-        if {len(one) for one in columns} != {n} or len(self.sorts) != len(self.names):
-            raise ValueError("replay: columns differ in length")
-        if self.before.shape[1:] != (EDGES,) or self.delay_ns.shape[1:] != (len(SORTS),):
-            raise ValueError("replay: columns differ in shape")
-        if len({len(one) for one in (self.at, self.name, self.ns, self.count)}) > 1:
-            raise ValueError("replay: columns of parts differ in length")
-        limits = (
-            (self.step, 0, len(self.steps)), (self.call, -1, calls), (self.at, 0, n),
-            (self.lead, -1, len(self.names)),
-            (self.name, 0, len(self.names)), (self.sorts, 0, len(SORTS)),
-        )  # fmt: skip
-        if any(len(c) and not low <= c.min() <= c.max() < high for c, low, high in limits):
-            raise ValueError("replay: a number that points at nothing")
-        if (self.before < -1).any() or (self.before >= np.arange(n)[:, None]).any():
-            raise ValueError("replay: an operation that waits for a later one")
-        sums = np.zeros(n, np.int64)
-        np.add.at(sums, self.at, self.ns)
-        work = self.call < 0
-        if (sums[work] != (self.end_ns - self.start_ns)[work]).any():
-            raise ValueError("replay: the parts of an operation do not add up to it")
 
 
 def operations(trace: Trace, known: CollectiveRecords) -> Operations:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.inferred_shape import recorded_stages
+from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import SLACK_NS, Graph
-from traceconv.analysis.replay.operations import COMPUTE, SORTS
+from traceconv.analysis.replay.operations import COMPUTE
 from traceconv.analysis.statistics import over_others
 from traceconv.core.columns import F64, I64
 from traceconv.core.intervals import length_within

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.analysis.losses import EXPOSED
+from traceconv.analysis.rank_facts import EXPOSED
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules.definition import (
     ALL,

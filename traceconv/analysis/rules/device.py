@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.losses import COMPUTING, EXPOSED, IDLE, waiting_for_input
+from traceconv.analysis.losses import waiting_for_input
+from traceconv.analysis.rank_facts import COMPUTING, EXPOSED, IDLE
 from traceconv.analysis.replay.job import PEERS
 from traceconv.analysis.rules.definition import (
     ALL,

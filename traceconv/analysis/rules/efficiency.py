@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from traceconv.analysis.device_peaks import peaks_of
-from traceconv.analysis.losses import COMPUTING
+from traceconv.analysis.rank_facts import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
     UNSAID,

@@ -11,7 +11,8 @@ import numpy as np
 import orjson
 
 from traceconv.analysis.inferred_shape import stated_shape
-from traceconv.analysis.losses import COPIES, EXPOSED, IDLE, PAUSE, Losses, of_all
+from traceconv.analysis.losses import of_all
+from traceconv.analysis.rank_facts import COPIES, EXPOSED, IDLE, PAUSE, Losses
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.replay.graph import Clocks
 from traceconv.analysis.replay.job import PEERS, STAGES, STEP, WAITS, Replay

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.losses import EXPOSED, IDLE
+from traceconv.analysis.rank_facts import EXPOSED, IDLE
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.losses import COPIES, IDLE
+from traceconv.analysis.rank_facts import COPIES, IDLE
 from traceconv.analysis.rules.definition import (
     OWN,
     STEPS_KEPT,

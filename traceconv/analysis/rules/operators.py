@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.excerpts import lane
-from traceconv.analysis.losses import COMPUTING
+from traceconv.analysis.rank_facts import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,

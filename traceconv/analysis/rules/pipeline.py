@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.analysis.losses import INPUT
+from traceconv.analysis.rank_facts import INPUT
 from traceconv.analysis.rules.definition import (
     ALL,
     OWN,

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.analysis.losses import IDLE, INPUT, INPUT_MS, INPUT_PERCENT
+from traceconv.analysis.losses import INPUT_MS, INPUT_PERCENT
+from traceconv.analysis.rank_facts import IDLE, INPUT
 from traceconv.analysis.replay.job import STEP
 from traceconv.analysis.rules.definition import (
     ALL,

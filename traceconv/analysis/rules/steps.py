@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
+from traceconv.analysis.rank_facts import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
 from traceconv.analysis.replay.job import STEP
 from traceconv.analysis.rules.definition import (
     OWN,

@@ -10,7 +10,8 @@ import numpy as np
 
 from traceconv.analysis.hang import Hang
 from traceconv.analysis.losses import Late
-from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT, SORTS
+from traceconv.analysis.rank_facts import SORTS
+from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
 from traceconv.analysis.replay.remedies import Change, Remedy, remedies
 from traceconv.analysis.stragglers.links import SlowGroup
 from traceconv.core.clock import time_text
