@@ -6,14 +6,15 @@ holds them all. The types do not know the analyses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I8, I32, I64, UNKNOWN
-from traceconv.core.side_tables import Columns
 
 EXPOSED, LATE, INPUT, IDLE, COPIES = "exposed", "late", "input", "idle", "copies"
 PAUSE = "pause"
@@ -122,9 +123,9 @@ class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     marked: bool = True
     vendor: str = ""
     layers: tuple[str, ...] = ()
-    steps: Columns = {}
-    items: Columns = {}
-    parts: Columns = {}
+    steps: Mapping[str, NDArray[Any]] = {}
+    items: Mapping[str, NDArray[Any]] = {}
+    parts: Mapping[str, NDArray[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.steps["step"]) if self.steps else 0

@@ -354,6 +354,14 @@ class Trace:
         column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
         return replace(self, args=args, events=self.events.with_columns(args=column))
 
+    def with_issue(self, code: str, where: str = "", count: int = 1) -> Trace:
+        """The trace with ``count`` records more under an issue code; as it is if there are none."""
+        if not count:
+            return self
+        issues = self.issues.copy()
+        issues.add(code, where=where, count=count, rank=self.rank)
+        return replace(self, issues=issues)
+
     @property
     def used(self) -> Mask:
         """Which tracks have events or samples."""

@@ -45,20 +45,22 @@ def forward_backward(trace: Trace) -> Trace:
     steps = steps.take(_in_each(steps, marked, first=True) < 0)
     issues = trace.issues.copy()
     forward, backward = _names(trace, issues) if len(steps) else ("", "")
+    trace = replace(trace, issues=issues)
     if not (forward and backward):
-        return replace(trace, issues=issues)
+        return trace
     start = _in_each(steps, _operators(trace, forward), first=True)
     end = _in_each(steps, _operators(trace, backward), first=False)
     found = np.flatnonzero((start >= 0) & (end > start))
     where = f"forward from {forward}, backward to {backward}"
-    issues.add("borders-missing", where=where, count=len(steps) - len(found), rank=trace.rank)
+    trace = trace.with_issue("borders-missing", where, len(steps) - len(found))
     if not len(found):
-        return replace(trace, issues=issues)
+        return trace
     rows = phase_rows(trace, steps.take(found), start[found], end[found])
-    issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
     tracks = [trace.tracks[i] for i in np.unique(rows.track).tolist()]
     rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
-    return replace(trace, issues=issues).add_events("borders", tracks, rows)
+    return trace.with_issue("borders-derived", where, len(found)).add_events(
+        "borders", tracks, rows
+    )
 
 
 def _names(trace: Trace, issues: Issues) -> tuple[str, str]:

@@ -42,11 +42,7 @@ def lanes(trace: Trace) -> Trace:
     rows = _suspects(trace)
     if len(rows):
         placed, deep = _placed(*_on_one_line(trace, rows))
-        if deep:
-            issues = trace.issues.copy()
-            issues.add("nested-deep", count=deep, rank=trace.rank)
-            trace = replace(trace, issues=issues)
-        trace = _moved(trace, rows, placed)
+        trace = _moved(trace.with_issue("nested-deep", count=deep), rows, placed)
     return _without_empty(trace)
 
 

@@ -29,7 +29,7 @@ digit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -265,15 +265,18 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
     analysed = _analysed(trace, bounds, free_rule)
-    trace = _with_doubt(_from_vendor(trace))
+    trace = _from_vendor(trace)
+    known = trace.coverage
+    if known.text:
+        unknown = known.steps - known.recorded - known.vendor
+        trace = trace.with_issue("steps-uncovered", known.text, unknown)
     if not analysed:
-        if not own.any() and len(trace.events):
-            issues = trace.issues.copy()
-            issues.add("no-device-events", rank=trace.rank)
-            trace = replace(trace, issues=issues)
-        return trace
+        missing = len(trace.events) and not own.any()
+        return trace.with_issue("no-device-events") if missing else trace
     works, found = [work for work, _ in analysed], [one for _, one in analysed]
-    trace = _with_gaps(_with_unclassified(trace, works, found))
+    trace = _with_unclassified(trace, works, found)
+    gaps = collection_gaps(trace)
+    trace = trace.with_issue("collection-paused", f"{us_text(total(gaps))} µs", len(gaps))
     sums = _sums_of(works, found, bounds)
     trace = replace(
         _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace, works),
@@ -283,10 +286,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     )
     if own.any():
         trace = trace.keep("overlap", ~own)
-    lanes = [_lanes_of(work, one) for work, one in zip(works, found, strict=True)]
-    first = np.cumsum([0, *map(len, lanes)])
-    rows = [_rows(trace, a, n, i) for a, n, i in zip(found, lanes, first, strict=False)]
-    tracks = [track for each in lanes for track in each.values()]
+    tracks: list[Track] = []
+    rows = [_drawn(trace, work, one, tracks) for work, one in analysed]
     added = EventTable.concat(rows)
     del works, found, analysed, rows, own  # copies of all rows of devices: room for the new table
     trace = trace.add_events("overlap", tracks, added)
@@ -357,17 +358,6 @@ def device_times(trace: Trace) -> list[DeviceTime]:
     ]
 
 
-def _with_doubt(trace: Trace) -> Trace:
-    """With an issue, where device work was recorded for some of the steps only."""
-    known = trace.coverage
-    if not known.text:
-        return trace
-    issues = trace.issues.copy()
-    unknown = known.steps - known.recorded - known.vendor
-    issues.add("steps-uncovered", count=unknown, where=known.text, rank=trace.rank)
-    return replace(trace, issues=issues)
-
-
 _TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
 """Arguments that give the type of a task."""
 
@@ -388,32 +378,17 @@ def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Anal
             mine = events.name[rows] == name
             before, count, _ = taken.get(name, (0, 0, 0))
             taken[name] = before + int(alone[mine].sum()), count + int(mine.sum()), rows[mine][0]
-    if not taken:
-        return trace
     types: dict[str, list[tuple[int, int, str]]] = {}
     for name, (ns, count, row) in taken.items():
         args = trace.args[int(events.args[row])]
         typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), "")
         types.setdefault(str(typed), []).append((ns, count, trace.strings[name]))
-    issues = trace.issues.copy()
     for typed, names in sorted(types.items(), key=lambda one: -sum(ns for ns, _, _ in one[1])):
         called = max(names)[2]
         kind = f"type {typed[:80]} ({called[:80]})" if typed not in ("", called) else called[:80]
         where = f"{kind or 'no type'}: {us_text(sum(ns for ns, _, _ in names))} µs"
-        issues.add(
-            "unclassified-tasks", where=where, count=sum(n for _, n, _ in names), rank=trace.rank
-        )
-    return replace(trace, issues=issues)
-
-
-def _with_gaps(trace: Trace) -> Trace:
-    gaps = collection_gaps(trace)
-    if not len(gaps):
-        return trace
-    issues = trace.issues.copy()
-    where = f"{us_text(total(gaps))} µs"
-    issues.add("collection-paused", where=where, count=len(gaps), rank=trace.rank)
-    return replace(trace, issues=issues)
+        trace = trace.with_issue("unclassified-tasks", where, sum(n for _, n, _ in names))
+    return trace
 
 
 def _bounds(trace: Trace) -> Bounds:
@@ -506,24 +481,18 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
 def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
     """With an issue that says why no figure is known."""
     if trace.hints.partial_device:
-        return trace  # its reader said so
-    issues = trace.issues.copy()
+        return trace  # its reader has an issue for that
     tasks = EventTable.concat([one for work in works for one in (work.kernels, work.unclassified)])
-    if tasks.dur_ns.any() and not (trace.steps.source == StepSource.WHOLE_RANGE).any():
-        first, last = int(tasks.start_ns.min()), int(tasks.end_ns.max())
-        before, after = (
-            int(trace.steps.start_ns.min()) - last,
-            first - int(trace.steps.end_ns.max()),
-        )
-        where = f"between the steps, {us_text(last - first)} µs"
-        if before >= 0:
-            where = f"ends {us_text(before)} µs before the first step"
-        elif after >= 0:
-            where = f"begins {us_text(after)} µs after the last step"
-        issues.add("work-outside-steps", where=where, count=len(tasks), rank=trace.rank)
-    else:
-        issues.add("computing-unknown", rank=trace.rank)
-    return replace(trace, issues=issues)
+    if not tasks.dur_ns.any() or (trace.steps.source == StepSource.WHOLE_RANGE).any():
+        return trace.with_issue("computing-unknown")
+    first, last = int(tasks.start_ns.min()), int(tasks.end_ns.max())
+    before, after = int(trace.steps.start_ns.min()) - last, first - int(trace.steps.end_ns.max())
+    where = f"between the steps, {us_text(last - first)} µs"
+    if before >= 0:
+        where = f"ends {us_text(before)} µs before the first step"
+    elif after >= 0:
+        where = f"begins {us_text(after)} µs after the last step"
+    return trace.with_issue("work-outside-steps", where, len(tasks))
 
 
 # -- the source's own lanes ---------------------------------------------------------------
@@ -531,16 +500,14 @@ def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
 
 def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
     """Book that the source's lanes are replaced, and where their sums differ from ours."""
-    issues = trace.issues.copy()
-    rounded = bool(issues.count("duration-rounded") or issues.count("stamp-rounded"))
+    rounded = any(trace.issues.count(code) for code in ("duration-rounded", "stamp-rounded"))
     for work, one in zip(works, found, strict=True):
-        if not len(work.lanes):
-            continue
-        issues.add("overlap-recomputed", count=len(work.lanes), rank=trace.rank)
-        for where in _differences(work.lanes, one, rounded):
-            place = f"{work.device.heading} {where}".strip()
-            issues.add("overlap-differs", where=place, rank=trace.rank)
-    return replace(trace, issues=issues)
+        if len(work.lanes):
+            trace = trace.with_issue("overlap-recomputed", count=len(work.lanes))
+            for where in _differences(work.lanes, one, rounded):
+                place = f"{work.device.heading} {where}".strip()
+                trace = trace.with_issue("overlap-differs", place)
+    return trace
 
 
 def _differences(lanes: EventTable, found: Analysis, rounded: bool) -> list[str]:
@@ -576,33 +543,24 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _lanes_of(work: Work, found: Analysis) -> dict[OpClass, Track]:
-    """The lanes of one device, by class."""
+def _drawn(trace: Trace, work: Work, found: Analysis, tracks: list[Track]) -> EventTable:
+    """The slices of one device, whose lanes are added to ``tracks``."""
     left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
     left_out |= set() if len(found.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
-    return {
-        op: Track(
-            Layer.OVERLAP,
-            name,
-            work.device.heading,
-            sort=i,
-            device=work.device.number,
-            device_kind=work.device.kind,
-        )
-        for i, (op, name) in enumerate(LANES.items())
-        if op not in left_out
-    }
-
-
-def _rows(trace: Trace, found: Analysis, lanes: Mapping[OpClass, Track], first: int) -> EventTable:
-    """The slices of one device, on its lanes; tracks count from ``first``."""
+    lanes = {op: i for i, op in enumerate(LANES) if op not in left_out}
+    sets = [found.sets[i] for i in lanes.values()]
     names = np.array([trace.strings.intern(LANES[op]) for op in lanes], np.int32)
-    sets = [one for op, one in zip(LANES, found.sets, strict=True) if op in lanes]
     which = np.repeat(np.arange(len(sets), dtype=np.int32), [len(one) for one in sets])
     spans = np.concatenate(sets)
     none = np.full(len(spans), -1, np.int32)
+    first, device = np.int32(len(tracks)), work.device
+    tracks += [
+        Track(Layer.OVERLAP, LANES[op], device.heading, sort=i, device=device.number,
+              device_kind=device.kind)
+        for op, i in lanes.items()
+    ]  # fmt: skip
     return EventTable(
-        track=which + np.int32(first),
+        track=which + first,
         kind=np.zeros(len(spans), np.int8),
         op=np.array(list(lanes), np.int8)[which],
         start_ns=spans[:, 0],
@@ -680,9 +638,8 @@ def _from_vendor(trace: Trace) -> Trace:
     rows, at = missing[here[once]], there[once]
     figures = {name: columns[heading][at] for name, heading in _OWN_FIGURES.items()}
     full = np.logical_and.reduce([column != ABSENT for column in figures.values()])
-    figures["known_ns"] = (
-        figures["computing_ns"] + figures["not_overlapped_ns"] + figures["free_ns"]
-    )
+    busy = figures["computing_ns"] + figures["not_overlapped_ns"]
+    figures["known_ns"] = busy + figures["free_ns"]
     changed = {name: getattr(steps, name).copy() for name in (*figures, "covered")}
     for name, column in figures.items():
         changed[name][rows[full]] = column[full]

@@ -277,20 +277,15 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
     """The ranges that ``marker`` finds have the numbers of steps, nothing else has, and the steps
     that the source recorded are removed; without such ranges the trace is unchanged."""
     rows, match = _ranges_named(trace, marker.search)
-    issues, number, no_number = trace.issues.copy(), None, 0
+    number = None
     if marker.groups:
         number = np.array([_number(found.group(1)) for found in match], np.int64)
-        no_number = int((number < 0).sum())
+        trace = trace.with_issue("step-marker-number", count=int((number < 0).sum()))
         rows, number = rows[number >= 0], number[number >= 0]
-    if no_number:
-        issues.add("step-marker-number", count=no_number, rank=trace.rank)
     if not len(rows):
-        issues.add("step-marker-unmatched", rank=trace.rank)
-        return replace(trace, issues=issues)
+        return trace.with_issue("step-marker-unmatched")
     step, own = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
-    if own.any():
-        issues.add("steps-replaced", count=int(own.sum()), rank=trace.rank)
-    trace = replace(trace, issues=issues)
+    trace = trace.with_issue("steps-replaced", count=int(own.sum()))
     if number is None:
         trace, rows, number = _by_time(trace, rows)
     step[rows] = number
@@ -383,9 +378,7 @@ def _by_time(
         taken = union(events.start_ns[kept], events.ends(kept))
         kept = np.concatenate((kept, own[length_within(taken, spans) == 0]))
     kept = kept[np.argsort(events.start_ns[kept], kind="stable")]
-    issues = trace.issues.copy()
-    issues.add("steps-by-time", count=len(kept), rank=trace.rank)
-    return replace(trace, issues=issues), kept, np.arange(len(kept))
+    return trace.with_issue("steps-by-time", count=len(kept)), kept, np.arange(len(kept))
 
 
 def _host_marks(trace: Trace) -> NDArray[np.intp]:
@@ -427,12 +420,10 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
 
 def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
     """Record how the steps were made, with the issue."""
-    issues = trace.issues.copy()
     whole = source is StepSource.WHOLE_RANGE
-    issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)
+    trace = trace.with_issue("no-steps" if whole else "steps-from-host", count=rows)
     made = "whole" if whole else trace.hints.made_steps or "host"
-    hints = msgspec.structs.replace(trace.hints, made_steps=made)
-    return replace(trace, issues=issues, hints=hints)
+    return replace(trace, hints=msgspec.structs.replace(trace.hints, made_steps=made))
 
 
 def _whole_range(trace: Trace) -> Trace:
