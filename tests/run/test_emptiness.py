@@ -34,7 +34,11 @@ NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
         ([SLICE], {"mode": "summary", "layers": "device"}, 'names neither; pass `mode="detail"`'),
         ([NAME], {}, r"a\.json: holds no events"),
         ([ARROW], {}, r"holds no events that can be read: flow-without-end x1"),
-        ([COUNTER], {"mode": "summary"}, 'there are none, only counters; pass `mode="detail"`'),
+        (
+            [COUNTER],
+            {"mode": "summary"},
+            'the input has neither, only counters; pass `mode="detail"`',
+        ),
         ([NAME], {"mode": "source"}, r"a\.json: holds no events"),
         ([NAME], {"mode": "source", "ending": "json"}, r"a\.json: holds no events"),
     ],
