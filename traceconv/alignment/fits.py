@@ -60,7 +60,7 @@ class Uncertainty(msgspec.Struct, frozen=True):
         return math.hypot(self.least_ns, self.growth * (ns - self.at_ns))
 
     def plus(self, other: Uncertainty) -> Uncertainty:
-        """Of both corrections together; errors are independent."""
+        """The uncertainty of both corrections together; errors are independent."""
         curved = self.growth**2 + other.growth**2
         if not curved:
             return replace(self, least_ns=math.hypot(self.least_ns, other.least_ns))
@@ -114,12 +114,12 @@ class Fit(msgspec.Struct, frozen=True):
         return abs(self.bias_ns) + max(self.error.of(first), self.error.of(last))
 
     def biased(self, ns: float, error_ns: float) -> Fit:
-        """With what is known of the bias."""
+        """The fit with a known bias."""
         both = self.error.plus(Uncertainty(error_ns))
         return replace(self, error=both, bias_ns=ns, bias_error_ns=error_ns)
 
     def widened(self, ns: float) -> Fit:
-        """With a further error, independent of the rest."""
+        """The fit with a further error, independent of the rest."""
         return replace(self, error=self.error.plus(Uncertainty(ns)))
 
     def chained(self, outer: Fit) -> Fit:

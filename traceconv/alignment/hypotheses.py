@@ -359,7 +359,7 @@ class Contrast(msgspec.Struct, frozen=True):
     few: float
 
     def of(self, rows: NDArray[Any]) -> Contrast:
-        """Those of some rows."""
+        """The contrast of some rows."""
         return replace(self, others=self.others[rows], odds=self.odds[rows])
 
 

@@ -11,7 +11,7 @@ from traceconv.alignment.collective_records import SEND, CollectiveRecords, Grou
 from traceconv.core.columns import I64, Mask
 
 MOST_MEMBERS = 64
-"""Of groups in which messages are paired by time; pipelines have fewer stages."""
+"""Most ranks of a group whose messages are paired by time; pipelines have fewer stages."""
 
 MOST_CLEAR = 0.9
 """Share of the messages of a group that have to be clear."""
@@ -20,7 +20,7 @@ CLEAR = 5
 """A message is clear if the next candidate ends this many times as far away as the nearest."""
 
 _TOGETHER = 0.1
-"""Of the time from one exchange to the next, the ends of an exchange on its ranks scatter less."""
+"""The ends of one exchange scatter by less than this share of the time to the next exchange."""
 
 
 def messages(every: Mapping[int, CollectiveRecords], ends: Mapping[int, I64] | None = None) -> I64:

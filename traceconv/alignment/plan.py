@@ -177,8 +177,8 @@ def plan(
 
 
 def _of_timed(issues: Issues, spans: Mapping[int, tuple[int, int] | None]) -> Issues:
-    """Without doubts about clocks of ranks that have no times at all, but tables; and of the only
-    one that has, which nothing is compared with."""
+    """The issues without doubts about clocks that do not matter: those of ranks with tables only,
+    and of a single rank with times, which is compared with no other."""
     timeless = {rank for rank, span in spans.items() if span is None}
     if len(timeless) == len(spans) - 1:
         timeless = set(spans)

@@ -276,8 +276,8 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
 
 
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:
-    """Of the operations between the first and the last time that both captures were running, by
-    these pairs, the share that is matched; of the rank that has fewer."""
+    """The share of operations that is matched, from the first to the last pair, of the rank with
+    fewer operations there."""
     apart = int(median(sides.a.end[ours] - sides.b.end[theirs]))
     slack = int(max(sides.a.gap, sides.b.gap) / 2)
     first = max(0, apart) - slack

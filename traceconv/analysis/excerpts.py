@@ -39,7 +39,7 @@ Curve = tuple[str, str, str, NDArray[Any], F64]
 
 
 def excerpts(trace: Trace) -> Excerpts:
-    """Those of one rank, after the passes of the detail view.
+    """The excerpts of one rank, after the passes of the detail view.
 
     Raises:
         TraceconvError: a table of the profiler that is needed cannot be read.

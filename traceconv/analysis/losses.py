@@ -33,7 +33,7 @@ INPUT_PERCENT = 5.0
 
 
 def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losses:
-    """Those of a rank, of its trace; see :func:`stated_losses` for one that has none.
+    """The losses of a rank from its trace; see :func:`stated_losses` for a rank without one.
 
     Args:
         steps:   of its trace.
@@ -72,7 +72,7 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
 
 
 def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
-    """Those that the profiler's own table of steps states, of every rank that it names.
+    """The losses in the profiler's own table of steps, for every rank that it names.
 
     Args:
         stated: columns of the table "overlap" of steps that only such a table knows; {} if none.

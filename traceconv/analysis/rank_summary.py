@@ -27,7 +27,7 @@ from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
 
 VERSION = 11
-"""Of the encoded form; other versions are refused."""
+"""Version of the encoded form; others are refused."""
 
 SUFFIX = ".summary"
 
@@ -37,7 +37,7 @@ _NO_NUMBERS = np.zeros(0, np.int32)
 NO_COLLECTIVES = CollectiveRecords(
     -1, (), (), _NO_NUMBERS, _NO_NUMBERS, _NO_ROWS, _NO_NUMBERS, _NO_ROWS, _NO_ROWS
 )
-"""Where collectives were not asked for."""
+"""The records of a rank whose collectives were not requested."""
 
 
 class RuleRecords(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""From the trace of one rank to its summary: the only way from events to an analysis."""
+"""Makes the summary of one rank from its trace: the only way from events to an analysis."""
 
 from __future__ import annotations
 

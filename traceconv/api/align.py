@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from traceconv.options.arguments import AlignArguments
 
 ALIGN_VERSION = 1
-"""Of the document :meth:`Alignment.as_dict` makes."""
+"""Version of the document that :meth:`Alignment.as_dict` makes."""
 
 
 @dataclass(frozen=True)

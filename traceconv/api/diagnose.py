@@ -94,7 +94,7 @@ class Diagnosis:
         return "\n".join([self.headline, *first, *last]) + "\n"
 
     def markdown(self, every: bool = False) -> str:
-        """The same as Markdown."""
+        """The report as Markdown."""
         late = [f"- {line}" for line in self.verdict_lines()]
         return f"**{self.headline}**\n\n{self.findings.markdown(every)}" + "\n".join(
             ["", "## Stragglers", "", *late, ""] * bool(late)

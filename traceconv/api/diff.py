@@ -78,8 +78,8 @@ class DiffReport:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Of all gates: failed if one is, cannot tell if one of them cannot (passed if
-        ``on_unknown`` says so); None without gates."""
+        """The outcome of all gates: failed if one failed, else no verdict if one has none (or
+        passed, by ``on_unknown``); None without gates."""
         found = {one.outcome for one in self.gates}
         if self.unknown_passes and Outcome.UNSURE in found:
             found = {*found - {Outcome.UNSURE}, Outcome.PASSED}
@@ -144,7 +144,7 @@ class DiffReport:
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
-        """All of it as JSON values; see ``schemas/json/diff.schema.json``."""
+        """The report as JSON values; see ``schemas/json/diff.schema.json``."""
         return diff_document.document(self.comparison, self.gates)
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class DiffReport:
         return diff_text.text(self.document, top, width)
 
     def markdown(self, top: int | None = diff_text.SHOWN) -> str:
-        """The same as Markdown."""
+        """The report as Markdown."""
         return diff_page.as_markdown(self.document, top)
 
     def csv_text(self) -> str:

@@ -230,7 +230,7 @@ def found_in(below: Sequence[Source], source: Input) -> Captures:
 
 
 def unlabelled(paths: Iterable[values.Paths], source: Input) -> Captures:
-    """The same, without the names that coordinates give to ranks in viewers."""
+    """The captures without the names that coordinates give to ranks in viewers."""
     return _found(sources(values.paths(paths)), source)
 
 

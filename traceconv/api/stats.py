@@ -77,7 +77,7 @@ def _changed(trace: Trace, *, plan: clocks.Plan, time: Window | None, base_ns: i
 
 
 def _touching(trace: Trace, start: int | None, end: int | None) -> Trace:
-    """With the steps that touch the window, and without the sums of the whole rank."""
+    """The trace with the steps that touch the window, without the sums of the whole rank."""
     steps = trace.steps
     touching = np.ones(len(steps), bool)
     if start is not None:

@@ -429,7 +429,7 @@ class TraceBuilder:
         self.issues.add("launch-backwards", self.capture.label, where, count)
 
     def _believable(self, trace: Trace) -> Trace:
-        """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are counted."""
+        """The trace without rows whose stamps are beyond :data:`FARTHEST_NS`, which are counted."""
         events, samples = trace.events, trace.counters.start_ns
         longest = int(events.dur_ns.max(initial=0))
         if _within(events.start_ns, FARTHEST_NS - longest) and _within(samples, FARTHEST_NS):

@@ -277,11 +277,11 @@ class Table:
             setattr(self, name, pick(getattr(self, name)))
 
     def with_columns(self, **changed: NDArray[Any]) -> Self:
-        """The same table with some columns replaced; the others are shared."""
+        """The table with some columns replaced; the others are shared."""
         return type(self)(**{**self.columns(), **changed})
 
     def of(self, names: Names) -> Self:
-        """The same columns as a table of the trace with these names."""
+        """The columns as a table of the trace with these names."""
         bound = object.__new__(type(self))
         vars(bound).update(vars(self), names=names)
         return bound

@@ -398,7 +398,7 @@ class Trace:
     def add_events(
         self, stage: str, tracks: Sequence[Track], events: EventTable, args: Args | None = None
     ) -> Trace:
-        """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
+        """The trace with more tracks and rows; ``events.track`` counts from the first new one.
 
         Tracks come back in screen order, rows in table order, flows on the same events.
         """

@@ -3,16 +3,16 @@
 __version__ = "0.1.0"
 
 RAW_EVENT_LOG = 1
-"""Of the raw event log, our own input format (``{"rawlog": 1}``)."""
+"""Version of the raw event log, our own input format (``{"rawlog": 1}``)."""
 
 REPORT = 1
-"""Of the JSON document of a run (``--json``, ``--report FILE.json``)."""
+"""Version of the JSON document of a run (``--json``, ``--report FILE.json``)."""
 
 SHARD = 2
-"""Of the folder that ``--shard`` writes and ``join`` reads."""
+"""Version of the folder that ``--shard`` writes and ``join`` reads."""
 
 RANK_FILE = 9
-"""Of the columns of a rank in a file: between workers, in shards and in stores."""
+"""Version of the columns of a rank in a file: between workers, in shards and in stores."""
 
 STORE = 1
-"""Of the file that ``traceconv pack`` writes."""
+"""Version of the file that ``traceconv pack`` writes."""

@@ -48,10 +48,11 @@ from traceconv.find.registry import read_capture
 from traceconv.readers.shared.rank_names import Place, agreed, path_of, rank_in_name
 
 OVERLAP = 0.1
-"""Of the shorter of two recordings. The first events of a window may be older than the window."""
+"""Share of the shorter of two recordings by which they may overlap: the first events of a window
+may be older than the window."""
 
 MOST_BYTES = 64 << 20
-"""Of all captures that claim a rank, compressed."""
+"""Most compressed bytes of all captures that claim a rank."""
 
 APART_NS = 3_600_000_000_000
 """Between two runs. Ranks of one run are recorded within an hour of each other."""

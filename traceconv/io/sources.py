@@ -27,7 +27,7 @@ from traceconv.io.stored import MAX_FILES, StoredSource
 from traceconv.scratch.temporary import ADVICE, named_temporary_file
 
 _NAMES_NEARBY = 1000
-"""Of a folder, names that may have been meant by one that is not there."""
+"""Most names of a folder that are compared with a missing one, for a suggestion."""
 
 
 class FileSource(StoredSource):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from traceconv.merging.job_summary import JobSummary
 
 READERS = ("trace_view", "msprof", "kineto", "chrome_json")
-"""Those whose files are arrays of trace events."""
+"""Readers whose files are arrays of trace events."""
 
 SUFFIXES = (".json", ".json.gz")
 

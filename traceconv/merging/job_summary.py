@@ -52,7 +52,7 @@ class JobSummary(msgspec.Struct, frozen=True):
         clock: Plan,
         captures: Sequence[Capture],
     ) -> JobSummary:
-        """Of ranks whose summaries were written when they were read."""
+        """The summary of a job whose ranks were summarized when they were read."""
         folders = [executor.folder if one.in_memory else one.path.parent for one in spilled]
         summaries = [
             rank_summary.load(summary_path(folder, one.rank))

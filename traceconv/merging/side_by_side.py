@@ -115,7 +115,7 @@ def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
 
 
 def _with_argument(trace: Trace, rows: I64, texts: Sequence[str]) -> Trace:
-    """With one more argument of some event rows, where their arguments are an object."""
+    """The trace with one more argument of some events whose arguments are an object."""
     of = {row: text for row, text in zip(rows.tolist(), texts, strict=True) if row >= 0}
     changed = np.array(sorted(of), np.int64)
     values = []

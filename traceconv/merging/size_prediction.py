@@ -38,7 +38,7 @@ class Prediction(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace) -> Prediction:
-        """That of a rank, as it was read."""
+        """The prediction for a rank, as it was read."""
         made = cls({}, {name: {} for name in FORMATS}, {name: {} for name in FORMATS})
         for mode in VIEWS:
             view = passed(trace, compose(mode, zero_counters=False))

@@ -218,7 +218,7 @@ TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_interval
 
 
 def in_use() -> list[str]:
-    """Those of :data:`TIERS` that do the work; for the others, Python does it."""
+    """The :data:`TIERS` in use; Python does the work of the others."""
     return [part for part in TIERS if _usable(part)]
 
 

@@ -321,7 +321,7 @@ class MergeOptions(View, Clocks):
 
     @property
     def of_any_rank(self) -> MergeOptions:
-        """The same of all ranks: what decides on the bytes of each."""
+        """The options that decide on the bytes of every rank."""
         return replace(self, selection=replace(self.selection, ranks=None))
 
     def as_dict(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from traceconv.options.groups import (
 
 @dataclass(eq=False, repr=False)
 class InspectOptions(Group):
-    """Of :func:`traceconv.inspect`."""
+    """Options of :func:`traceconv.inspect`."""
 
     title = "Output"
 
@@ -42,7 +42,7 @@ class InspectOptions(Group):
 
 @dataclass(eq=False, repr=False)
 class TraceOptions(Group):
-    """Of :meth:`traceconv.Captures.traces`."""
+    """Options of :meth:`traceconv.Captures.traces`."""
 
     view: View = group(View, without={"ranks", "time"}, mode="source")
     align: str = same_as(Clocks, "align")
@@ -51,7 +51,7 @@ class TraceOptions(Group):
 
 @dataclass(eq=False, repr=False)
 class MergeRequest(Group):
-    """Of :func:`traceconv.merge`."""
+    """Options of :func:`traceconv.merge`."""
 
     title = "Output"
 
@@ -77,14 +77,14 @@ class MergeRequest(Group):
 
 @dataclass(eq=False, repr=False)
 class ConvertRequest(MergeRequest):
-    """Of :func:`traceconv.convert`: a merge that keeps what is in the file and nothing else."""
+    """Options of :func:`traceconv.convert`: a merge that keeps the content of a file as it is."""
 
     merge_options: MergeOptions = group(MergeOptions, whole=True, mode="source", align="none")
 
 
 @dataclass(eq=False, repr=False)
 class PackOptions(Group):
-    """Of :func:`traceconv.pack`."""
+    """Options of :func:`traceconv.pack`."""
 
     output: Output = group(Output, without={"out", "writer", "strict"})
     ranks: values.SelectedRanks = same_as(Selection, "ranks")
@@ -95,7 +95,7 @@ class PackOptions(Group):
 
 @dataclass(eq=False, repr=False)
 class JoinOptions(Group):
-    """Of :func:`traceconv.join`."""
+    """Options of :func:`traceconv.join`."""
 
     output: Output = group(Output)
     run: RunOptions = group(RunOptions)
@@ -103,7 +103,7 @@ class JoinOptions(Group):
 
 @dataclass(eq=False, repr=False)
 class WriteOptions(Group):
-    """Of :func:`traceconv.write`."""
+    """Options of :func:`traceconv.write`."""
 
     output: Output = group(Output, without={"out"})
     args: tuple[str, ...] | None = same_as(MergeOptions, "args")
@@ -125,7 +125,7 @@ class Analysis(Group):
 
 @dataclass(eq=False, repr=False)
 class AlignOptions(Group):
-    """Of :func:`traceconv.align`."""
+    """Options of :func:`traceconv.align`."""
 
     ranks: values.SelectedRanks = same_as(Selection, "ranks")
     method: str = same_as(Clocks, "align")
@@ -137,7 +137,7 @@ class AlignOptions(Group):
 
 @dataclass(eq=False, repr=False)
 class StatsOptions(Analysis):
-    """Of :func:`traceconv.stats`."""
+    """Options of :func:`traceconv.stats`."""
 
     title = "Tables"
 
@@ -178,7 +178,7 @@ class StatsOptions(Analysis):
 
 @dataclass(eq=False, repr=False)
 class StragglerOptions(Analysis):
-    """Of :func:`traceconv.stragglers`."""
+    """Options of :func:`traceconv.stragglers`."""
 
     title = "Verdict"
 
@@ -191,7 +191,7 @@ class StragglerOptions(Analysis):
 
 @dataclass(eq=False, repr=False)
 class WhatIfOptions(Analysis):
-    """Of :func:`traceconv.what_if`."""
+    """Options of :func:`traceconv.what_if`."""
 
     title = "Changes"
 
@@ -214,7 +214,7 @@ class WhatIfOptions(Analysis):
 
 @dataclass(eq=False, repr=False)
 class CriticalPathOptions(Analysis):
-    """Of :func:`traceconv.critical_path`."""
+    """Options of :func:`traceconv.critical_path`."""
 
     title = "Tables"
 
@@ -239,7 +239,7 @@ class CriticalPathOptions(Analysis):
 
 @dataclass(eq=False, repr=False)
 class DiagnoseOptions(Analysis):
-    """Of :func:`traceconv.diagnose`."""
+    """Options of :func:`traceconv.diagnose`."""
 
     title = "Rules"
 
@@ -257,7 +257,7 @@ class DiagnoseOptions(Analysis):
 
 @dataclass(eq=False, repr=False)
 class DiffOptions(Analysis):
-    """Of :func:`traceconv.diff`."""
+    """Options of :func:`traceconv.diff`."""
 
     title = "Comparison"
 

@@ -200,7 +200,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _reach(trace: Trace, steps: StepTable, at: I32) -> tuple[I64, I64]:
-    """Of the device rows of each step the first start (:data:`_NEVER` without rows), and the last
+    """First start of the device rows of each step (:data:`_NEVER` without rows), and their last
     end, or the step's own end if later."""
     rows = np.flatnonzero(at >= 0)
     low, high = np.full(len(steps), _NEVER), steps.end_ns
@@ -323,7 +323,7 @@ def _cut(covered: Mask, kernels: I64) -> Mask:
 
 
 def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
-    """From the first start to the last end of some rows, in every collection window."""
+    """The span of some rows in every collection window that has any."""
     start, end = trace.events.start_ns[mask], trace.events.ends(mask)
     if len(start) and not len(trace.windows):
         return ((int(start.min()), int(end.max())),)

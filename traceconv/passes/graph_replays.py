@@ -194,8 +194,8 @@ _OPERATOR = 1
 
 
 def _matched(trace: Trace, found: Replays, columns: Columns) -> tuple[I64, I64, I64]:
-    """Of each replayed row: the row of the side table that it is, -1 if none; which of
-    :data:`ARGUMENTS` are certain, as bits; and how it is known, as an index of :data:`KNOWN`."""
+    """Per replayed row: its row in the side table, or -1; which of :data:`ARGUMENTS` are certain,
+    as bits; and how it is known, as an index of :data:`KNOWN`."""
     captures, rows = _Captures(columns), found.rows
     at, how = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
     shared = np.full(len(rows), _ALL)

@@ -113,7 +113,7 @@ def kernel_args(trace: Trace) -> Trace:
 def _joined(
     trace: Trace, slices: I64, columns: Columns, headings: Mapping[str, str]
 ) -> tuple[Trace, I64]:
-    """With the arguments under the profiler's headings, and the rows that found no slice."""
+    """The trace with arguments under the profiler's headings, and the rows without a slice."""
     if "Name" not in columns or "Start Time(ns)" not in columns:
         return trace, np.empty(0, np.int64)
     timed = np.flatnonzero(columns["Start Time(ns)"] != ABSENT)

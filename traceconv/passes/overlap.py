@@ -337,7 +337,7 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 @once_each
 def device_times(trace: Trace) -> list[DeviceTime]:
-    """Those of a rank whose overlap lanes were made, one per device that did anything.
+    """The device times of a rank with overlap lanes, one per device that did anything.
 
     Clipped to the device window of a covered step, the lengths are its figures
     (:class:`StepTable`): what is known and in none of the others is idle. On NPUs what is in
@@ -363,7 +363,7 @@ _TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
 
 
 def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
-    """With an issue per type of unclassified tasks: how many there are, and how long they take.
+    """Add an issue per type of unclassified tasks: their number and their time.
 
     Tasks that others hide take nothing.
     """
@@ -479,7 +479,7 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
 
 
 def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
-    """With an issue that says why no figure is known."""
+    """Add an issue that says why no figure is known."""
     if trace.hints.partial_device:
         return trace  # its reader has an issue for that
     tasks = EventTable.concat([one for work in works for one in (work.kernels, work.unclassified)])

@@ -361,7 +361,7 @@ def _number(text: str | None) -> int:
 def _by_time(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[Trace, NDArray[np.intp], NDArray[np.intp]]:
-    """Of ranges without a number the outermost, by start, and their numbers.
+    """The outermost ranges without a number, by start, and their numbers.
 
     Those on the lane that has most of them; of other lanes what shares no time with these.
     """

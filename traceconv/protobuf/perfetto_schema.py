@@ -257,7 +257,7 @@ GPU_KERNELS, GPU_KERNEL_ARGUMENTS = 1000, 1001
 
 
 PACKET = 1
-"""Of ``Trace``, which has no other field."""
+"""The only field of ``Trace``."""
 
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER, STATE = 1, 2, 3, 4, 5
 """Values of ``TrackEvent.type``."""
@@ -266,7 +266,7 @@ STATE_CLEARED, NEEDS_STATE = 1, 2
 """Values of ``TracePacket.sequence_flags``."""
 
 ATTRIBUTE = 1
-"""Of ``TraceAttributes``, which has no other field."""
+"""The only field of ``TraceAttributes``."""
 
 IID, STRING = 1, 2
 """Fields of every kind of interned string."""

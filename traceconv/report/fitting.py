@@ -72,7 +72,7 @@ def _plainer(name: str) -> Iterator[str]:
 
 
 def _without_type(name: str) -> str:
-    """Without the return type of a function in C++."""
+    """A name without the return type of a C++ function."""
     if not name.startswith(_TYPES):
         return name
     blank, opened = 0, _Brackets()
@@ -89,7 +89,7 @@ def _without_type(name: str) -> str:
 
 
 class _Brackets:
-    """Those that are open; ``a>b`` between round ones closes nothing."""
+    """The open brackets; ``a>b`` between round ones closes nothing."""
 
     def __init__(self) -> None:
         self._open: list[str] = []
@@ -112,7 +112,7 @@ class _Brackets:
 
 
 def _without_templates(name: str) -> str:
-    """Without the arguments of templates; as it is where brackets do not match."""
+    """A name without template arguments; unchanged if brackets do not match."""
     marked = _OPERATOR.sub(lambda match: "_" * len(match[0]), name)
     kept: list[str] = []
     start, opened = 0, _Brackets()
@@ -162,7 +162,7 @@ def _told_apart(short: str, names: Sequence[str], width: int, used: set[str]) ->
 
 
 def _alike(one: str, other: str) -> int:
-    """With how many equal characters two texts begin."""
+    """Length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 

@@ -56,7 +56,7 @@ class Lost(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, every: Mapping[int, Losses], late: Sequence[Late]) -> Lost:
-        """Of all ranks.
+        """The losses of all ranks.
 
         Args:
             late: ranks that others certainly wait for.

@@ -41,7 +41,7 @@ Data = Mapping[str, Any]
 
 RANKS_DRAWN = 16
 _FIRST, _LAST = 12, 4
-"""Of more ranks than :data:`RANKS_DRAWN`, those that are drawn."""
+"""The ranks that are drawn if there are more than :data:`RANKS_DRAWN`."""
 
 _LINES_DRAWN = 6
 """With more ranks, step times are a band with its median, and the slowest and fastest rank."""
@@ -96,7 +96,7 @@ _HEAT = {
 
 
 def sections(document: Data) -> list[Section]:
-    """All of a report below its head.
+    """The sections of a report below its head.
 
     Args:
         document: of :meth:`traceconv.Report.as_dict`, with its "overview" if there is one.

@@ -40,7 +40,7 @@ def rows_of(result: Result, of_job: bool = False) -> Columns:
 
 
 def of_main_graph(rows: Columns, length: str) -> Columns:
-    """Of every rank the graph that takes most of its time: graphs may contain each other."""
+    """The graph that takes most time of every rank: graphs may contain each other."""
     sums: dict[tuple[int, int], int] = {}
     keys = list(zip(rows[RANK].tolist(), rows["Graph"].tolist(), strict=True))
     for key, ns in zip(keys, rows[length].tolist(), strict=True):

@@ -13,10 +13,10 @@ from traceconv.core.side_tables import DataTable
 from traceconv.report.table_text import ExactColumn
 
 MOST_ROWS = 1_048_575
-"""Of a sheet, below its headings."""
+"""Most rows of a sheet, below its headings."""
 
 MOST_CHARACTERS = 32_767
-"""Of a cell."""
+"""Most characters of a cell."""
 
 EXACT_DIGITS = 15
 """A number of more digits is not the same after Excel has read it."""

@@ -183,7 +183,7 @@ def _requested_by_environment() -> int | None:
 
 
 def _processors() -> int:
-    """Those this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -30,7 +30,7 @@ def map_ranks(
     what: str = "reading",
     failed: Failed | None = None,
 ) -> Iterator[tuple[Capture, Any]]:
-    """Every capture with what ``work(capture, advance)`` made of it, in order.
+    """Yield every capture with the result of ``work(capture, advance)``, in order.
 
     Args:
         work:   carried out by the workers of ``executor``, one rank in memory at a time in each.

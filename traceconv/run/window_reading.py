@@ -105,7 +105,7 @@ def _refuse_copies(traces: Sequence[Trace]) -> None:
 
 
 def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
-    """The same for two captures that have a span of time in common."""
+    """Refuse two captures that overlap in time and hold the same events."""
     mine, theirs = (
         trace.events.take(
             (trace.events.start_ns >= low)

@@ -388,7 +388,7 @@ def _ns(raw: Any) -> int | None:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Everything in a value that is neither an object nor an array."""
+    """Yield everything in a value that is neither an object nor an array."""
     pending = [value]
     while pending:
         one = pending.pop()

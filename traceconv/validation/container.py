@@ -1,4 +1,4 @@
-"""From a path to the traces in it: plain, compressed or archived files."""
+"""Finds the traces at a path: in plain, compressed or archived files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
 
 
 def open_trace(path: str) -> Opened:
-    """Everything in ``path`` that viewers would load.
+    """The traces in ``path`` that viewers would load.
 
     Raises:
         SourceError: it cannot be read, or needs a decompressor that is not installed.

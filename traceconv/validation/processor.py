@@ -26,7 +26,7 @@ from traceconv.io.storage import is_url, redact_url
 from traceconv.validation.rules import Tally
 
 VARIABLE = "TRACECONV_TRACE_PROCESSOR"
-"""Of the environment; it names the program."""
+"""Environment variable that names the program."""
 
 PROGRAM = "trace_processor_shell"
 """Programs to find on the path."""

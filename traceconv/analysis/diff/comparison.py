@@ -269,7 +269,7 @@ class _Comparing:
         return half_widths(before, after, kind, group, among)
 
     def finish(self, reasons: tuple[str, ...]) -> RunComparison:
-        """Everything, without verdicts if there are reasons against them."""
+        """The comparison of the runs, without verdicts if there are ``reasons`` against them."""
         sort = self._keys()[0]["sort"]
         group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
         group = np.unique(group, return_inverse=True)[1]

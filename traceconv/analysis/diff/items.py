@@ -58,7 +58,7 @@ RECORDED = (Layer.HOST, Layer.RUNTIME, Layer.DEVICE, Layer.COMM)
 
 
 def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
-    """Those of a rank.
+    """The items of a rank.
 
     Args:
         trace: after the passes of the detail view.
@@ -329,7 +329,7 @@ class _Builder:
         self._first.append((item[some], at[some], start[some]))
 
     def copy(self) -> _Builder:
-        """The same items and parts, to be added to."""
+        """A copy to which more items and parts can be added."""
         made = copy(self)
         made.number, made._parts = dict(self.number), list(self._parts)
         return made

@@ -65,7 +65,7 @@ class Run:
         world_size: int = -1,
         shape: JobShape = NO_SHAPE,
     ) -> Run:
-        """Of all ranks, also those without such steps; of steps, those that all ranks have."""
+        """The run of all ranks, with the steps that all of them have."""
         full = {rank: one for rank, one in sorted(ranks.items()) if len(one)}
         empty = tuple(sorted(set(ranks) - set(full)))
         return cls(label, _together(full), world_size, empty, shape)
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def steady(self) -> Run:
-        """Without the first step, if that is longer."""
+        """The run without its first step, if that one is longer."""
         if not self.warms_up:
             return self
         kept = {r: taken(one, np.arange(len(one)) > 0) for r, one in self.ranks.items()}

@@ -78,7 +78,7 @@ class Series:
 
     @property
     def means(self) -> F64:
-        """Of the rows, ns."""
+        """Mean of each row, ns."""
         return np.asarray(self.values.mean(axis=1))
 
     def rows(self, which: Any) -> Series:

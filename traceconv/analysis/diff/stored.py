@@ -19,7 +19,7 @@ from traceconv.analysis.tables.definition import texts
 from traceconv.core.errors import MalformedInputError
 
 VERSION = 1
-"""Of the section; others are refused."""
+"""Version of the section; others are refused."""
 
 _PLACES = ("first", "last")
 

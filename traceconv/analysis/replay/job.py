@@ -175,7 +175,7 @@ class Replay:
 
     @cached_property
     def ideal_lengths(self) -> F64:
-        """Of each operation."""
+        """Ideal length of each operation, ns."""
         graph = self.graph
         found = np.bincount(graph.part, self._ideal_parts, len(graph)).astype(np.float64)
         order = np.argsort(graph.kind, kind="stable")

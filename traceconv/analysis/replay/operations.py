@@ -52,7 +52,7 @@ _ARRIVES = ("allgather", "broadcast", "alltoall", "scatter")
 
 
 def operations(trace: Trace, known: CollectiveRecords) -> Operations:
-    """Those of a rank.
+    """The operations of a rank.
 
     Args:
         trace: with operations classified and steps attributed.
@@ -297,8 +297,8 @@ def _edges(start: I64, end: I64, call: I64, known: CollectiveRecords) -> I64:
 def _latest(
     among: NDArray[np.intp], start: I64, end: I64, slack: I64, of: NDArray[np.intp]
 ) -> tuple[I64, I64]:
-    """Of some operations, which one of ``among`` ended last before each began, and the one before
-    that, if it ended together with it; -1 where there is none."""
+    """The operation of ``among`` that ended last before each operation began, and the one before
+    that if both ended together; -1 without one."""
     until = end - slack
     order = among[np.argsort(until[among], kind="stable")]
     at = np.searchsorted(until[order], start[of], "right") - 1

@@ -149,8 +149,8 @@ _STARVED = "Most of the idle time is waiting for input: speed up data preparatio
 
 
 def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """Of the steps that do not wait for input. A device that waits for others in its collectives
-    is busy as well, but not well used."""
+    """Utilization in the steps that do not wait for input. A device that waits for others in its
+    collectives is busy as well, but not well used."""
     columns = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
     waits = waiting_for_input(columns["input_wait_ns"], columns["known_ns"])
     pieces = {name: column[~waits].tolist() for name, column in columns.items()}

@@ -84,7 +84,7 @@ class Product(NamedTuple):
 
 
 def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
-    """Of two matrices, or two equal stacks of them; None if they do not fit together."""
+    """The product of two matrices, or two equal stacks of them; None if they do not fit."""
     if len(left) != len(right) or not 2 <= len(left) <= 3 or left[-1] != right[-2]:
         return None
     if tuple(left[:-2]) != tuple(right[:-2]) or min(*left, *right) <= 0:

@@ -120,7 +120,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def severity(self) -> FindingSeverity:
-        """That of its rule."""
+        """The severity of its rule."""
         return self.rule.severity
 
     @property

@@ -347,7 +347,7 @@ def _sequences(trace: Trace) -> Known | None:
 
 
 def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
-    """Of kernels by stream and start; occurrences do not share kernels."""
+    """The repeated sequence of kernels, by stream and start; occurrences do not share kernels."""
     events, best = trace.events, _Sequence(np.zeros(0, np.intp), 0, 0)
     start, end, name = events.start_ns[rows], events.ends(rows), events.name[rows]
     short = events.dur_ns[rows] < SHORT_NS

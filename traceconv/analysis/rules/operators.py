@@ -92,7 +92,7 @@ def _computing(
 
 
 def _bare(text: str) -> str:
-    """Without the quotes that tables put around shapes."""
+    """A shape without the quotes that tables put around it."""
     return text.strip('"')
 
 
@@ -210,7 +210,7 @@ def _full_precision(trace: Trace) -> Known | None:
 
 
 def _uneven(trace: Trace) -> Known | None:
-    """Of the operator with the longest tail, the time of its calls of one shape beyond 1.5 medians.
+    """Time of calls of one shape beyond 1.5 medians, for the operator with the longest tail.
 
     Calls are alike if they have the same name and shapes of their input; those without shapes are
     left out.

@@ -117,7 +117,7 @@ def _sinking(trace: Trace) -> Known | None:
 
 
 def _reader_ratio(trace: Trace) -> Known | None:
-    """Of Paddle's timer."""
+    """The Reader Ratio of Paddle's timer."""
     rows = rows_of(_READER(trace) or {})
     ratios = [r["Reader Ratio(%)"] for r in rows if r["Reader Ratio(%)"] == r["Reader Ratio(%)"]]
     if not ratios:
@@ -131,7 +131,7 @@ def _reader_ratio(trace: Trace) -> Known | None:
 
 
 def _waits(trace: Trace) -> Known | None:
-    """Of the steps in which it is known: number, length and waiting, ns; and the longest waits."""
+    """Steps whose wait is known: number, length and waiting, ns; and the longest waits."""
     steps = measured(trace.steps)
     steps = steps.take(steps.input_wait_ns >= 0)
     if not len(steps):

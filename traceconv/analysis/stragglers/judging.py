@@ -1,4 +1,4 @@
-"""From the replay of a job to the verdict on it.
+"""The verdict on a job, from its replay.
 
 It compares what ranks with the same role do by themselves between synchronisation points
 (:mod:`traceconv.analysis.replay.own`). A rank that takes longer than its peers by more than chance
@@ -238,7 +238,7 @@ class _Judging:
         return found
 
     def _culprits(self, slow: list[int]) -> tuple[list[Finding], F64]:
-        """Those that cost a part of a step that matters, and the steps without them."""
+        """The ranks that cost a material part of a step, and the steps without them."""
         replay = self.replay
         for _ in range(_ROUNDS):
             if not slow:

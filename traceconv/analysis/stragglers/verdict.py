@@ -21,7 +21,7 @@ from traceconv.core.rank_ranges import format_ranges
 SCHEMA_VERSION = 3
 
 MATERIAL = 0.01
-"""Of a step: what costs less is not named."""
+"""Share of a step below which a cost is not named."""
 
 HANG = "hang"
 STRAGGLER, SLOW_GROUP, STAGES, NOBODY = "straggler", "slow group", "uneven stages", "none"
@@ -105,7 +105,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """That in a word; "" if it is not known."""
+        """The reason in a word; "" if it is unknown."""
         return _CAUSES[self.sort] if self.parts_ns and max(self.parts_ns) > 0 else ""
 
     @property

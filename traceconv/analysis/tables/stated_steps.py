@@ -62,7 +62,7 @@ def stated_steps(trace: Trace) -> Columns:
 
 
 def _rows(trace: Trace, table: SideTable) -> NDArray[np.intp]:
-    """Those of single ranks, of steps that are selected."""
+    """The rows of single ranks, for the selected steps."""
     kept = np.ones(len(table), bool)
     if "Type" in table:
         kept &= named(table, "Type") == "rank"

@@ -282,7 +282,7 @@ def _step_facts(trace: Trace) -> Columns:
 
 
 def _stated_lengths(stated: Columns) -> Columns:
-    """Of a table of steps: how long the device took; when they began is not in it."""
+    """Device time of the steps in a table; their starts are not in it."""
     if not stated:
         return NOTHING
     nothing = np.full(len(stated["step"]), ABSENT, np.int64)
@@ -418,7 +418,7 @@ def _overlap_facts(trace: Trace) -> Columns:
 
 
 def _input_wait(steps: StepTable) -> int:
-    """Of a whole rank: that of its steps, where it is known of all of them."""
+    """The wait for input of a whole rank: of all its steps, if it is known for all."""
     waits = steps.input_wait_ns
     graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT

@@ -104,7 +104,7 @@ def _moved(*parts: tuple[int, int]) -> int:
 
 
 def _product(call: Call, left: int, right: int, bias: int = -1) -> Work:
-    """Of two inputs, or stacks of them, the second maybe transposed (weights of a linear layer)."""
+    """The product of two inputs, or stacks of them, the second maybe transposed (linear layers)."""
     one, other = call.shape(left), call.shape(right)
     if len(one) < 2 or len(other) < 2:
         raise ValueError(one, other)
@@ -123,7 +123,7 @@ def _product(call: Call, left: int, right: int, bias: int = -1) -> Work:
 
 
 def _first_product(call: Call) -> Work:
-    """Of the first two inputs that are matrices."""
+    """Work of the product of the first two inputs that are matrices."""
     tensors = [i for i, dims in enumerate(call.dims) if isinstance(dims, list) and len(dims) > 1]
     return _product(call, tensors[0], tensors[1])
 
@@ -194,7 +194,7 @@ def _paged(call: Call) -> Work:
 
 
 def _convolved(call: Call) -> Work:
-    """Of an input (batch, channels, ...) and weights (out, channels / groups, ...)."""
+    """A convolution: input (batch, channels, ...), weights (out, channels / groups, ...)."""
     data, weights = call.shape(0), call.shape(1)
     if len(data) != len(weights) or len(data) < 3:
         raise ValueError(data, weights)

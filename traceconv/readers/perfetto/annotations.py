@@ -287,7 +287,7 @@ _ORDER = (
     *(DebugAnnotation.STRING_VALUE_IID, DebugAnnotation.POINTER_VALUE),
     DebugAnnotation.LEGACY_JSON_VALUE,
 )
-"""Of several values that an annotation has, the first counts."""
+"""Fields of values; the first of several counts."""
 
 _SCALARS = frozenset(map(int, _ORDER))
 

@@ -26,7 +26,7 @@ Group = dict[ClockKey, list[int]]
 """Stamps in ns per clock; equal positions belong to one snapshot."""
 
 Step = tuple[ClockKey, ClockKey, Group]
-"""From one clock to another by a group that has both."""
+"""A conversion from one clock to another, by a group that has both."""
 
 
 def is_sequence_clock(clock: int) -> bool:

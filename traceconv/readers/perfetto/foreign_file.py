@@ -490,7 +490,7 @@ def _class(sort: Sort | None, name: str, places: Places) -> OpClass:
 
 
 def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Every value and its rows."""
+    """Yield every value with its rows."""
     if not len(key):
         return
     order = by_code(key)

@@ -331,7 +331,7 @@ class _Stage:
 
     @classmethod
     def of(cls, values: Sequence[int], state: State, events: Events) -> _Stage:
-        """From :data:`_COMMON`, behind the state; 0 where a field is not there."""
+        """A stage from the state and the values of :data:`_COMMON`; 0 for an absent field."""
         stated = zip(_COMMON, values[2:], strict=True)
         last: dict[int, Value] = {n: v & 0xFFFFFFFFFFFFFFFF for n, v in stated if v}
         if values[1]:

@@ -73,7 +73,7 @@ class Flows:
     closes: NDArray[np.bool_]
 
     def take(self, rows: Mask) -> Flows:
-        """Some of them."""
+        """The selected flows."""
         return Flows(self.mark[rows], self.flow[rows], self.closes[rows])
 
 

@@ -72,7 +72,7 @@ KINDS = {
 Android's extensions that it lists."""
 
 DESCRIPTIVE = frozenset((33, 34, 35, 36, 46, 69, 72, 89, 90, 109, 113, 124, 134, 138))
-"""Those that say how a trace was recorded."""
+"""Fields of packets that describe how a trace was recorded."""
 
 _EVENTS = (
     *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
@@ -93,7 +93,7 @@ _AT_ONCE = 60
 """Fields that are looked for at a time."""
 
 _OF_WRITER = (3, 79, 87)
-"""Of the writer of a packet: trusted_uid, trusted_pid and first_packet_on_sequence."""
+"""Fields about the writer of a packet: trusted_uid, trusted_pid and first_packet_on_sequence."""
 
 _KEPT = (
     *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
@@ -110,7 +110,7 @@ _FOLDERS = (17, 18)
 """Tables of InternedData with paths of mappings and of sources."""
 
 _OF_EVENTS = frozenset((1, 2, 3, 4, 25, 27, 29))
-"""Those that TrackEvents refer to."""
+"""Interned data that TrackEvents refer to."""
 
 
 Change = Callable[[list[Field]], list[Field]]

@@ -108,7 +108,7 @@ class Packets:
         return bytes(self.data[at : at + int(self.size[row])])
 
     def rows(self, first: int, stop: int) -> Packets:
-        """Some of them."""
+        """The packets from ``first`` up to ``stop``."""
         return self.take(np.arange(first, stop))
 
     def take(self, rows: Any) -> Packets:
@@ -162,7 +162,7 @@ class _Run:
         self._room = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
 
     def packets(self) -> Iterator[Packets]:
-        """All of them; moves the window to its end."""
+        """Yield all packets; moves the window to its end."""
         window = self._window
         while window.pos < window.end or self._more():
             found = frames(window.data, window.pos, window.end, 1 << 62)

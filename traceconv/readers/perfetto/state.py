@@ -443,7 +443,7 @@ class Sequences:
             yield Timed(taken.take(now), ns[now], stamped[now], state[now], self.states)
 
     def _believed(self, packets: Packets, rows: I64, state: I64, events: Mask) -> tuple[I64, I64]:
-        """Without the packets that need a state which is not there; ``events`` are booked."""
+        """Leave out packets that need a state that was lost; lost ``events`` are counted."""
         needs = packets.columns.integer(TracePacket.SEQUENCE_FLAGS)[rows] & NEEDS_STATE > 0
         valid = np.array([one.valid for one in self.states], bool)[state]
         lost = needs & ~valid

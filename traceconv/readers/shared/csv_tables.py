@@ -318,7 +318,7 @@ class _Part:
             self.doubt("unended-line", where)
 
     def _rows(self) -> Iterator[tuple[str, list[str]]]:
-        """Every row that is not empty. A row that cannot be parsed is counted."""
+        """Yield every row that is not empty. A row that cannot be parsed is counted."""
         reader = csv.reader(self._lines())
         while True:
             where = f"line {reader.line_num + 1}"

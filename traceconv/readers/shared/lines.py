@@ -99,7 +99,7 @@ class Lines:
         self.report(code, f"line {number}: {str(error)[:80]}")
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """Every line that is not blank, with its number."""
+        """Yield every line that is not blank, with its number."""
         for first, lines in self.blocks():
             for number, line in enumerate(lines, first):
                 if line and not line.isspace():

@@ -138,7 +138,7 @@ def unwatched(work: Work, index: int, job: Any) -> Done:
 
 
 def in_order(dones: Iterator[Done]) -> Iterator[Done]:
-    """The same in the order of jobs, each as soon as those before it are there."""
+    """The results in the order of jobs, each as soon as those before it are done."""
     waiting: dict[int, Done] = {}
     due = 0
     for done in dones:

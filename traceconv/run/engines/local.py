@@ -118,7 +118,7 @@ class _Pool:
                     yield Done(index, error=EngineError(f"its worker {news}, twice; {_ADVICE}"))
 
     def _received(self, worker: _Worker) -> Any:
-        """From a worker: progress, a result, or, if it died, why (it is removed then).
+        """The next message of a worker: progress, a result, or why it died (then it is removed).
 
         Raises:
             EngineError: there was a fault of traceconv, which no second attempt would mend.

@@ -114,7 +114,7 @@ class Coder(Protocol):
         ...
 
     def blocks(self, args: Args, ids: Iterable[I32]) -> Iterator[Coded]:
-        """Those of many blocks, as :meth:`block` makes one after the other."""
+        """The arguments of many blocks, each as :meth:`block` makes them."""
         ...
 
 

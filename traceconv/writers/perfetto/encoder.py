@@ -58,7 +58,7 @@ BLOCK = 8192
 """Event rows encoded at a time: up to twice as many packets, which fit into the CPU cache."""
 
 BLOCKS_ALONE = 4
-"""With no more blocks than this, a thread for their arguments is not worth its start."""
+"""Most blocks for which a thread for arguments costs more than it saves."""
 
 NAMES_PER_PACKET = 4096
 
@@ -244,7 +244,7 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Tr
 
 
 def _missing(raw: bytes, numbers: dict[str, int]) -> dict[str, int]:
-    """Those numbers that exist (not -1) and are not in a JSON object yet."""
+    """The numbers that are known (not -1) and not in a JSON object yet."""
     try:
         known = json.loads(raw) if raw else {}
     except (ValueError, RecursionError):
@@ -275,7 +275,7 @@ class ArrowEnds(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace) -> ArrowEnds:
-        """Those of ``trace``.
+        """The ends of the flows of ``trace``.
 
         The event that begins first opens the flow: viewers drop an end before its opening.
         """
@@ -287,7 +287,7 @@ class ArrowEnds(msgspec.Struct, frozen=True):
         return cls(trace.rank, row.take(end), end)
 
     def of_rows(self, first: int, stop: int) -> tuple[I64, NDArray[Any]]:
-        """Those at rows from ``first`` up to ``stop``: where each row's end, and all of them."""
+        """The flow ends of rows from ``first`` up to ``stop``: where those of each row end."""
         low, high = np.searchsorted(self.row, np.array([first, stop], np.int32)).tolist()
         counts = np.bincount(self.row[low:high] - np.int32(first), minlength=stop - first)
         end, arrows = self.end[low:high], np.int32(len(self.end) // 2)

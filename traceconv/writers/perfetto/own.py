@@ -57,7 +57,7 @@ def _packet(sequence: bytes, *fields: bytes) -> bytes:
 
 
 def _facts(trace: Trace, document: Document) -> list[bytes]:
-    """Everything but columns."""
+    """The fields of a rank packet besides its columns."""
     capture, used = trace.capture, trace.used.tolist()
     tracks = zip(uuids(trace).tolist(), trace.tracks, used, strict=True)
     hints = msgspec.structs.asdict(trace.hints)

@@ -153,7 +153,7 @@ class _Sizes:
         return by_cutoff(found) if at is None else by_time(at)
 
     def _first_that_fits(self, cut: Callable[[int], Cut], count: int, room: Size) -> int | None:
-        """Of cuts that grow harder, one that fits after one that does not; None if none does."""
+        """The first of ever harder cuts that fits; None if none does."""
         low, high = -1, count - 1
         if not count or not self._of(cut(high)).fits(room):
             return None

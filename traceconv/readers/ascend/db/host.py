@@ -173,7 +173,7 @@ def _add(export: Export, name: str, sources: I64, source: I64, target: I64) -> N
 
 
 def _add_framework(export: Export, operators: Operators, connection: I64, event: I64) -> None:
-    """From operators to their work, through the queue, and from forward to backward ones."""
+    """Add flows from operators to their work, through the queue, and from forward to backward."""
     rows, ids = operators.rows, operators.rows["connection"]
     pairs = export.database.columns("CONNECTION_IDS", {"id": -1, "connectionId": -1})
     working = np.flatnonzero((ids >= 0) & ~operators.queue)
@@ -205,7 +205,7 @@ def _add_framework(export: Export, operators: Operators, connection: I64, event:
 def backward_pairs(
     sequence: I64, backward: NDArray[np.bool_], thread: I64, start_ns: I64
 ) -> tuple[I64, I64]:
-    """From the innermost forward operator of a sequence number to the first backward one, if
+    """Pairs of the innermost forward operator of a sequence number and the first backward one, if
     that runs on another thread: the flows of the JSON export.
 
     Args:

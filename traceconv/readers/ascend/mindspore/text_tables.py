@@ -16,7 +16,7 @@ from traceconv.readers.ascend.tables.json_rows import MAX_BYTES, Row, doubts_of
 from traceconv.readers.shared.csv_tables import Column, table
 
 QUEUE_COLUMNS = ("type", "subtype", "step", "value", "time(ms)")
-"""Of a file of queue samples; the last one is nanoseconds once it is read."""
+"""Columns of a file of queue samples; the last one is nanoseconds once it is read."""
 
 _WHOLE = lazy_regex(r"\d{1,18}(?:\.0*)?")
 _RULE = lazy_regex(r"-{3,}(?: +-{3,})*")

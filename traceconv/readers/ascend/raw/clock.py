@@ -101,7 +101,7 @@ class Clock:
     doubts: tuple[str, ...] = ()
 
     def fresh(self) -> Clock:
-        """The same clock before it was given any tick."""
+        """The clock before it was given any tick."""
         return replace(self, host=replace(self.host), device=replace(self.device))
 
     def begin(self, tick: int) -> None:

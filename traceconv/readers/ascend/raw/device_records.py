@@ -404,7 +404,7 @@ def read_window(build: TraceBuilder, source: Source, window: Window) -> None:
 
 
 def read_beside(build: TraceBuilder, source: Source, window: Window, clock: Anchor | None) -> None:
-    """The same beside events of another clock: without a common one, both begin together."""
+    """Read a folder next to events of another clock: without a common one, both begin together."""
     own, span = window.clock.fresh(), build.span()
     apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
     if apart and span is not None:

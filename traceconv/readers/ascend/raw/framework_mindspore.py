@@ -34,7 +34,7 @@ _OLD = {
     "thread": (32, "<u8"), "Fwd thread id": (48, "<u8"),
 }  # fmt: skip
 OLD_OP_RANGES = (layout(65, **_OLD, flow=(56, "<u8")), layout(57, **_OLD))
-"""Of 2.3 and 2.2."""
+"""Layouts of MindSpore 2.3 and 2.2."""
 _OLD_FIELDS = {3: "name", 4: "Input type", 5: "Input Dims", 6: "Call stack",
                7: "Module Hierarchy", 8: "flops"}  # fmt: skip
 
@@ -118,7 +118,7 @@ def _name(
 
 
 def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
-    """From the start of a flow to the one other range with its number."""
+    """Add flows from each start of a flow to the only other range with its number."""
     marks = np.array([name == FLOW for name in rows.texts("short name")], bool)
     number = rows["flow"]
     source = np.flatnonzero(marks & (number != _NO_FLOW))

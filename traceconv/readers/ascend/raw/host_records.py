@@ -33,7 +33,7 @@ NEVER = -1
 """The end of an API record that is one half of an event (2**64 - 1), as a column holds it."""
 
 _HEAD = {"magic": (0, "<u2"), "thread": (8, "<u4"), "time": (16, "<u8")}
-"""Of all but calls; level, type and length repeat what is in the file's name."""
+"""Fields of all records but calls; level, type and length repeat the file's name."""
 
 LAYOUTS: Mapping[str, np.dtype[np.void]] = {
     "api_event.data": layout(
@@ -88,7 +88,7 @@ class HostFiles:
 
     @classmethod
     def among(cls, source: Source, names: Iterable[str], build: TraceBuilder) -> HostFiles:
-        """Those of ``names`` that the collector's host side writes."""
+        """The files of ``names`` that the host side of the collector writes."""
         found: dict[str, list[Sequence[str]]] = {}
         for stem, slices in reversed(numbered(names).items()):  # "unaging" before "aging"
             if match := _FILE.fullmatch(stem.rpartition("/")[2]):
@@ -214,7 +214,7 @@ class Calls:
     row: I64
 
     def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Calls:
-        """Some of them."""
+        """The selected calls."""
         return Calls(*(column[which] for column in vars(self).values()))
 
     def __len__(self) -> int:

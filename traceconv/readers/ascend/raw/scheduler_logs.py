@@ -38,7 +38,7 @@ STARS_6 = layout(
     32, head=(0, "<u2"), magic=(2, "<u2"), task=(4, "<u4"), time=(8, "<u8"), subtype=(16, "u1"),
     context=(18, "<u2"),
 )  # fmt: skip
-"""The same from chip 15 on: one long task number and no stream."""
+"""The layout from chip 15 on: one long task number and no stream."""
 
 TASK_KINDS = (
     "AI_CORE", "AI_CPU", "AIV", "PLACE_HOLDER", "EVENT_RECORD", "EVENT_WAIT", "NOTIFY_RECORD",
@@ -51,7 +51,7 @@ _TASK_KINDS_6 = (
     "NOTIFY_WAIT", "WRITE_VALUE", "UBDMA", "ASYNCDMA", "SDMA", "VPC", "JPEGE", "JPEGD", "CMO",
     "CCU", "TASK_TYPE_17", "TASK_TYPE_18", "TASK_TYPE_19", "CONDITION",
 )  # fmt: skip
-"""The same from chip 15 on."""
+"""The layout from chip 15 on."""
 _HWTS_SDMA, _UNKNOWN = 9, 64
 _SUBTASK_KINDS = {
     0: "AIC", 1: "AIV", 3: "NOTIFY_WAIT", 4: "NOTIFY_RECORD", 5: "WRITE_VALUE", 6: "MIX_AIC",
@@ -87,7 +87,7 @@ class Tasks:
     context: I64
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Tasks:
-        """Some of them."""
+        """The selected tasks."""
         return Tasks(*(column[rows] for column in vars(self).values()))
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class Tasks:
 
 
 def joined(parts: list[Tasks]) -> Tasks:
-    """All of several logs."""
+    """The tasks of several logs."""
     if not parts:
         return Tasks(*(np.empty(0, np.int64) for _ in Tasks.__dataclass_fields__))
     columns = zip(*(vars(part).values() for part in parts), strict=True)

@@ -49,7 +49,7 @@ class Markers:
     index: I64
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Markers:
-        """Some of them."""
+        """The selected markers."""
         return Markers(*(column[rows] for column in vars(self).values()))
 
 

@@ -1,4 +1,4 @@
-"""From the tables of a whole file to rows, samples and arrows in the builder."""
+"""Puts the tables of a whole file into the builder: rows, samples and flows."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Counters:
 
 
 EPOCH_NS = 2**50 * 1000
-"""From here on (2005) doubles of microseconds are a quarter of one apart."""
+"""After this time (2005) doubles of microseconds are a quarter of a microsecond apart."""
 
 COARSE_STAMPS = 4
 """If at least this many stamps are on the grid of doubles, and none off it, stamps are rounded."""

@@ -87,7 +87,7 @@ class Native:
         return self.put(self.scanner.take(), window, address)
 
     def put(self, found: Scanned, window: Window, address: int) -> int:
-        """The same, with what was taken from the scanner before."""
+        """Add what was taken from the scanner before; see :meth:`take`."""
         self._learn(found)
         blob = self._build.spill(found["blob"]) if found["blob"] else 0
         for name, times in found["unread"]:
@@ -311,7 +311,7 @@ class _Map:
         return codes if self._same else self._codes.take(codes)
 
     def or_none(self, codes: I32) -> I32 | None:
-        """The same; None if no row says anything."""
+        """The codes of the tables; None if all are absent."""
         found = self._codes.take(codes) if (codes >= 0).any() else codes
         return found if (found >= 0).any() else None
 

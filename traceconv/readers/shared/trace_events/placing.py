@@ -225,7 +225,7 @@ class Touched(msgspec.Struct, frozen=True):
 
     @classmethod
     def joined(cls, parts: list[Touched]) -> Touched:
-        """All of many, which are given up."""
+        """The rows of many parts, which are emptied."""
         if not parts:
             return cls(np.empty(0, np.int16), np.empty(0, np.int32))
         lane = np.concatenate([part.lane for part in parts])

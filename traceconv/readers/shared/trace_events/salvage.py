@@ -94,7 +94,7 @@ def mended(record: bytes, text_args: bool = True) -> tuple[Event, str] | None:
 
 
 def _with_numbers(text: bytes) -> bytes:
-    """Without commas before closing brackets, and with numbers of two signed halves mended."""
+    """Remove commas before closing brackets, and repair numbers of two signed halves."""
     return _PIECE.sub(lambda m: _piece(m) if m["comma"] or m["whole"] else m.group(), text)
 
 
@@ -103,7 +103,7 @@ def _with_pieces(text: bytes) -> bytes:
 
 
 def _with_quotes(text: bytes) -> bytes:
-    """With the quotes within strings escaped.
+    """Escape the quotes within strings.
 
     Raises:
         ValueError: a string ends nowhere.
@@ -130,7 +130,7 @@ def _with_quotes(text: bytes) -> bytes:
 
 
 def _with_text_args(text: bytes) -> bytes:
-    """With the arguments as a text.
+    """Turn the arguments into a text.
 
     Raises:
         ValueError: it has none, or other strings that end nowhere.

@@ -257,7 +257,7 @@ class Pile(Generic[B]):
         return iter(self._batches)
 
     def drain(self) -> Iterator[B]:
-        """Every batch, given up as it is taken."""
+        """Yield every batch, and drop it then."""
         self._settle()
         while self._batches:
             yield self._batches.popleft()

@@ -52,7 +52,7 @@ def captures_among(source: Source, names: Sequence[str]) -> dict[str, str]:
 
 
 def of_rank(files: Mapping[str, str], rank: int | None) -> dict[str, str]:
-    """Those of the files that are of a rank: by their names, else those of all ranks."""
+    """The files of a rank: by their names, else those of all ranks."""
     ranks = {name: _RANK.findall(PurePosixPath(name).name) for name in files}
     other = {name for name, found in ranks.items() if found and rank != int(found[-1])}
     return {name: why for name, why in files.items() if name not in other} or dict(files)
