@@ -30,6 +30,7 @@ _HOMES = {
     "critical_path": "api.critical_path",
     "diagnose": "api.diagnose",
     "diff": "api.diff",
+    "watch": "api.watch",
     "validate": "validation",
     "query": "api.query",
     "write": "api.write",
@@ -44,6 +45,7 @@ _HOMES = {
     "CriticalPath": "api.critical_path",
     "Diagnosis": "api.diagnose",
     "DiffReport": "api.diff",
+    "WatchedWindow": "api.watch",
     "Statistics": "analysis.tables.catalog",
     "Report": "merging.run_report",
     "ValidationReport": "validation",
@@ -124,6 +126,7 @@ __all__ = [
     "TraceconvError",
     "UnknownFormatError",
     "ValidationReport",
+    "WatchedWindow",
     "WhatIfReport",
     "__version__",
     "align",
@@ -142,6 +145,7 @@ __all__ = [
     "torch_handler",
     "trainer_callback",
     "validate",
+    "watch",
     "what_if",
     "write",
 ]
@@ -161,6 +165,7 @@ if TYPE_CHECKING:
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import StragglerReport, stragglers
     from traceconv.api.torch_handler import torch_handler, trainer_callback
+    from traceconv.api.watch import WatchedWindow, watch
     from traceconv.api.what_if import WhatIfReport, what_if
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder

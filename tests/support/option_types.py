@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[type[Group], tuple[str, ...]]] = {
     "WhatIfArguments": (verbs.WhatIfOptions, ()),
     "CriticalPathArguments": (verbs.CriticalPathOptions, ()),
     "DiagnoseArguments": (verbs.DiagnoseOptions, ()),
+    "WatchArguments": (verbs.WatchOptions, ()),
     "DiffArguments": (verbs.DiffOptions, ()),
 }
 """By name: the options, and those that are parameters of their own."""

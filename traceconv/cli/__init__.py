@@ -40,7 +40,7 @@ NOT_PERFETTO = (
 
 TASKS = {
     "Write traces": "merge convert join align pack",
-    "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff",
+    "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff watch",
     "Use traces": "open query validate",
     "Look up": "formats explain new-reader",
 }

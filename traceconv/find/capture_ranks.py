@@ -41,15 +41,7 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
         OptionError: ``rule`` is no regular expression with groups of digits.
     """
-    possible = list(captures)
-    for place, one in enumerate(captures):
-        if one.rank is not None and one.rank < 0:
-            issues.add("rank-conflict", one.title, f"{one.rank} is not a rank")
-            possible[place] = replace(one, rank=None, rank_from="")
-    ranked = _needed(_ranked(possible, rule, issues), issues)
-    if len(ranked) == 1 and ranked[0].rank is None:
-        ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
-        issues.add("rank-assumed", ranked[0].title, rank=0)
+    ranked = with_ranks(captures, rule, issues)
     groups: dict[int, list[Capture]] = {}
     for capture in ranked:
         if capture.rank is not None:
@@ -67,6 +59,24 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         raise RankError("\nalso: ".join([*problems[:_TOLD], *more]))
     warn_of_two_jobs(ranked, issues)
     return tuple(found)
+
+
+def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:
+    """Every capture that is needed, with its rank; None where it stays unknown.
+
+    Args:
+        rule: as of :func:`resolve`.
+    """
+    possible = list(captures)
+    for place, one in enumerate(captures):
+        if one.rank is not None and one.rank < 0:
+            issues.add("rank-conflict", one.title, f"{one.rank} is not a rank")
+            possible[place] = replace(one, rank=None, rank_from="")
+    ranked = _needed(_ranked(possible, rule, issues), issues)
+    if len(ranked) == 1 and ranked[0].rank is None:
+        ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
+        issues.add("rank-assumed", ranked[0].title, rank=0)
+    return ranked
 
 
 def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:

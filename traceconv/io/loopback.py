@@ -1,24 +1,25 @@
-"""One file for one web page, served on the loopback interface until the page has all of it.
+"""Servers on the loopback interface, for a browser of the same user and nobody else.
 
-The server knows two addresses, both below a random path that only the link names: the file, and an
-entry page for people, which redirects to the viewer or is a report about the file. Everybody else
-gets nothing:
+* Addresses lie below a random path that only the link names, so other programs and users do not
+  know them. A connection from another user of this machine is refused where the system says whose
+  it is (Linux).
+* Other sites are refused by ``Origin`` and ``Sec-Fetch-Site``, which browsers set and pages cannot.
+* A foreign name that points to this machine is refused by ``Host``.
 
-* other programs and other users do not know the path, and a connection from another user of this
-  machine is refused where the system says whose it is (Linux);
-* other sites are refused by ``Origin`` and ``Sec-Fetch-Site``, which browsers set and pages cannot;
-* a foreign name that points to this machine is refused by ``Host``.
-
-The file is read through the descriptor that was opened, whatever happens to its name.
+:class:`Server` and :class:`Request` do this for every server. :class:`Offer` is the one behind
+``traceconv open``: one file for one web page, until the page has all of it, and an entry page for
+people, which redirects to the viewer or is a report about the file. The file is read through the
+descriptor that was opened, whatever happens to its name.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +32,11 @@ from traceconv.core.errors import OutputError, SourceError
 HOST = "127.0.0.1"
 
 _CHUNK = 1 << 20
+_ALWAYS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _CONNECTIONS = Path("/proc/net/tcp")
 
 
@@ -61,7 +67,81 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
         os.close(file)
 
 
-class Offer(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """Answers the user who started it.
+
+    Attributes:
+        entry: the random path below which its addresses lie.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = os.name == "posix"
+
+    def __init__(self, port: int, answers: type[Request], host: str = HOST) -> None:
+        self.entry = f"/{secrets.token_urlsafe(16)}/"
+        super().__init__((host, port), answers)
+
+    @property
+    def entry_address(self) -> str:
+        """URL of the entry page."""
+        return f"http://{HOST}:{self.server_address[1]}{self.entry}"
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether the connection is of this user, or the system does not say whose it is."""
+        own = os.getuid() if hasattr(os, "getuid") else 0
+        return peer_user(client_address[1], self.server_address[1]) in (None, 0, own)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away during an answer is not an error."""
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request to a :class:`Server`."""
+
+    server: Server
+    server_version = "traceconv"
+    sys_version = ""
+    timeout = 60
+
+    @property
+    def to_this_machine(self) -> bool:
+        """Whether the request names this machine, not a foreign name that points to it."""
+        port = self.server.server_address[1]
+        return self.headers.get("Host") in (f"{HOST}:{port}", f"localhost:{port}")
+
+    @property
+    def by_a_person(self) -> bool:
+        """Whether a person opened the address, not a page of another site."""
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        return self.headers.get("Origin") is None and site in ("none", "same-origin")
+
+    def is_path(self, path: str) -> bool:
+        """Whether this address is asked for; how long the comparison takes tells nothing."""
+        return secrets.compare_digest(self.path.encode(), path.encode())
+
+    def head(
+        self, status: HTTPStatus, length: int, kind: str, more: Mapping[str, str] | None = None
+    ) -> None:
+        """The status and the headers of an answer.
+
+        Args:
+            length: of the content, bytes.
+            kind:   its media type.
+            more:   other headers.
+        """
+        self.send_response(status)
+        for name, value in (*_ALWAYS.items(), *(more or {}).items()):
+            self.send_header(name, value)
+        if status is not HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not logged."""
+
+
+class Offer(Server):
     """Serves one file to one origin until it was taken.
 
     Attributes:
@@ -71,28 +151,19 @@ class Offer(ThreadingHTTPServer):
         sending: connections that are receiving the file.
     """
 
-    daemon_threads = True
-    allow_reuse_address = os.name == "posix"
-
     def __init__(self, file: int, name: str, origin: str, port: int, report: bytes) -> None:
         self.file, self.origin, self.report = file, origin, report
-        self.entry = f"/{secrets.token_urlsafe(16)}/"
-        self.path = self.entry + quote(name, safe="")
         self.size = os.fstat(file).st_size
         self.taken, self.target = False, ""
         self.files: dict[Any, int] = {}
         self.sending: set[Any] = set()
-        super().__init__((HOST, port), _Answer)
+        super().__init__(port, _Answer)
+        self.path = self.entry + quote(name, safe="")
 
     @property
     def address(self) -> str:
         """URL of the file."""
         return f"http://{HOST}:{self.server_address[1]}{self.path}"
-
-    @property
-    def entry_address(self) -> str:
-        """URL of the entry page."""
-        return f"http://{HOST}:{self.server_address[1]}{self.entry}"
 
     def until_taken(self, wait_ns: int) -> None:
         """Answer requests until the file was taken.
@@ -116,11 +187,6 @@ class Offer(ThreadingHTTPServer):
                     "give it more time, or drag the file into it"
                 )
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether the connection is of this user, or the system does not say whose it is."""
-        own = os.getuid() if hasattr(os, "getuid") else 0
-        return peer_user(client_address[1], self.server_address[1]) in (None, 0, own)
-
     def process_request(self, request: Any, client_address: Any) -> None:
         self.files[request] = os.dup(self.file)
         super().process_request(request, client_address)
@@ -132,8 +198,55 @@ class Offer(ThreadingHTTPServer):
             os.close(file)
         super().shutdown_request(request)
 
+
+class Page(ThreadingHTTPServer):
+    """Serves one public page to every program that reaches its address; on the loopback interface
+    not under a foreign name.
+
+    Attributes:
+        content: called for the content whenever the page is asked for.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = os.name == "posix"
+
+    def __init__(
+        self, host: str, port: int, path: str, kind: str, content: Callable[[], bytes]
+    ) -> None:
+        self.path, self.kind, self.content = path, kind, content
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.only = (host, "localhost") if host == HOST else None
+        super().__init__((host, port), _PageRequest)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away during an answer is not an error."""
+
+
+class _PageRequest(Request):
+    """One request for a public page."""
+
+    server: Page  # type: ignore[assignment]
+
+    def do_GET(self) -> None:
+        only = self.server.only
+        if only and self.headers.get("Host", "").rpartition(":")[0] not in only:
+            self.head(HTTPStatus.FORBIDDEN, 0, self.server.kind)
+        elif self.path.partition("?")[0] != self.server.path:
+            self.head(HTTPStatus.NOT_FOUND, 0, self.server.kind)
+        else:
+            content = self.server.content()
+            self.head(HTTPStatus.OK, len(content), self.server.kind)
+            self.wfile.write(content)
+
+
+def for_viewer(origin: str) -> dict[str, str]:
+    """The headers by which a browser lets pages of ``origin``, and no others, fetch an answer."""
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Methods": "GET, HEAD",
+        "Access-Control-Allow-Private-Network": "true",
+        "Vary": "Origin",
+    }
 
 
 def peer_user(client: int, server: int) -> int | None:
@@ -155,13 +268,10 @@ def peer_user(client: int, server: int) -> int | None:
     return None
 
 
-class _Answer(BaseHTTPRequestHandler):
-    """One request."""
+class _Answer(Request):
+    """One request for the file or the entry page."""
 
     server: Offer
-    server_version = "traceconv"
-    sys_version = ""
-    timeout = 60
 
     def do_GET(self) -> None:
         if self._refused():
@@ -193,18 +303,16 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _refused(self) -> bool:
         """Whether the request was answered with an error."""
-        port = self.server.server_address[1]
         known = self.server.report or self.server.target
         path = self.path.partition("?")[0] if self.server.report else self.path  # for its script
         is_entry = known and secrets.compare_digest(path.encode(), self.server.entry.encode())
-        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
-        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+        if not self.to_this_machine:
             status = HTTPStatus.FORBIDDEN
         elif self._is_file():  # a page fetches it, and says where the page is from
-            status = HTTPStatus.OK if origin == self.server.origin else HTTPStatus.FORBIDDEN
-        elif is_entry:  # a person opens it
-            opened = origin is None and site in ("none", "same-origin")
-            status = HTTPStatus.OK if opened else HTTPStatus.FORBIDDEN
+            ours = self.headers.get("Origin") == self.server.origin
+            status = HTTPStatus.OK if ours else HTTPStatus.FORBIDDEN
+        elif is_entry:
+            status = HTTPStatus.OK if self.by_a_person else HTTPStatus.FORBIDDEN
         else:
             status = HTTPStatus.NOT_FOUND
         if status is not HTTPStatus.OK:
@@ -212,25 +320,12 @@ class _Answer(BaseHTTPRequestHandler):
         return status is not HTTPStatus.OK
 
     def _is_file(self) -> bool:
-        return secrets.compare_digest(self.path.encode(), self.server.path.encode())
+        return self.is_path(self.server.path)
 
     def _head(self, status: HTTPStatus, length: int) -> None:
-        self.send_response(status)
-        self.send_header("Access-Control-Allow-Origin", self.server.origin)
-        self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
-        self.send_header("Access-Control-Allow-Private-Network", "true")
-        self.send_header("Vary", "Origin")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        if status is HTTPStatus.FOUND:
-            self.send_header("Location", self.server.target)
-        if status is not HTTPStatus.NO_CONTENT:
-            page = not self._is_file()
-            kind = "text/html; charset=utf-8" if page else "application/octet-stream"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(length))
-        self.end_headers()
+        kind = "application/octet-stream" if self._is_file() else "text/html; charset=utf-8"
+        target = {"Location": self.server.target} if status is HTTPStatus.FOUND else {}
+        self.head(status, length, kind, {**for_viewer(self.server.origin), **target})
 
     def _send(self, file: int) -> None:
         place = 0
@@ -242,9 +337,6 @@ class _Answer(BaseHTTPRequestHandler):
             place += len(data)
         self.wfile.flush()
         self.server.taken = True
-
-    def log_message(self, *_: object) -> None:
-        """Requests are not logged."""
 
 
 def _opened(path: Path) -> int:

@@ -326,6 +326,22 @@ class DiagnoseArguments(TypedDict, total=False):
     progress: Progress | None
     selection: Selection | None
 
+class WatchArguments(TypedDict, total=False):
+    once: bool
+    timeout_ns: Length | None
+    out: AnyPath | None
+    world_size: Count | None
+    align: Align
+    reader: str | None
+    rank_from: str
+    mapping: AnyPath | None
+    nsys: AnyPath | None
+    jobs: Count | None
+    mem_limit: Size | None
+    engine: EngineName
+    engine_address: str | None
+    progress: Progress | None
+
 class DiffArguments(TypedDict, total=False):
     tolerance: float | str
     fail_on: Names | None

@@ -256,6 +256,32 @@ class DiagnoseOptions(Analysis):
 
 
 @dataclass(eq=False, repr=False)
+class WatchOptions(Group):
+    """Of :func:`traceconv.watch`."""
+
+    title = "Windows"
+
+    once: bool = option(
+        False, values.switch, "--once", usual=True,
+        help="Judge the windows that are there, and end.",
+    )  # fmt: skip
+    timeout_ns: int = option(
+        60_000_000_000, values.length, "--timeout", metavar="60s", usual=True,
+        help="How long a window waits for ranks that do not come and for files that are cut off, "
+        "from its last file. Default: 60s.",
+    )  # fmt: skip
+    out: str | None = option(
+        None, values.path, "-o", "--output", metavar="FOLDER", complete="files", usual=True,
+        section="Output",
+        help="Also write a trace of every window into this folder, in the summary mode.",
+    )  # fmt: skip
+    world_size: int | None = same_as(CriticalPathOptions, "world_size")
+    align: str = same_as(Clocks, "align")
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions, without={"allow_missing_ranks"})
+
+
+@dataclass(eq=False, repr=False)
 class DiffOptions(Analysis):
     """Options of :func:`traceconv.diff`."""
 
@@ -293,6 +319,7 @@ VERBS: dict[str, type[Group]] = {
     "what-if": WhatIfOptions,
     "critical-path": CriticalPathOptions,
     "diagnose": DiagnoseOptions,
+    "watch": WatchOptions,
     "diff": DiffOptions,
 }
 """By command."""

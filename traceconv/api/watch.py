@@ -1,0 +1,481 @@
+"""Windows of a running job, judged as they appear."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from traceconv.api.diagnose import Diagnosis, diagnose
+from traceconv.api.merge import merge
+from traceconv.core.errors import SourceError, TraceconvError, UnknownFormatError
+from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.rank_ranges import format_ranges
+from traceconv.find import discovery
+from traceconv.find.capture_ranks import with_ranks
+from traceconv.find.capture_windows import JoinedSource
+from traceconv.io.sources import FolderSource
+from traceconv.io.storage import is_url
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import WatchOptions
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import WatchArguments
+
+SCHEMA_VERSION = 1
+
+POLL_S = 1.0
+"""A folder is looked through this often, but for at most a tenth of the time."""
+
+SETTLED_S = 2.0
+"""A file that has not changed for so long is complete."""
+
+OLD_S = 60.0
+"""A file that was written so long ago is complete when it is first seen."""
+
+QUIET_S = 5.0
+"""Where it is unknown which ranks come, a window is complete when no file came for so long."""
+
+_INCOMPLETE = {"truncated", "part-missing", "rank-failed"}
+"""Issues of files that may still be written."""
+
+_PROVISIONAL = {"ascend_raw"}
+"""Readers of what a profiler has before it exports it: such captures wait for the export."""
+
+_VARYING = lazy_regex(r"\d+|[A-Z]{8,}")
+_RANK = lazy_regex(r"(?i)rank[-_]?\d+")
+_SECONDS = lazy_regex(r"(?<!\d)(1\d{9})(\d{3}|\d{6}|\d{9})?(?!\d)")
+_CALENDAR = lazy_regex(r"(?<!\d)(20\d{6})_?(\d{6})(\d{3})?(?!\d)")
+
+Signature = tuple[int, int]
+"""Size and time of change of a file."""
+
+
+@dataclass(frozen=True)
+class WatchedWindow:
+    """A window of a job: what its ranks recorded between two starts of their profilers.
+
+    Attributes:
+        number:    from 1, in the order in which windows were judged.
+        ranks:     those that it has.
+        missing:   ranks of the job that did not come.
+        paths:     its captures: what :func:`traceconv.diagnose` was given.
+        diagnosis: of these paths; None if they cannot be read.
+        error:     why they cannot be read; "" if they can.
+        trace:     the trace of the window; "" if none was requested.
+        waited_s:  seconds from the last change of its files to the verdict.
+    """
+
+    number: int
+    ranks: tuple[int, ...]
+    missing: tuple[int, ...]
+    paths: tuple[str, ...]
+    diagnosis: Diagnosis | None
+    error: str = ""
+    trace: str = ""
+    waited_s: float = 0.0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of its steps."""
+        document = self.diagnosis and self.diagnosis.document
+        rows = document["overview"]["steps"].get("rows", ()) if document else ()
+        return tuple(sorted({step for row in rows for step in row["step"]}))
+
+    def figures(self) -> dict[str, Any]:
+        """Its main figures, from the document of the diagnosis; None where they are unknown. Shares
+        are of the device time of the mean step."""
+        document = self.diagnosis and self.diagnosis.document
+        if not document:
+            return {}
+        overview = document["overview"]
+        rows = [row for row in overview["overlap"].get("rows", ()) if row["known_ns"]]
+        known = sum(row["known_ns"] for row in rows)
+        judged = overview["straggler"]
+        replay, culprit = judged["replay"] or {}, judged["culprit"] or {}
+        return {
+            "step_ns": round(known / len(rows)) if rows else None,
+            "slowdown": replay.get("slowdown"),
+            **{
+                f"{name}_share": sum(row[key] for row in rows) / known if known else None
+                for name, key in _SHARES.items()
+            },
+            "verdict": judged["verdict"],
+            "straggler_rank": culprit.get("rank"),
+            "straggler_gain_ns": culprit.get("gain_ns"),
+        }
+
+    def line(self) -> str:
+        """The answer, then what it is about."""
+        said = self.diagnosis.headline if self.diagnosis else f"cannot be judged: {self.error}"
+        steps = f"steps {format_ranges(self.steps)}" if self.steps else ""
+        count = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
+        lacking = f"missing: {format_ranges(self.missing)}" if self.missing else ""
+        about = ", ".join(filter(None, (steps, count, lacking)))
+        return f"window {self.number}: {said} ({about})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document; its "diagnosis" is that of ``traceconv diagnose --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "window": self.number,
+            "text": self.line(),
+            "ranks": list(self.ranks),
+            "missing_ranks": list(self.missing),
+            "steps": list(self.steps),
+            "figures": self.figures(),
+            "error": self.error,
+            "trace": self.trace,
+            "waited_s": round(self.waited_s, 3),
+            "paths": list(self.paths),
+            "diagnosis": self.diagnosis.as_dict() if self.diagnosis else None,
+        }
+
+
+_SHARES = {
+    "computing": "pure_compute_ns",
+    "overlapped": "overlapped_ns",
+    "exposed": "exposed_ns",
+    "copy": "copy_ns",
+    "idle": "idle_ns",
+}
+"""Classes of time that have nothing in common, and their key in the overview."""
+
+
+@takes(WatchOptions)
+def watch(folder: values.AnyPath, **given: Unpack[WatchArguments]) -> Iterator[WatchedWindow]:
+    """Judge the windows of a running job as its ranks write them below ``folder``.
+
+    A window is one capture of every rank. It is judged as soon as all ranks of the job have written
+    it: as many as the captures or ``world_size`` say, else those of the first window. Ranks that do
+    not come within ``timeout_ns`` are missing in that window, and are not waited for again before
+    they come. Files are read when they have stopped changing. Memory does not grow with the number
+    of windows.
+
+    Yields:
+        One window after the other, for as long as the caller wants them; with ``once``, those that
+        are there.
+
+    Raises:
+        OptionError: an argument is not understood.
+        SourceError: ``folder`` is no folder of this machine.
+    """
+    asked = WatchOptions.of(given)
+    path = os.fspath(folder)
+    if is_url(path) or not Path(path).is_dir():
+        raise SourceError(f"{path}: not a folder of this machine, which is all that can be watched")
+    own = ("once", "timeout_ns", "out", "world_size")
+    return _Watching(Path(path), asked, {k: v for k, v in given.items() if k not in own}).windows()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one rank recorded in one window.
+
+    Attributes:
+        paths: of the capture, as the verbs take them.
+        files: of it.
+        at_ns: when it was recorded, as far as names and files tell.
+        name:  its path without the number of its rank.
+    """
+
+    capture: Capture
+    paths: tuple[str, ...]
+    files: tuple[Path, ...]
+    at_ns: int
+    name: str
+
+    @property
+    def rank(self) -> int:
+        assert self.capture.rank is not None
+        return self.capture.rank
+
+
+@dataclass
+class _Watching:
+    folder: Path
+    asked: WatchOptions
+    given: Mapping[str, Any]
+    """Keywords for the diagnosis."""
+    number: int = 0
+    expected: set[int] = field(default_factory=set)
+    """Ranks that windows wait for; none before the first window."""
+    known: set[int] = field(default_factory=set)
+    """Ranks that windows have had."""
+    changed: dict[Path, tuple[Signature, float]] = field(default_factory=dict)
+    """What each file was when it was last seen to change, and when that was."""
+    judged: dict[Path, Signature] = field(default_factory=dict)
+    """The files of earlier windows."""
+    cut_off: dict[Path, Signature] = field(default_factory=dict)
+    """Files of windows that are not read again before one of them changes."""
+    last_ns: dict[int, int] = field(default_factory=dict)
+    """By rank, when its last window was recorded."""
+
+    def windows(self) -> Iterator[WatchedWindow]:
+        looked_at: dict[Path, Signature] = {}
+        pieces: list[_Piece] = []
+        unusable: dict[Path, Signature] = {}
+        problem = ""
+        while True:
+            began = time.monotonic()
+            new = self._new_files(began)
+            pause_s = max(POLL_S, 9 * (time.monotonic() - began))
+            if self.asked.once and self._still_written(began):
+                time.sleep(pause_s)
+                continue
+            if new != looked_at:
+                looked_at = new
+                try:
+                    pieces, nameless = self._pieces(new)
+                    problem = "no rank in it or its name; pass `rank_from`"
+                except TraceconvError as e:
+                    pieces, nameless, problem = [], [*new], str(e)
+                unusable = {path: new[path] for path in nameless if path in new}
+            ready = [one for one in windows_of(pieces, self.last_ns) if self._is_ready(one, began)]
+            for window in ready:
+                found = self._judge(window, began)
+                if found is not None:
+                    yield found
+            if unusable and self._is_over(unusable, began):
+                self.judged |= unusable
+                self.number += 1
+                paths = tuple(map(str, unusable))
+                yield WatchedWindow(self.number, (), (), paths, None, problem)
+                unusable = {}
+            if self.asked.once:
+                return
+            time.sleep(pause_s)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _new_files(self, now: float) -> dict[Path, Signature]:
+        """The complete files that no window has had."""
+        found = dict(_files(self.folder, Path(self.asked.out) if self.asked.out else None))
+        for path, signature in found.items():
+            if (known := self.changed.get(path)) is None or known[0] != signature:
+                age = time.time() - signature[1] / 1e9
+                since = now - (age if known is None and age > OLD_S else 0.0)
+                self.changed[path] = signature, since
+        for gone in self.changed.keys() - found:
+            self.changed.pop(gone)
+            self.judged.pop(gone, None)
+            self.cut_off.pop(gone, None)
+        return {
+            path: signature
+            for path, signature in found.items()
+            if self._quiet_s(path, now) >= SETTLED_S and self.judged.get(path) != signature
+        }
+
+    def _quiet_s(self, path: Path, now: float) -> float:
+        """Seconds since a file was last seen to change."""
+        return now - self.changed[path][1]
+
+    def _still_written(self, now: float) -> bool:
+        return any(self._quiet_s(path, now) < SETTLED_S for path in self.changed)
+
+    def _is_over(self, files: Iterable[Path], now: float) -> bool:
+        """Whether nothing more is to be expected of some files."""
+        least = min(self._quiet_s(path, now) for path in files)
+        return self.asked.once or least >= self.asked.timeout_ns / 1e9
+
+    # -- captures -----------------------------------------------------------------------------
+
+    def _pieces(self, files: Mapping[Path, Signature]) -> tuple[list[_Piece], list[Path]]:
+        """The captures of these files; and the files of those whose rank is unknown.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.open`.
+        """
+        below = FolderSource(self.folder, str(self.folder))
+        names = [name for name in below.names() if below.path(name) in files]
+        if not names:
+            return [], []
+        source, how = JoinedSource(below.label, ((below, name) for name in names)), self.asked.input
+        try:
+            found = discovery.discover([source], how.reader, how.mapping, how.nsys)
+        except UnknownFormatError:
+            return [], []  # no profile so far
+        ranked = with_ranks(found.captures, how.rank_from, found.issues)
+        nameless = [path for one in ranked if one.rank is None for path in _paths(one)]
+        named = [one for one in ranked if one.rank is not None and one.files]
+        parts = [(one, part) for one in named for part in _parts(_paths(one))]
+        return [
+            self._piece(one, part, [part for _, part in parts]) for one, part in parts
+        ], nameless
+
+    def _piece(
+        self, capture: Capture, files: tuple[Path, ...], every: Sequence[tuple[Path, ...]]
+    ) -> _Piece:
+        """A capture by its folder, if nothing else is in it, else by its files."""
+        folder = Path(os.path.commonpath([path.parent for path in files]))
+        alone = len(files) > 1 and not any(
+            path.is_relative_to(folder) for one in every if one is not files for path in one
+        )
+        inside = folder != self.folder and folder.is_relative_to(self.folder)
+        paths = (folder,) if alone and inside else files
+        written = max(self.changed[path][0][1] for path in files)
+        name = str(paths[0].relative_to(self.folder))
+        return _Piece(
+            capture,
+            tuple(map(str, paths)),
+            files,
+            _time_in(name) or written,
+            _RANK.sub("rank", name) if _RANK.search(name) else "",
+        )
+
+    # -- windows ------------------------------------------------------------------------------
+
+    def _is_ready(self, window: Sequence[_Piece], now: float) -> bool:
+        files = [path for one in window for path in one.files]
+        if self._is_over(files, now):
+            return True
+        if all(self.cut_off.get(path) == self.changed[path][0] for path in files):
+            return False
+        below = tuple(path for one in window for path in one.paths)
+        if any(
+            self._quiet_s(path, now) < SETTLED_S
+            for path in self.changed
+            if str(path).startswith(below)
+        ) or any(one.capture.reader in _PROVISIONAL for one in window):
+            return False
+        ranks, wanted = {one.rank for one in window}, self._wanted(window)
+        if not wanted <= ranks:
+            return False
+        sure = wanted and self.known <= ranks
+        return sure or min(self._quiet_s(path, now) for path in files) >= QUIET_S
+
+    def _wanted(self, window: Sequence[_Piece]) -> set[int]:
+        """The ranks that a window waits for; none if nothing is known of them."""
+        size = self.asked.world_size or max(one.capture.world_size for one in window)
+        return self.expected or set(range(size))
+
+    def _judge(self, window: Sequence[_Piece], now: float) -> WatchedWindow | None:
+        """The verdict on a window; None to wait for files that were cut off."""
+        files = [path for one in window for path in one.files]
+        ranks = tuple(sorted(one.rank for one in window))
+        over = self._is_over(files, now)
+        paths = tuple(dict.fromkeys(path for one in window for path in one.paths))
+        signatures = {path: self.changed[path][0] for path in files}
+        diagnosis, error, trace = None, "", ""
+        self.number += 1
+        try:
+            diagnosis = diagnose(*paths, **{**self.given, "analyse": True})
+            if self.asked.out is not None:
+                trace = str(Path(self.asked.out) / f"window-{self.number:05}.pftrace")
+                merge(*paths, **{**self.given, "out": trace, "force": True})
+        except TraceconvError as e:
+            error = str(e)
+        codes = {issue.code for issue in diagnosis.issues} if diagnosis else _INCOMPLETE
+        changed = dict(_files_of(files)) != signatures
+        if not over and (changed or codes & _INCOMPLETE):
+            self.number -= 1
+            self.cut_off |= signatures
+            return None
+        self.judged |= signatures
+        for one in window:  # what describes a capture is of its window, too
+            self.judged |= {
+                path: self.changed[path][0] for path in _known(one.capture) if path in self.changed
+            }
+        self.last_ns |= {one.rank: one.at_ns for one in window}
+        missing = tuple(sorted(self._wanted(window) - set(ranks)))
+        self.known |= set(ranks)
+        self.expected = set(ranks) if missing else self.expected | set(ranks)
+        waited = time.time() - max((s[1] for s in signatures.values()), default=0) / 1e9
+        return WatchedWindow(
+            self.number, ranks, missing, paths, diagnosis, error, trace, max(waited, 0.0)
+        )
+
+
+def windows_of(pieces: Sequence[_Piece], last_ns: Mapping[int, int]) -> list[list[_Piece]]:
+    """Captures by window, the earliest first: those with one name but for the rank, else those that
+    were recorded at about the same time, at most one of a rank.
+
+    Args:
+        last_ns: by rank, when the window before these was recorded.
+    """
+    times: dict[int, list[int]] = {rank: [ns] for rank, ns in last_ns.items()}
+    for piece in pieces:
+        times.setdefault(piece.rank, []).append(piece.at_ns)
+    gaps = [b - a for of_rank in times.values() for a, b in pairwise(sorted(of_rank))]
+    apart = min(gaps, default=float("inf")) / 2
+    found: list[list[_Piece]] = []
+    for piece in sorted(pieces, key=lambda one: (one.at_ns, one.paths)):
+        free = [one for one in found if all(other.rank != piece.rank for other in one)]
+        alike = [one for one in free if piece.name and one[0].name == piece.name]
+        near = [
+            one
+            for one in free
+            if not (piece.name and one[0].name) and piece.at_ns - one[0].at_ns <= apart
+        ]
+        if alike or near:
+            (alike or near)[-1].append(piece)
+        else:
+            found.append([piece])
+    return found
+
+
+def _time_in(name: str) -> int:
+    """Unix ns that a name states, as the profilers of PyTorch and Ascend do; 0 if none."""
+    if found := list(_SECONDS.finditer(name)):
+        return int((found[-1][1] + (found[-1][2] or "")).ljust(19, "0"))
+    if found := list(_CALENDAR.finditer(name)):
+        day, clock, part = found[-1].groups()
+        try:
+            at = time.strptime(day + clock, "%Y%m%d%H%M%S")
+        except ValueError:
+            return 0
+        return int(time.mktime(at)) * 1_000_000_000 + int(part or 0) * 1_000_000
+    return 0
+
+
+def _parts(files: tuple[Path, ...]) -> list[tuple[Path, ...]]:
+    """The files of a capture by window. Readers join windows whose names differ in their times."""
+    if len(files) < 2:
+        return [files]
+    place = len(Path(os.path.commonpath(files)).parts)
+    groups: dict[str, list[Path]] = {}
+    for path in files:
+        groups.setdefault(path.parts[place], []).append(path)
+    times = {_time_in(name) for name in groups}
+    if 0 in times or len(times) < len(groups) or len({_VARYING.sub("", n) for n in groups}) > 1:
+        return [files]
+    return [tuple(group) for group in groups.values()]
+
+
+def _paths(capture: Capture) -> tuple[Path, ...]:
+    found = (capture.source.path(name) for name in capture.files)
+    return tuple(path for path in found if path is not None)
+
+
+def _known(capture: Capture) -> Iterator[Path]:
+    """The other files of a capture."""
+    for name in capture.known:
+        if (path := capture.source.path(name)) is not None:
+            yield path
+
+
+def _files(folder: Path, without: Path | None) -> Iterator[tuple[Path, Signature]]:
+    """The files below a folder. Files that vanish meanwhile, and folders that cannot be read, are
+    left out; links to folders are not followed."""
+    for at, folders, names in os.walk(folder):
+        here = Path(at)
+        if without is not None:
+            folders[:] = [one for one in folders if (here / one).resolve() != without.resolve()]
+        yield from _files_of(here / name for name in names)
+
+
+def _files_of(paths: Iterable[Path]) -> Iterator[tuple[Path, Signature]]:
+    """Files as they are now, without those that are gone, pipes and devices."""
+    for path in paths:
+        with suppress(OSError):
+            about = path.stat()
+            if stat.S_ISREG(about.st_mode):
+                yield path, (about.st_size, about.st_mtime_ns)
