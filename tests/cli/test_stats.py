@@ -158,6 +158,31 @@ def test_the_ending_names_the_format(tmp_path, capsys):
     assert f"wrote {path}" in capsys.readouterr().err
 
 
+def test_call_paths_are_files_of_flame_graphs(tmp_path, capsys):
+    """Device and host time by call path: both forms hold the sums of the table, rank by rank."""
+    table = traceconv.stats(SAMPLE, by="stack_path")["stack_path"].columns
+    sums = {
+        f"Rank {rank}, {measure} time": int(table[key][table["Rank"] == rank].sum())
+        for rank in (0, 1)
+        for measure, key in (("device", "Device Time(ns)"), ("host", "Self Time(ns)"))
+    }
+    scope, folded = tmp_path / "x.speedscope.json", tmp_path / "x.folded"
+    assert run(["stats", SAMPLE, "-q", "-o", str(scope)]) == 0
+    assert run(["stats", SAMPLE, "-q", "-o", str(folded)]) == 0
+    document = json.loads(scope.read_text())
+    assert {one["name"]: sum(one["weights"]) for one in document["profiles"]} == sums
+    frames = document["shared"]["frames"]
+    first = document["profiles"][0]["samples"][0]
+    lines = [line.rpartition(" ") for line in folded.read_text().splitlines()]
+    assert lines[0][0].split(";")[1:] == [frames[i]["name"] for i in first]
+    found = dict.fromkeys(sums, 0)
+    for path, _, ns in lines:
+        found[path.partition(";")[0]] += int(ns)
+    assert found == sums
+    assert run(["stats", SAMPLE, "--by", "op", "-o", str(folded), "-f"]) == 2
+    assert "flame graphs hold call paths: use --by stack" in capsys.readouterr().err
+
+
 def test_several_csv_tables_are_several_files(tmp_path):
     """One table per file, so that each can be read."""
     path = tmp_path / "t.csv"

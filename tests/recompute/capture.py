@@ -5,7 +5,7 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, graph, hang, host, live, losses, ranges, report, rules, written
+from . import comm, device, graph, hang, host, live, losses, ranges, report, rules, stack, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -28,6 +28,7 @@ KEYS = {
     "memory_step": ("Step", "Component", "Measure"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
+    "stack": ("Line",), "stack_path": ("Path",),
     "range": ("Range", "Kind"), "range_instance": ("Range", "Kind", "Thread", "Start Time(ns)"),
     "graph": ("Graph",), "graph_node": ("Graph", "Node", "Kernel"),
 }  # fmt: skip
@@ -72,6 +73,7 @@ class Capture:
     def _tables(self):
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
         notes = {rank: self.document["notes"][str(rank)] for rank in ranks}
+        lines, paths = stack.tables(hosts)
         operations = {r: comm.stated(self.operations[r], ranks[r], facts[r]) for r in ranks}
         return {
             "step_summary": step_tables.step_summary(every),
@@ -100,6 +102,8 @@ class Capture:
             "api": host.api(ranks),
             "range": ranges.ranges(hosts, notes),
             "range_instance": ranges.every(hosts, notes),
+            "stack": lines,
+            "stack_path": paths,
             "graph": graph.graphs(hosts),
             "graph_node": graph.nodes(hosts),
         }

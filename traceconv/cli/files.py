@@ -129,8 +129,11 @@ def form_of(path: PurePath | None, form: str | None, forms: Sequence[str]) -> st
     Raises:
         click.UsageError: the extension names none of ``forms``, or another one than ``form``.
     """
-    ending = path.suffix if path else ""
     known = {".txt" if one == "text" else f".{one}": one for one in forms}
+    ending = path.suffix if path else ""
+    ending = max(
+        (one for one in known if path and path.name.endswith(one)), key=len, default=ending
+    )
     if ending and ending not in known:
         raise click.UsageError(f"-o {path}: {unknown('format ends in', ending, known)}")
     if ending and form not in (None, known[ending]):

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.analysis.tables.definition import Result
 
-FORMATS = ("text", "csv", "json", "md", "parquet", "xlsx")
+FORMATS = ("text", "csv", "json", "md", "parquet", "xlsx", "speedscope.json", "folded")
+FLAMES = ("speedscope.json", "folded")
+"""Forms of the table of call paths, for viewers of flame graphs."""
 ONE_TABLE = ("csv", "parquet")
 """A file of these holds one table."""
 SHEETS = (*ONE_TABLE, "xlsx")
@@ -67,6 +69,8 @@ def stats(
     form = target.form
     if form == "csv" and not target.path:
         _refuse_several(values.words(given["by"] or BY, "by"))
+    if form in FLAMES:
+        _of_paths(given)
     whole = verbose or explain or any(given[name] for name in _ARRANGING)
     if given["top"] is None and form in ("text", "md"):
         given["top"] = DEFAULT_TOP
@@ -166,6 +170,20 @@ def step_digest(found: Statistics) -> Result | None:
     return Result(table, DataTable("digest", data, {}), len(rows))
 
 
+def _of_paths(given: dict[str, Any]) -> None:
+    """Ask for the call paths alone.
+
+    Raises:
+        click.UsageError: other tables are asked for.
+    """
+    if given["by"] is not None and values.words(given["by"], "by") not in PATHS:
+        raise click.UsageError("flame graphs hold call paths: use --by stack, or leave --by out")
+    given["by"] = "stack_path"
+
+
+PATHS = (("stack",), ("stack_path",))
+
+
 def _refuse_several(by: Sequence[str]) -> None:
     """Raise before any work is done for CSV tables that would follow each other in one stream.
 
@@ -194,6 +212,11 @@ def rendered(
         return {result.table.name: render.csv_text(result) for result in results}
     if form == "json":
         return {"": render.json_text(results)}
+    if form in FLAMES:
+        from traceconv.report import flames
+
+        write = flames.speedscope if form == FLAMES[0] else flames.collapsed
+        return {"": write(results[0].data)}
     if form == "md":
         return {"": say.with_flags(render.markdown(results, explain))}
     return {"": say.with_flags(render.text(results, explain, width))}

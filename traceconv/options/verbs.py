@@ -145,8 +145,8 @@ class StatsOptions(Analysis):
         ("step", "overlap"), values.words, "--by", metavar="TABLE,...", complete="tables",
         usual=True,
         help="Which tables: step, overlap, op, type, kernel, shape, flops, module, graph, comm, "
-        "link, collective, idle, launch, range, memory, data, api, summary, files, the name of a "
-        "single table, or all.",
+        "link, collective, idle, launch, range, stack, memory, data, api, summary, files, a "
+        "table's name, or all.",
     )  # fmt: skip
     group_by: tuple[str, ...] = option(
         (), values.words, "--group-by", metavar="pp,tp,node,...",
@@ -170,7 +170,7 @@ class StatsOptions(Analysis):
     )  # fmt: skip
     top: int | None = option(
         None, values.rows, "--top", metavar="N|all", usual=True,
-        help="Most rows of a long table: of each rank, or in total if rows are sorted.",
+        help="Most rows of a long table: per rank, or in total if sorted.",
     )  # fmt: skip
     view: View = group(View, without={"mode", "merge_graphs", "scope"}, mode="detail", scope=True)
     align: str = same_as(Clocks, "align", default="none")

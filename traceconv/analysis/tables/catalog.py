@@ -25,6 +25,7 @@ from traceconv.analysis.tables import memory_live as _live_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import range as _range_tables
+from traceconv.analysis.tables import stack as _stack_tables
 from traceconv.analysis.tables import step as _step_tables
 from traceconv.analysis.tables import work_table as _work_tables
 from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table, data_of
@@ -39,7 +40,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
-    _collective_tables, _idle_tables, _range_tables, _live_tables,
+    _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -88,6 +89,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "collective": ("collective",),
     "idle": ("idle", "idle_gap"),
     "launch": ("launch",),
+    "stack": ("stack", "stack_path"),
     "range": ("range", "range_instance"),
     "memory": ("memory", "memory_live", "memory_step", "memory_curve"),
     "data": ("data", "pipeline", "reader", "cpu"),

@@ -62,6 +62,23 @@ class Nest(msgspec.Struct, frozen=True):
             edges[number] = _stack(start[inside], end[inside], inside, parent)
         return cls(rows, thread, parent, edges)
 
+    def depth(self) -> I64:
+        """How many slices are around each."""
+        depth = np.zeros(len(self.rows), np.int64)
+        at = np.flatnonzero(self.parent >= 0)
+        around = self.parent[at]
+        while len(at):
+            depth[at] += 1
+            around = self.parent[around]
+            at, around = at[around >= 0], around[around >= 0]
+        return depth
+
+    def levels(self) -> list[NDArray[np.intp]]:
+        """The slices of equal depth, the outermost first."""
+        depth = self.depth()
+        order = in_lanes(depth)
+        return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+
     def at(self, thread: I64, time: I64) -> I64:
         """Index into ``rows`` of the innermost slice at each instant of a thread; -1 = none."""
         found = np.full(len(time), -1, np.int64)

@@ -40,14 +40,7 @@ def _instances(trace: Trace) -> Columns:
     nest = Nest.of(trace, rows)  # without those of no length
     at = np.searchsorted(rows, nest.rows)
     own, depth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    own[at] = nest.self_ns(trace)
-    inner = np.flatnonzero(nest.parent >= 0)
-    inner = inner[np.argsort(trace.events.start_ns[nest.rows[inner]], kind="stable")]
-    of = nest.parent
-    while len(inner):  # one level of nesting after the other
-        depth[at[inner]] += 1
-        of = np.where(of >= 0, nest.parent[np.maximum(of, 0)], -1)
-        inner = inner[of[inner] >= 0]
+    own[at], depth[at] = nest.self_ns(trace), nest.depth()
     absent = np.full(len(rows), ABSENT, np.int64)
     work = work_of_threads(trace, rows)
     names = names_of(trace, rows)

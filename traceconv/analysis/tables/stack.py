@@ -1,0 +1,186 @@
+"""Tables of call paths: what the host spends in each, and the device on what is launched there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Ranked,
+    Table,
+    ordered,
+    stacked,
+    texts,
+)
+from traceconv.analysis.tables.fields import fields, names_of
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.host import Nest, launches
+from traceconv.analysis.tables.texts import Texts
+from traceconv.core.columns import I64, once_each
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT, Columns
+
+PATHS_KEPT = 1000
+"""Paths of a rank that are listed, those with most time; the others are one row."""
+SEPARATOR = ";"
+"""Between the frames of a path, as in collapsed stacks; in a name it becomes ":"."""
+OTHERS = "(other paths)"
+_FRAME = lazy_regex(r".+\(\d+\): .*")
+"""A call of Python as PyTorch names it: "model.py(12): forward"."""
+_ADDRESS = lazy_regex(r" at 0x[0-9a-f]+")
+_SUMS = ("Calls", "Self Time(ns)", "Device Time(ns)", "Launches")
+
+
+@once_each
+def _measured(trace: Trace) -> tuple[Texts, Texts, Columns]:
+    """Call paths with their sums: the path, its innermost line of Python, and :data:`_SUMS`."""
+    host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
+    nest = Nest.of(trace, np.flatnonzero(host))
+    path, names, lines = _paths(trace, nest)
+    own, calls = nest.self_ns(trace), launches(trace)
+    works = trace.events.op[calls.device] != OpClass.WAIT
+    at = nest.at(calls.thread, calls.time_ns)[works]  # -1, of no call, is the last of ``path``
+    n, device = len(names.code), trace.events.dur_ns[calls.device[works]]
+    sums = {
+        "Calls": _sums(path[:-1], np.ones(len(own), np.int64), n),
+        "Self Time(ns)": _sums(path[:-1], own, n),
+        "Device Time(ns)": _sums(path[at], device, n),
+        "Launches": _sums(path[at], np.ones(len(at), np.int64), n),
+    }
+    if not len(calls.device):
+        sums |= dict.fromkeys(_SUMS[2:], np.full(n, ABSENT, np.int64))
+    return names, lines, sums
+
+
+def _sums(at: I64, value: I64, n: int) -> I64:
+    found = np.zeros(n, np.int64)
+    np.add.at(found, at, value)
+    return found
+
+
+def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
+    """The number of each slice's path, 0 for none at the end; path and line by number."""
+    own = names_of(trace, nest.rows)
+    own = own.mapped(_plain)
+    stacks = Texts.same("", len(nest.rows))
+    if not own.fitting(_FRAME.fullmatch).any():  # else Python's calls are slices themselves
+        (stacks,) = fields(trace, nest.rows, "Call stack")
+    known = stacks.known
+    path = np.zeros(len(nest.rows) + 1, np.int64)
+    held, names, lines = [""], [""], [""]  # by number of the path: stack, names within it, line
+    for level in nest.levels():
+        outer = path[nest.parent[level]]
+        stack = np.where(known[level], stacks.code[level], -1)
+        groups = Groups.of(outer, stack, own.code[level])
+        path[level] = len(names) + groups.spread(np.arange(len(groups)))
+        first = groups.first
+        for at, above in zip(level[first].tolist(), outer[first].tolist(), strict=True):
+            name, frames = own.at(at), _outermost_first(stacks.at(at)) if known[at] else []
+            held.append(SEPARATOR.join(frames) or held[above])
+            names.append(f"{names[above]}{SEPARATOR}{name}" if names[above] else name)
+            line = frames[-1] if frames else name if _FRAME.fullmatch(name) else lines[above]
+            lines.append(line)
+    every = [SEPARATOR.join(filter(None, pair)) for pair in zip(held, names, strict=True)]
+    numbers = np.arange(len(every))
+    return path, Texts(every, numbers), Texts(lines, numbers)
+
+
+def _plain(name: str) -> str:
+    """A name in one line, without separators, and without addresses, which no two runs share."""
+    return " ".join(_ADDRESS.sub("", name.replace(SEPARATOR, ":")).split())
+
+
+def _outermost_first(stack: str) -> list[str]:
+    frames = [frame.strip() for frame in stack.split(SEPARATOR)]
+    return [frame for frame in reversed(frames) if frame]
+
+
+def _summed(trace: Trace, key: str, column: Texts, sums: Columns) -> Columns:
+    groups = Groups.of(column.numbers())
+    found = {name: groups.known_total(value) for name, value in sums.items()}
+    used = found["Calls"] + np.maximum(found["Launches"], 0) > 0
+    return {key: column[groups.first].column()[used], **{k: v[used] for k, v in found.items()}}
+
+
+def _line_facts(trace: Trace) -> Columns:
+    _, lines, sums = _measured(trace)
+    return _summed(trace, "Line", lines, sums) if lines.known.any() else NOTHING
+
+
+def _path_facts(trace: Trace) -> Columns:
+    names, _, sums = _measured(trace)
+    rows = _summed(trace, "Path", names, sums)
+    weight = rows["Self Time(ns)"] + np.maximum(rows["Device Time(ns)"], 0)
+    order = np.argsort(-weight, kind="stable")
+    if not rows["Calls"].any():
+        return NOTHING
+    kept, left = order[:PATHS_KEPT], order[PATHS_KEPT:]
+    found = {name: column[kept] for name, column in rows.items()}
+    if len(left):
+        other = {k: np.array([ABSENT if (v[left] == ABSENT).any() else v[left].sum()])
+                 for k, v in rows.items() if k != "Path"}  # fmt: skip
+        other["Path"] = texts([OTHERS])
+        found = {name: np.concatenate((column, other[name])) for name, column in found.items()}
+    return found
+
+
+def _built(key: str, ranked: Ranked) -> Columns:
+    """Sums per rank and job-wide, those with most device time first, then most host time."""
+    rows = stacked(ranked)
+    if len(ranked) > 1:
+        groups = Groups.of(numbered(rows[key]))
+        job = {name: groups.known_total(rows[name]) for name in _SUMS}
+        job |= {RANK: np.full(len(groups), ABSENT), key: rows[key][groups.first]}
+        rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+    host, device = (np.maximum(rows[name], 0) for name in ("Self Time(ns)", "Device Time(ns)"))
+    groups = Groups.of(rows[RANK])
+    rows["Self Ratio(%)"] = share(host, groups.spread(groups.total(host)))
+    every = share(device, groups.spread(groups.total(device)))
+    rows["Device Ratio(%)"] = np.where(rows["Device Time(ns)"] == ABSENT, np.nan, every)
+    by_host = ordered(rows, host)
+    return ordered(by_host, by_host["Device Time(ns)"])
+
+
+_COLUMNS = (
+    *Column.whole("Calls"), *Column.ns("Self Time"), *Column.percent("Self Ratio"),
+    *Column.whole("Launches"), *Column.ns("Device Time"), *Column.percent("Device Ratio"),
+)  # fmt: skip
+_FORMULA = (
+    "Calls = slices of the host; Self Time = their durations without slices within them. "
+    "Device Time = durations of the device rows (no waits) launched there, on the innermost slice "
+    "that is open on the thread at the start of the launching call; Launches = their number; empty "
+    "where launches are not recorded. Ratios are of the sums of the rank. "
+)
+
+TABLES: Sequence[Table] = (
+    Table(
+        "stack",
+        "Host and device time by line of Python",
+        f"{_FORMULA}Line = the innermost call of Python around, or the first frame of the stack "
+        "recorded with an operator; empty where neither is.",
+        "stacks of Python: with_stack (PyTorch, Ascend), or Python's calls as slices",
+        (*Column.whole(RANK), *Column.text("Line"), *_COLUMNS),
+        _line_facts,
+        partial(_built, "Line"),
+        capped=True,
+    ),
+    Table(
+        "stack_path",
+        "Host and device time by call path",
+        f"{_FORMULA}Path = the slices around it on its thread without steps, outermost first, and "
+        "in front the stack recorded with an operator where Python's calls are no slices; "
+        f"separated by {SEPARATOR!r}. Up to {PATHS_KEPT} paths of a rank, those with most Self and "
+        f"Device Time; the rest is {OTHERS}. Launches outside of recorded slices have no path.",
+        "slices of the host: operators, Python's calls, ranges",
+        (*Column.whole(RANK), *Column.text("Path"), *_COLUMNS),
+        _path_facts,
+        partial(_built, "Path"),
+        capped=True,
+    ),
+)
