@@ -451,7 +451,7 @@ def test_another_process_in_the_place_of_the_thread():
     found = _only("foreign-process", descheduled(800 * US, others=runs))
     assert found.ms_per_step == pytest.approx(0.5)
     assert found.case.figures["most_per_step"] == [
-        "indexer (pid 1) 0.300 ms", "indexer (pid 2) 0.200 ms",
+        "indexer (pid 1) 300 µs", "indexer (pid 2) 200 µs",
     ]  # fmt: skip
     assert (found.case.figures["processes"], found.case.steps) == (2, [0, 1, 2])
     assert {(one.name, one.lane) for one in found.slices} <= {

@@ -4,7 +4,8 @@ import json
 import shutil
 
 import pytest
-from paths import ROOT
+from paths import NEEDS_DATA, ROOT
+from real_captures import captures, name_of
 
 import traceconv
 from tests.support.commands import COMMANDS
@@ -16,6 +17,7 @@ SAMPLES = [
     "gpu/kineto/hta_sampled_rank-0.json.gz",
     "field/gpu/vllm_with_async_llm",
 ]
+BRIEF = ("inspect", "stats", "diagnose", "stragglers", "merge")
 VERBS = {
     "inspect": ["inspect"],
     "stats": ["stats"],
@@ -77,6 +79,22 @@ def test_the_answer_fits_a_screen(sample, verb, lines):
     assert len(lines(VERBS[verb], path)) <= 24
 
 
+@NEEDS_DATA
+@pytest.mark.parametrize("path", captures(), ids=name_of)
+def test_every_capture_fits_a_screen(path, tmp_path, monkeypatch, capsys):
+    """Each command, whatever it says; longer lines are paths, which are not broken."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    for verb in BRIEF:
+        words = VERBS[verb]
+        code = run([words[0], str(path), *words[1:]])
+        out, err = capsys.readouterr()
+        lines = (out + err).splitlines()
+        assert [line for line in lines if len(line) > 100 and len(line.split()) > 1] == []
+        assert len(lines) <= 24
+        assert code in (0, 2, 3)
+
+
 @pytest.mark.parametrize(
     "sample", ["golden/trace_view/demo/input", "../shared/data/jobs/slow_worker"]
 )
@@ -93,7 +111,7 @@ def test_many_steps_fit_a_screen(job, verb, lines):
     found = lines(VERBS[verb], job)
     assert len(found) <= 24
     if verb == "stats":
-        assert [line.split()[0] for line in found if line.split()[0].isdigit()] == list("01234567")
+        assert [line.split()[0] for line in found if line.split()[0].isdigit()] == list("76543210")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -135,6 +153,7 @@ def test_every_column_of_a_document_has_a_name_of_its_own(capsys):
 def test_a_slip_is_answered_in_one_line(words, said, tmp_path, monkeypatch, capsys):
     """In one form: "error: what is wrong, what would be right"; nothing is written."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert run([words[0], str(ROOT / "golden/trace_view/demo/input"), *words[1:]]) in (2, 3)
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

@@ -135,9 +135,9 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return "none"
         if not self.steps_marked:
             without = "" if recorded else ", without device data"
-            return f"none is marked, so all that was recorded counts as one{without}"
+            return f"none marked; the whole recording counts as one{without}"
         if recorded == steps:
-            return f"device data for all {steps}" if steps > 1 else "device data for the only one"
+            return f"device data for all {steps}" if steps > 1 else "1, with device data"
         return self.coverage.text or f"device data for none of {steps} iterations"
 
     def add_issues(self, into: Issues) -> None:

@@ -93,7 +93,7 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
         raise EmptyResultError(f"the job cannot be replayed: {e}") from e
     if not replay.usable:
         raise EmptyResultError(
-            f"{replay.error_text}: the recorded steps do not follow from what was recorded, so "
+            f"{replay.error_text}: the replay does not reproduce the recorded steps, so "
             "no prediction is possible"
         )
     result = replayed.what_if(replay, asked.change)

@@ -164,7 +164,7 @@ def run(arguments: Sequence[str]) -> int:
         if type(e).__name__ == "NoArgsIsHelpError":  # click 8.2
             e.show()
         else:
-            say.message(f"error: {_usage_error(e)}", fg="red")
+            say.error(_usage_error(e))
         return e.exit_code
     except (KeyboardInterrupt, click.Abort):
         say.message("interrupted; nothing was written")
@@ -172,15 +172,15 @@ def run(arguments: Sequence[str]) -> int:
     except TraceconvError as e:
         if isinstance(e.__cause__, BrokenPipeError):
             return READER_GONE
-        say.message(f"error: {say.with_flags(str(e))}", fg="red")
+        say.error(say.with_flags(str(e)))
         return e.exit_code
     except BrokenPipeError:
         return READER_GONE
     except OSError as e:  # of the system, not of this program
-        say.message(f"error: {f'{e.filename}: ' * bool(e.filename)}{e.strerror or e}", fg="red")
+        say.error(f"{f'{e.filename}: ' * bool(e.filename)}{e.strerror or e}")
         return OutputError.exit_code
     except MemoryError:
-        say.message("error: not enough memory; --mem-limit keeps a run within a limit", fg="red")
+        say.error("not enough memory; --mem-limit keeps a run within a limit")
         return ResourceError.exit_code
     return 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,7 @@ from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import Diagnosis
+    from traceconv.analysis.rules.findings import Finding
 
 FORMATS = ("text", "json", "md", "html")
 SHOWN = 4
@@ -84,19 +87,40 @@ def diagnose(
 
 
 def _short(found: Diagnosis) -> list[str]:
-    """The verdict, and two lines for each of the findings that save most."""
+    """The verdict, and the findings that save most: in as many words as a screen has room for."""
     findings = found.findings
-    lines = [found.headline, *found.verdict_lines()]
+    named = found.verdict.headline() if found.verdict else ""
+    lines = [*filter(None, (named, found.headline.removeprefix(named).strip()))]
+    # the headline ends with the advice
+    lines += [line for line in found.verdict_lines() if not (named and line.startswith("advice: "))]
     by_rule = findings.by_rule()
-    for first, others in by_rule[:SHOWN]:
-        also = f" (and {len(others)} more)" * bool(others)
-        lines.append(say.short(f"{first.severity}: {first.text()}{also}"))
-        saving = f"({first.saving()}) " if first.saving() else ""
-        lines.append(say.short(f"    -> {saving}{say.with_flags(first.advice)}"))
-    if not by_rule:
-        lines.append("no findings")
+    lines += [] if by_rule else ["no findings"]
     rest = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
     rest += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
     skipped = say.number(len(findings.unchecked), "check")
     rest += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
-    return screen.folded([*map(say.with_flags, lines), f"{', '.join(rest)}; -v: details"])
+    end = [f"{', '.join(rest)}; -v: details"]
+    room = screen.LINES - len(say.issue_lines(found.issues, say.ISSUE_LINES))
+    for measured, short in ((True, str), (False, str), (False, say.short)):
+        shown = [_told(*one, measured, short) for one in by_rule[:SHOWN]]
+        text = [say.with_flags(line) for line in (*lines, *chain(*shown), *end)]
+        if len(screen.folded(text, most=len(text) * 99)) <= room:
+            break
+    return screen.folded(text, room)
+
+
+def _told(
+    first: Finding, others: Sequence[Finding], measured: bool, short: Callable[[str], str]
+) -> list[str]:
+    """A finding with its advice, the latter as short as asked for.
+
+    Args:
+        measured: with what was measured, and the threshold.
+    """
+    also = f" (and {len(others)} more)" * bool(others)
+    saving = f"({first.saving()}) " if first.saving() else ""
+    said = first.text() if measured else first.brief()
+    return [
+        f"{first.severity}: {said}{also}",
+        short(say.with_flags(f"    -> {saving}{first.advice}")),
+    ]

@@ -29,6 +29,9 @@ ALL_LINES = 1000
 
 FILES_LISTED = 5
 
+_WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
+"""What :func:`textwrap.wrap` leaves whole: paths and options are copied."""
+
 _LISTED = ("own-output", "steps-uncovered", "unread-file")
 """Codes whose files or places are named: they say what is missing in a result."""
 
@@ -47,6 +50,7 @@ FLAGS = {
 API_ONLY = {"analyse", "merge_options", "selection"}
 """Keywords in messages for which the command line needs no flag."""
 
+_FIGURE = lazy_regex(r"(\d) (%|[mµn]?s\b)")
 _KEYWORD = lazy_regex(r"`([a-z_]+)(?:=([^`]+))?`")
 _PLAIN = lazy_regex(r"[\w./:-]+")
 _LONG = {"step_items"}
@@ -157,12 +161,32 @@ def fits() -> bool:
     return "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty())
 
 
-def short(text: str) -> str:
-    """A text in one line of the terminal."""
+def short(text: str, end: str = " ...") -> str:
+    """A text in one line of the terminal, with ``end`` if that is not all of it. What follows the
+    dots of ``end`` follows a whole text, too."""
     if not fits():
-        return text
+        return text + end.removeprefix(" ...")
+    whole = text + end.removeprefix(" ...")
+    if len(whole) <= width():
+        return whole
     indent = text[: len(text) - len(text.lstrip())]
-    return indent + textwrap.shorten(text, width() - len(indent), placeholder=" ...")
+    return indent + textwrap.shorten(text, width() - len(indent + end), placeholder="") + end
+
+
+def error(text: str) -> None:
+    """An error, on standard error; wrapped on terminals."""
+    told = "COLUMNS" in os.environ or (sys.stderr is not None and sys.stderr.isatty())
+    for line in f"error: {text}".split("\n"):
+        message("\n".join(wrapped(line)) if told else line, fg="red")
+
+
+def wrapped(line: str) -> list[str]:
+    """A line in several that fit the terminal. Paths, options, and figures with their units are
+    not broken."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    whole = _FIGURE.sub("\\1\N{NO-BREAK SPACE}\\2", line)
+    lines = textwrap.wrap(whole, width(), subsequent_indent=indent, **_WHOLE) or [""]
+    return [part.replace("\N{NO-BREAK SPACE}", " ") for part in lines]
 
 
 def number(count: int, noun: str) -> str:
@@ -210,7 +234,7 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
     others = [group for group in notes if group[0].code not in _LISTED]
     if others:
         codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in others)
-        lines.append((f"info: {codes} (-v explains)", Severity.INFO))
+        lines.append((short(f"info: {codes}", " ... (-v explains)"), Severity.INFO))
     return lines
 
 
@@ -222,7 +246,9 @@ def _issue_line(group: list[Issue], with_places: bool = False) -> str:
     first, count = group[0], _count(group)
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
     places = list(dict.fromkeys(place for one in group for place in one.places))
-    where = f" in {len(files)} files" if len(files) > 1 else f" in {files[0]}" if files else ""
+    # a screen has no room for the folder
+    names = files if with_places else [file.rstrip("/").rpartition("/")[2] for file in files]
+    where = f" in {len(files)} files" if len(files) > 1 else f" in {names[0]}" if files else ""
     if first.code in _LISTED:
         named = files or places
         where = f": {', '.join(named[:FILES_LISTED])}{' ...' * (len(named) > FILES_LISTED)}"

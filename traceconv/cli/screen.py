@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
 from traceconv.cli import say
@@ -20,13 +19,7 @@ def folded(lines: Iterable[str], most: int = RESULT, more: str = MORE) -> list[s
     """The first lines, wrapped to the width of the terminal, and how many are left out."""
     if not say.fits():
         return cut(list(lines), most, more)
-    found = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        found += textwrap.wrap(
-            line, say.width(), subsequent_indent=indent, break_on_hyphens=False
-        ) or [""]  # fmt: skip
-    return cut(found, most, more)
+    return cut([part for line in lines for part in say.wrapped(line)], most, more)
 
 
 def cut(lines: list[str], most: int = RESULT, more: str = MORE) -> list[str]:

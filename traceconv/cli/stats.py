@@ -138,24 +138,43 @@ def step_digest(found: Statistics) -> Result | None:
     from traceconv.core.side_tables import ABSENT, DataTable
 
     tables = {one.table.name: one.data.columns for one in found.results if one.rows}
-    if not {"step", "overlap"} <= tables.keys():
+    if "step" not in tables:
         return None
-    steps, overlap = tables["step"], tables["overlap"]
-    whole = overlap["Step"] == ABSENT
-    shares = ("Compute(%)", "Exposed Communication(%)", "Idle(%)")
+    # of the steps with figures of devices, if there are some; those are sums over the devices
+    of_devices = "overlap" in tables
+    source = tables["overlap" if of_devices else "step"]
+    known_ns = source["Known(ns)" if of_devices else "Duration(ns)"]
+    whose = ("Rank", "Graph", "Step", "Window")
+    columns = [tables["step"][key].tolist() for key in (*whose, "Device Time(ns)")]
+    device_ns = {tuple(step): ns for *step, ns in zip(*columns, strict=True)}
+    rows_of: dict[tuple[int, int], list[int]] = {}
+    for row, (rank, graph, step, _) in enumerate(
+        zip(*(source[key].tolist() for key in whose), strict=True)
+    ):
+        if known_ns[row] > 0 and ABSENT not in (rank, step):
+            rows_of.setdefault((rank, graph), []).append(row)
+    shares = ("Total Compute(ns)", "Communication Not Overlapped(ns)", "Idle(ns)")
+    graphs = ("Graph",) * any(graph != ABSENT for _, graph in rows_of)
     rows = []
-    for rank, graph in sorted({*zip(steps["Rank"].tolist(), steps["Graph"].tolist(), strict=True)}):
-        own = (steps["Rank"] == rank) & (steps["Graph"] == graph)
-        length, numbers = steps["Duration(ns)"][own], steps["Step"][own]
+    for (rank, graph), own in sorted(rows_of.items()):
+        numbers, total = source["Step"][own], known_ns[own]
+        steps = zip(*(source[key][own].tolist() for key in whose), strict=True)
+        of_one = sum(max(device_ns.get(step, 0), 0) for step in steps) if of_devices else 0
+        devices = max(round(int(total.sum()) / of_one), 1) if of_one else 1
+        length = total // devices
         p50, p95 = np.percentile(length, [50, 95], method="inverted_cdf").tolist()
-        of_rank = whole & (overlap["Rank"] == rank)
-        known = [float(overlap[name][of_rank][0]) if of_rank.any() else np.nan for name in shares]
+        known = [
+            100 * int(source[name][own].sum()) / int(total.sum()) if of_devices else np.nan
+            for name in shares
+        ]
         worst = int(length.argmax())
-        row = (rank, graph, len(length), int(length.sum()) // len(length), int(p50), int(p95))
-        rows.append((*row, int(length[worst]), int(numbers[worst]), *known))
-    rows.sort(key=lambda row: -row[3])
-    columns = (
-        *Column.whole("Rank", "Graph", "Steps"),
+        mean = int(length.sum()) // len(length)
+        spread = (mean, int(p50), int(p95), int(length[worst]))
+        graph_of = (graph,) * bool(graphs)
+        rows.append((rank, *graph_of, len(length), *spread, int(numbers[worst]), *known))
+    rows.sort(key=lambda row: -row[2 + len(graphs)])
+    defined = (
+        *Column.whole("Rank", *graphs, "Steps"),
         *Column.ns("Mean", "p50", "p95", "Max"),
         *Column.whole("Worst Step"),
         *Column.percent("Compute", "Exposed Comm.", "Idle"),
@@ -163,10 +182,10 @@ def step_digest(found: Statistics) -> Result | None:
     kinds = {"int": np.int64, "float": np.float64}
     data = {
         column.key: np.array(values, kinds[column.kind])
-        for column, values in zip(columns, zip(*rows, strict=True), strict=True)
+        for column, values in zip(defined, zip(*rows, strict=True), strict=True)
     }
-    title = "Steps per rank, the slowest first; shares are of the whole rank"
-    table = Table("digest", title, "", "", columns, lambda _: NOTHING, lambda _: NOTHING)
+    title = "Steps per rank, the slowest first"
+    table = Table("digest", title, "", "", defined, lambda _: NOTHING, lambda _: NOTHING)
     return Result(table, DataTable("digest", data, {}), len(rows))
 
 

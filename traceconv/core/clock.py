@@ -152,6 +152,8 @@ def digits(value: float) -> str:
     """Three digits that count, whole ones all."""
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
+    if 0.001 <= abs(value) < 1:
+        return f"{value:.3g}"
     places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{places}f}"
 

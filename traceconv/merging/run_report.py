@@ -145,16 +145,24 @@ class Report:
         return [*lines, *filter(None, closing)]
 
     def _steps_line(self) -> str:
-        counts: set[str] = set()
-        for known in self.found.values():
+        counts: dict[str, list[int]] = {}
+        for rank, known in self.found.items():
             marked = known.steps.source != StepSource.WHOLE_RANGE
             graphs = np.unique(known.steps.graph[marked], return_counts=True)
             pairs = zip(*(column.tolist() for column in graphs), strict=True)
             each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
-            counts.add(" + ".join(each) or ("none marked" if len(marked) else "none"))
+            text = " + ".join(each) or ("none marked" if len(marked) else "none")
+            counts.setdefault(text, []).append(rank)
         covered = sorted({known.coverage.text for known in self.found.values()} - {""})
         data = f" ({' or '.join(covered)})" if covered else ""
-        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"
+        if counts.keys() <= {"none"}:
+            return ""
+        several = len(counts) > 1
+        parts = [
+            f"{text} on rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if several else text
+            for text, ranks in counts.items()
+        ]
+        return f"steps per rank: {', '.join(parts)}{data}"
 
     def _headline(self) -> str:
         """The time that steps lose, without stragglers; "" without device data."""

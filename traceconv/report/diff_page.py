@@ -61,7 +61,7 @@ def page(document: Document) -> str:
     head = el(
         "header",
         html.chips(about),
-        el("div", card, class_=f"verdict {'warning' if slower else 'note'}"),
+        el("div", card, class_=f"verdict of-{'warning' if slower else 'note'}"),
         [el("p", one, class_="note") for one in notes],
     )
     single = Section("items", "Single items", list(_single_items(document)), True)

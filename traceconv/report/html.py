@@ -112,11 +112,18 @@ def _head(document: Document) -> Markup:
     return el(
         "header",
         about,
-        el("div", card, class_=f"verdict {verdict['severity']}"),
+        el("div", card, class_=f"verdict of-{verdict['severity']}"),
         el("div", tiles, class_="tiles") if tiles else None,
         [el("p", _kept_together(text), class_="note")
-         for text in (*overview["sentences"][1:], *overview["remarks"])],
+         for text in (*_after_card(overview), *overview["remarks"])],
     )  # fmt: skip
+
+
+def _after_card(overview: Mapping[str, Any]) -> Sequence[str]:
+    """The sentences that the card above does not have: of a straggler, the first finding says
+    more."""
+    told: Sequence[str] = overview["sentences"][1:]
+    return told[1:] if told and told[0].startswith("Straggler: ") else told
 
 
 def _kept_together(text: str) -> str:

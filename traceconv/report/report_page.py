@@ -43,13 +43,16 @@ RANKS_DRAWN = 16
 _FIRST, _LAST = 12, 4
 """The ranks that are drawn if there are more than :data:`RANKS_DRAWN`."""
 
+_BARS = 8
+"""Of kernels and collectives, those that are drawn."""
+
 _LINES_DRAWN = 6
 """With more ranks, step times are a band with its median, and the slowest and fastest rank."""
 
 _FEWEST_STEPS = 3
 _TIPS = 400  # places of a line that can be pointed at
 _NUMBERED_CELLS = 80  # maps with fewer cells say their figures
-_ALSO = 10  # further places named beside a finding
+_ALSO = 6  # further places named beside a finding
 _FILES = 20  # of an issue
 _COLOURS = 8
 _NAME = 64  # characters of a kernel or a collective beside its bar
@@ -308,7 +311,7 @@ def _operators(overview: Data) -> list[Block]:
     section = overview["operators"]
     rows = section["rows"]
     longest = max(row["total_ns"] for row in rows) or 1
-    names = fitting.shortened([row["name"] or say.UNKNOWN for row in rows[:_FIRST]], _NAME)
+    names = fitting.shortened([row["name"] or say.UNKNOWN for row in rows[:_BARS]], _NAME)
     bars = [
         Bar(
             name,
@@ -321,7 +324,7 @@ def _operators(overview: Data) -> list[Block]:
         for name, row in zip(names, rows, strict=False)
     ]  # fmt: skip
     more = len(rows) - len(bars) + section["others"]
-    left = sum(row["total_ns"] for row in rows[_FIRST:]) + section["others_ns"]
+    left = sum(row["total_ns"] for row in rows[_BARS:]) + section["others_ns"]
     blocks: list[Block] = [Text(f"{section['by']}, all ranks together."), Bars(bars, wide=True)]
     if more:
         blocks.append(Text(f"and {more} more, {say.time(left)} together", "note"))
@@ -334,7 +337,7 @@ def _communication(overview: Data) -> list[Block]:
     split = any(row.get("transit_ns") is not None for row in rows)
     whole = any(row.get("transit_ns") is None for row in rows)
     bars = []
-    names = fitting.shortened([row["operation"] or say.UNKNOWN for row in rows[:_FIRST]], _NAME)
+    names = fitting.shortened([row["operation"] or say.UNKNOWN for row in rows[:_BARS]], _NAME)
     for name, row in zip(names, rows, strict=False):
         parts = [("k-overlapped", row["total_ns"] / longest, say.exact(row["total_ns"]))]
         if row.get("transit_ns") is not None:

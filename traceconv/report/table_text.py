@@ -45,13 +45,16 @@ _INSTANTS = ("Start Time", "Timestamp")
 _COUNTS = ("Count", "Calls", "Rows")
 """Columns of plain numbers that measure, and name no row."""
 
+_OF_VENDOR = ("FP_BP Time", "Iteration Refresh", "Data Aug Bound")
+"""Columns of Ascend's tables."""
+
 _LONGEST = 10**17
 """ns, three years: longer ones are instants of Unix time, whatever their heading says."""
 
 _FAR = 10**9
 """ns: instants that all lie beyond are counted from the earliest of them, where people read."""
 
-_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+_UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 
 _SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -89,34 +92,42 @@ def screen(results: Sequence[Result], width: int, most: int) -> list[str]:
 
 
 def _screen_table(result: Result, width: int, most: int) -> list[str]:
-    columns = _columns(result)
+    columns = _shown_columns(result)
     keys = _keys([column for column, _ in columns])
     zero_ns = _zero_ns(result)
+    room = width - len(_INDENT)
     shown, same, absent = [], [], []
     for place, (column, values) in enumerate(columns):
         heading, *cells = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
         if set(cells) == {UNKNOWN}:
             absent.append(column.name)
-        elif place and len(cells) > 1 and len(set(cells)) == 1:
-            same.append(f"{heading} {cells[0]}")
         else:
             shown.append(fitting.Cells(heading, cells, column.kind == "text", place < keys))
+    if not _fit(shown, room):
+        fixed = [one for one in shown[1:] if len(one.cells) > 1 and len(set(one.cells)) == 1]
+        same = [f"{one.heading} {one.cells[0]}" for one in fixed]
+        shown = [one for one in shown if one not in fixed]
     count = len(shown)
-    while count > 1 and "" in fitting.lines(shown[:count], width - len(_INDENT), WIDEST):
+    while count > 1 and not _fit(shown[:count], room):
         count -= 1
     hidden = [one.heading for one in shown[count:]]
-    table = fitting.lines(shown[:count], width - len(_INDENT), WIDEST)
+    table = fitting.lines(shown[:count], room, WIDEST)
     rows = len(result.data)
-    room = most - 3 - (len(table) - rows)
-    cut = table if rows <= room else table[: len(table) - rows + max(room, 1)]
+    high = most - 3 - (len(table) - rows)
+    cut = table if rows <= high else table[: len(table) - rows + max(high, 1)]
     left_out = result.rows - rows + len(table) - len(cut)
     notes = [f"{left_out} more rows"] * bool(left_out)
     notes += [f"same in all rows: {', '.join(same)}"] * bool(same)
     notes += [f"no data: {', '.join(absent)}"] * bool(absent)
     notes += [f"not shown: {', '.join(hidden)}"] * bool(hidden)
-    note = textwrap.shorten("; ".join(notes), width - len(_INDENT), placeholder=" ...")
+    note = textwrap.shorten("; ".join(notes), room, placeholder=" ...")
     lines = [result.table.title, *(_INDENT + line for line in cut), *[_INDENT + note] * bool(note)]
     return [line[:width] for line in lines] + [""]
+
+
+def _fit(columns: Sequence[fitting.Cells], width: int) -> bool:
+    """Whether a table of these is not wider than ``width``."""
+    return "" not in fitting.lines(columns, width, WIDEST)
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,15 @@ def json_text(results: Sequence[Result]) -> str:
 def markdown(results: Sequence[Result], explain: bool = False) -> str:
     """A section per table, with its formula if ``explain``."""
     return "\n".join(_markdown_table(result, explain) for result in results)
+
+
+def _shown_columns(result: Result) -> list[tuple[Column, NDArray[Any]]]:
+    """The columns that people read: those of one vendor only where there is data."""
+    return [
+        (column, values)
+        for column, values in _columns(result)
+        if column.name not in _OF_VENDOR or (values != ABSENT).any()
+    ]
 
 
 def _columns(result: Result) -> list[tuple[Column, NDArray[Any]]]:
@@ -252,7 +272,7 @@ def _wrapped(words: str, width: int | None) -> list[str]:
 
 
 def _fitted(result: Result, width: int | None, zero_ns: int) -> list[str]:
-    columns = _columns(result)
+    columns = _shown_columns(result)
     keys = _keys([column for column, _ in columns])
     cells = []
     for place, (column, values) in enumerate(columns):
@@ -287,13 +307,13 @@ def _shown(
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
     """Name and length in ns of the unit of a column: the largest unit in which the smallest value
-    is at least 0.1, unless the largest value would have more than nine digits."""
+    is at least 0.1 and the largest at least 1, unless that would have more than nine digits."""
     known = np.abs(column[(column != ABSENT) & (column != 0)])
     if not len(known):
         return _UNITS[1]
     smallest, largest = int(known.min()), int(known.max())
     fitting = [(n, s) for n, s in _UNITS if largest // s < 10**9] or [_UNITS[0]]
-    return next(((n, s) for n, s in fitting if smallest * 10 >= s), fitting[-1])
+    return next(((n, s) for n, s in fitting if smallest * 10 >= s and largest >= s), fitting[-1])
 
 
 def _decimals(column: NDArray[Any], most: int) -> int:
@@ -378,8 +398,10 @@ def _markdown_table(result: Result, explain: bool) -> str:
         return "\n".join([*lines, _missing(result), ""])
     zero_ns = _zero_ns(result)
     lines += [line for told in _counted_from(zero_ns) for line in (told, "")]
-    columns = [_shown(column, values, _escaped, zero_ns) for column, values in _columns(result)]
-    rule = ["---" if column.kind == "text" else "---:" for column, _ in _columns(result)]
+    columns = [
+        _shown(column, values, _escaped, zero_ns) for column, values in _shown_columns(result)
+    ]
+    rule = ["---" if column.kind == "text" else "---:" for column, _ in _shown_columns(result)]
     rows = list(zip(*columns, strict=True))
     rows.insert(1, tuple(rule))
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])

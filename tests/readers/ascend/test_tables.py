@@ -510,10 +510,10 @@ def test_stats_say_how_many_steps_are_known(folder, capsys):
     assert found.step_lines == [
         "steps of rank 0: figures of 1 step from step_trace_time",
         "steps of rank 1: sums of the whole capture, from step_trace_time",
-        "steps of rank 2: device data for the only one",
+        "steps of rank 2: 1, with device data",
     ]
     assert run(["stats", str(folder.root), "--by", "overlap", "-v"]) == 0
-    assert "\nsteps of rank 2: device data for the only one\n" in f"\n{capsys.readouterr().err}"
+    assert "\nsteps of rank 2: 1, with device data\n" in f"\n{capsys.readouterr().err}"
 
 
 def test_other_files_of_such_names_are_not_claimed(folder):

@@ -146,7 +146,7 @@ def of_job(
     except Unusable as e:
         why = str(e)
     if replay and not why and not replay.usable:
-        why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
+        why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
     if why or replay is None:
         return Path(why, shape=shape)
     size = max((one.world_size for one in summaries), default=-1)

@@ -38,6 +38,7 @@ from traceconv.core.robust import SIGMA
 
 _LONG_DELAY = 0.05  # of a step
 _SHORTER = 0.02  # of a step: by less a step is as long as before
+_FEW_GAPS = 0.005  # of a step: less is shown as 0 %
 _RANKS_TRIED = 64
 
 PEERS, STAGES, WAITS, STEP = "peers", "stages", "waits", "step"
@@ -88,11 +89,12 @@ class Replay:
 
     @property
     def error_text(self) -> str:
-        """``replay error 0.8 % (2.1 % with the gaps of other steps, which are 4 % of a step)``."""
-        text = f"replay error {100 * self.error:.1f} %"
-        if self.held_out is None:
+        """``replay error 0.8 % (2.1 % with the gaps of other steps, which are 4 % of a step)``;
+        without gaps the first figure only."""
+        text = f"replay error {_percent(self.error)}"
+        if self.held_out is None or self.gaps_share < _FEW_GAPS:
             return text
-        gaps = f"{100 * self.held_out:.1f} % with the gaps of other steps"
+        gaps = f"{_percent(self.held_out)} with the gaps of other steps"
         return f"{text} ({gaps}, which are {100 * self.gaps_share:.0f} % of a step)"
 
     @cached_property
@@ -446,6 +448,10 @@ class Replay:
                 )
             ],
         }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 1 else 1}f} %"
 
 
 def _without_unrecorded_waits(graph: Graph) -> Graph:

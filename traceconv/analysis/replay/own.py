@@ -167,6 +167,8 @@ def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_]
 def _cells(graph: Graph, order: I64, hidden: NDArray[np.bool_], roles: I64) -> I64:
     """Per operation, the part of its step between two synchronisation points. Of ranks with the
     same role these are the same: where most of them wait."""
+    if not len(order):
+        return np.zeros(0, np.int64)
     steps = len(graph.steps)
     comm = graph.kind[order] >= 0
     key = graph.rank[order].astype(np.int64) * steps + graph.step[order]

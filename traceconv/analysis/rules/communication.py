@@ -348,7 +348,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "retransmission",
-        "Communication is carried out or sent again",
+        "Communication is repeated or sent again",
         THEME,
         "longest transfer of one package over RDMA",
         (

@@ -381,7 +381,7 @@ _UTILISATION = (
 RULES: tuple[Rule, ...] = (
     Rule(
         "device-idle",
-        "The device is idle for much of the time",
+        "Device utilisation is low",
         THEME,
         _UTILISATION,
         (Limit(80.0, "%", PADDLE, below=True),),

@@ -28,14 +28,13 @@ from traceconv.analysis.rules.definition import (
     completed,
 )
 from traceconv.analysis.statistics import interval
-from traceconv.core.clock import stamp_text, time_text
+from traceconv.core.clock import digits, stamp_text, time_text
 from traceconv.core.columns import F64
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
 from traceconv.core.rank_ranges import format_ranges
 
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _UNITS = {"percent": " %", "gbs": " GB/s", "s": " s"}
 
@@ -50,14 +49,13 @@ def figure(name: str, value: Any, unit: str = "") -> str:
 
 
 def _measured(value: Any, unit: str) -> str:
-    if unit in ("ns", "bytes"):
-        steps, small = (_TIMES, "ns") if unit == "ns" else (_SIZES, "B")
-        for scale, called in steps:
-            if abs(value) >= scale:
-                return f"{value / scale:.3f} {called}"
-        return f"{value} {small}"
+    if unit == "ns":
+        return time_text(value)
+    if unit == "bytes":
+        scale, called = next((one for one in _SIZES if abs(value) >= one[0]), (1, "B"))
+        return f"{digits(value / scale)} {called}"
     if isinstance(value, float):
-        return f"{value:.4g}{_UNITS.get(unit, '')}"
+        return f"{digits(value)}{_UNITS.get(unit, '')}"
     if isinstance(value, (list, tuple)):
         return "; ".join(map(str, value))
     return f"{value}{_UNITS.get(unit, '')}"
@@ -158,7 +156,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     def amount(self) -> str:
         """The value with its unit."""
-        return f"{self.case.value:.4g} {self.limit.spelled}"
+        return f"{digits(self.case.value)} {self.limit.spelled}"
 
     def basis(self) -> str:
         """The measure and the threshold."""
@@ -186,9 +184,13 @@ class Finding(msgspec.Struct, frozen=True):
             if name != "steps"
         ]
 
+    def brief(self) -> str:
+        """What, where, and by how much."""
+        return f"{self.rule.id}: {self.place()}: {self.title}: {self.amount()}"
+
     def text(self) -> str:
-        """One line: what, where, and by how much."""
-        return f"{self.rule.id}: {self.place()}: {self.title}: {self.amount()} ({self.basis()})"
+        """One line: :meth:`brief`, what was measured, and the threshold."""
+        return f"{self.brief()} ({self.basis()})"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times are ns on the clock of the rank, or since the start of the trace."""
@@ -429,7 +431,7 @@ def _evidence(one: Finding) -> list[str]:
         length = f"{figure('', piece.dur_ns, 'ns')} " if piece.dur_ns else ""
         where = f"rank {case.rank}, {piece.lane}"
         if since is None:
-            lines.append(f"{piece.name}: {length}in the table {piece.table}, in no lane")
+            lines.append(f"{piece.name}: {length}in the table {piece.table}, on no track")
         else:
             lines.append(f"{piece.name}: {length}at {stamp_text(since)}, {where}")
     return lines

@@ -39,6 +39,7 @@ from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured, share
+from traceconv.core.clock import time_text
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
     intersection,
@@ -291,7 +292,7 @@ def _displaced(trace: Trace) -> Known | None:
         name = trace.strings[int(events.name[row])]
         taken[name] = taken.get(name, 0) + length
     most = sorted(taken.items(), key=lambda one: (-one[1], one[0]))
-    names = [f"{name} {length / count / 1e6:.3f} ms" for name, length in most[:_NAMED]]
+    names = [f"{name} {time_text(length / count)}" for name, length in most[:_NAMED]]
     there = length_within(spans, steps.device_spans) > 0
     figures = {"processes": len(most), "most_per_step": names, "runs_per_step": len(rows) / count}
     figures |= {} if known.whole else {"other_processes": _SAID[True]}
@@ -414,7 +415,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "host-pause",
-        "No recorded call of the host runs for 1 ms and more while the device is idle: host pause",
+        "The host pauses for 1 ms and more while the device is idle",
         THEME,
         "share of the steps in which the device is idle during pauses of the host of 1 ms and more",
         (Limit(2.0, "%", f"{OWN}; 1 ms is {MSPROF_ANALYZE}'s of collections"),),

@@ -89,7 +89,7 @@ def _judged(
     if len(every) < 2:
         return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
     if not replay.usable:
-        why = f"{replay.error_text}: the recorded steps do not follow from what was recorded"
+        why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
         return msgspec.structs.replace(basis, reason=why)
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(every, groups))
@@ -420,7 +420,6 @@ class _Judging:
             seen = (
                 f"; rank {rank} is late in {len(numbers)} of {len(steps)} steps ({some(numbers)})"
             )
-            seen += ", maybe by chance"
         if not compared:
             return None, "no two ranks run the same operations, so no rank has peers"
         if len(graph.steps) < _FEWEST:
@@ -438,8 +437,8 @@ class _Judging:
             top = max(compared, key=lambda i: excess[i])
             longer, most = time_text(max(float(excess[top]), 0)), time_text(upper)
             return None, (
-                f"rank {graph.ranks[top]} takes {longer} longer than its peers per step, by chance "
-                f"or not (up to {most}){seen}"
+                f"rank {graph.ranks[top]} takes {longer} longer than its peers per step, which may "
+                f"be chance (99 % interval: up to {most}){seen}"
             )
         limit = max(upper, 0.0)
         share = 100 * limit / self.replay.step_ns

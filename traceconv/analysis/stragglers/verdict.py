@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ Step = tuple[int, int]
 """Recording window and number of a step."""
 
 _SHOWN = 8  # numbers of steps
+_UNEVEN = 1.005  # a slowdown that is named
 
 _CAUSES = {COMPUTE: "computing", COPY: "copies", HOST: "host", INPUT: "input",
            COLLECTOR: "garbage collection"}  # fmt: skip
@@ -282,7 +284,7 @@ class Verdict(msgspec.Struct, frozen=True):
         """What costs most, how much of a step that is, and what to do; "" if nothing is named."""
         if self.hang:
             return "H" + self.hang.line()[1:]
-        share = f" per step ({{:.2g}} % of {time_text(self.step_ns)})"
+        share = " per step ({:.2g} %)"
         first = self.culprits[0] if self.culprits else None
         gains = [(one.gain_ns, one) for one in (first, self.stage, *self.slow_groups[:1]) if one]
         if not gains:
@@ -373,15 +375,17 @@ class Verdict(msgspec.Struct, frozen=True):
         """How far the job is from an ideal one."""
         if not self.replay or not self.step_ns:
             return ""
-        return (
-            f"; a step takes {time_text(self.step_ns)}, "
-            f"{self.replay.slowdown:.2f} times as long as an ideal one"
-        )
+        slowdown = self.replay.slowdown
+        if slowdown < _UNEVEN:
+            return ""
+        return f"; a step takes {slowdown:.2f} times as long as with even work"
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
         if self.hang:
             return self.hang.lines()
+        if len(self.ranks) == 1:
+            return [self.line()]
         named = [text for _, _, text in self._named()]
         lines = [self.line(), *(f"also: {text}" for text in named[1:])]
         if self.culprits:
@@ -389,17 +393,25 @@ class Verdict(msgspec.Struct, frozen=True):
         elif self.stage:
             lines.append(f"advice: {self.stage.advice}")
         basis = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
-        lines.append(f"{basis}, {self.replay.error_text}" if self.replay else basis)
+        if self.replay and self.replay.error_text not in self.reason:
+            basis += f", {self.replay.error_text}"
+        lines.append(basis)
         return lines + [f"note: {limit}" for limit in self.limits]
 
     def step_lines(self) -> list[str]:
-        """Which rank made each step longer."""
+        """Which rank made each step longer; steps in which none did share a line."""
+        if len(self.ranks) == 1:
+            return []
         several = len({window for window, _ in self.steps}) > 1
-        return [
-            f"step {number}{f' of window {window}' if several else ''}: "
-            + (one.text() if one else "no rank stands out")
-            for (window, number), one in self.steps.items()
-        ]
+        lines = []
+        alike = groupby(self.steps.items(), lambda one: one if one[1] else one[0][0])
+        for _, some_steps in alike:
+            (window, first), one = next(some_steps)
+            last = max((number for (_, number), _ in some_steps), default=first)
+            where = f"step {first}" if first == last else f"steps {first}-{last}"
+            where += f" of window {window}" if several else ""
+            lines.append(f"{where}: {one.text() if one else 'no rank stands out'}")
+        return lines
 
 
 def some(numbers: Sequence[int]) -> str:

@@ -266,7 +266,7 @@ def _flops(ranked: Ranked) -> Columns:
 TABLES: Sequence[Table] = (
     Table(
         "type",
-        "Operators by type (op_statistic.csv)",
+        "Operators by type",
         "Over the compute tasks of the device with one operator type and core type: Count; Total "
         "= sum of durations; Min, Max; Avg = Total / Count; Ratio = Total / sum of all Totals of "
         "the rank. The type is the one the profiler names (MindSpore before 2.4: in its timeline, "

@@ -636,7 +636,7 @@ TABLES: Sequence[Table] = (
     ),
     Table(
         "overlap",
-        "Overlap: five legends per rank and step",
+        "Overlap per rank and step",
         "K = union of compute tasks, M = union of communication operations (where none were "
         "recorded, of the collectives in a step trace), C = union of memory copies and "
         "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
