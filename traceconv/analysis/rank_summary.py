@@ -138,7 +138,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return f"none marked; the whole recording counts as one{without}"
         if recorded == steps:
             return f"device data for all {steps}" if steps > 1 else "1, with device data"
-        return self.coverage.text or f"device data for none of {steps} iterations"
+        without = "1, without device data" if steps == 1 else ""
+        return self.coverage.text or without or f"device data for none of {steps} iterations"
 
     def add_issues(self, into: Issues) -> None:
         """Add what was lost of the rank to the account of a run."""

@@ -55,7 +55,7 @@ class StragglerReport:
     def lines(self) -> list[str]:
         """What people read."""
         few = [
-            f"links over {transport}: no verdict, {count} are too few to compare"
+            f"links over {transport}: no verdict, too few to compare ({count})"
             for transport, count in self.too_few_links.items()
         ]
         verdict = [*self.verdict.lines(), *self.verdict.step_lines()]

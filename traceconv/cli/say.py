@@ -175,7 +175,7 @@ def short(text: str, end: str = " ...") -> str:
 
 def error(text: str) -> None:
     """An error, on standard error; wrapped on terminals."""
-    told = "COLUMNS" in os.environ or (sys.stderr is not None and sys.stderr.isatty())
+    told = sys.stderr is not None and sys.stderr.isatty()
     for line in f"error: {text}".split("\n"):
         message("\n".join(wrapped(line)) if told else line, fg="red")
 

@@ -147,12 +147,15 @@ def step_digest(found: Statistics) -> Result | None:
     whose = ("Rank", "Graph", "Step", "Window")
     columns = [tables["step"][key].tolist() for key in (*whose, "Device Time(ns)")]
     device_ns = {tuple(step): ns for *step, ns in zip(*columns, strict=True)}
+    numbered = bool((source["Step"] != ABSENT).any())  # else there are sums of all steps only
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, (rank, graph, step, _) in enumerate(
         zip(*(source[key].tolist() for key in whose), strict=True)
     ):
-        if known_ns[row] > 0 and ABSENT not in (rank, step):
+        if known_ns[row] > 0 and rank != ABSENT and (step != ABSENT or not numbered):
             rows_of.setdefault((rank, graph), []).append(row)
+    if not rows_of:
+        return None
     shares = ("Total Compute(ns)", "Communication Not Overlapped(ns)", "Idle(ns)")
     graphs = ("Graph",) * any(graph != ABSENT for _, graph in rows_of)
     rows = []

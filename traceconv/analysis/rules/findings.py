@@ -133,8 +133,10 @@ class Finding(msgspec.Struct, frozen=True):
 
     def place(self) -> str:
         """Rank, and where on it."""
-        rank = called(self.case.rank, self.coordinates)
-        return rank + (f", {self.case.where}" if self.case.where else "")
+        rank, where = called(self.case.rank, self.coordinates), self.case.where
+        if where.startswith("rank "):  # of a table of all ranks
+            return where
+        return f"{rank}, {where}" if where else rank
 
     @property
     def limit(self) -> Limit:

@@ -378,13 +378,13 @@ class Verdict(msgspec.Struct, frozen=True):
         slowdown = self.replay.slowdown
         if slowdown < _UNEVEN:
             return ""
-        return f"; a step takes {slowdown:.2f} times as long as with even work"
+        return f"; a step takes {slowdown:.2f} times as long as with equal ranks and links"
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
         if self.hang:
             return self.hang.lines()
-        if len(self.ranks) == 1:
+        if len(self.ranks) == 1 or not (self.compared or self._named()):
             return [self.line()]
         named = [text for _, _, text in self._named()]
         lines = [self.line(), *(f"also: {text}" for text in named[1:])]
@@ -399,8 +399,9 @@ class Verdict(msgspec.Struct, frozen=True):
         return lines + [f"note: {limit}" for limit in self.limits]
 
     def step_lines(self) -> list[str]:
-        """Which rank made each step longer; steps in which none did share a line."""
-        if len(self.ranks) == 1:
+        """Which rank made each step longer; steps in which none did share a line. None where that
+        is true of all."""
+        if not any(self.steps.values()):
             return []
         several = len({window for window, _ in self.steps}) > 1
         lines = []
