@@ -29,6 +29,7 @@ def pytest_configure(config):
     if _has_room(IN_MEMORY):  # thousands of outputs are synced, and folders of runs removed
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
         os.environ.setdefault("TRACECONV_TMPDIR", str(IN_MEMORY))
+    os.environ["TRACECONV_CACHE"] = "off"
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 

@@ -42,7 +42,7 @@ TASKS = {
     "Write traces": "merge convert join align pack",
     "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff watch",
     "Use traces": "open query validate",
-    "Look up": "formats explain new-reader",
+    "Look up": "cache formats explain new-reader",
 }
 """Commands by task."""
 

@@ -265,6 +265,11 @@ def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bo
     Args:
         pointer: whether to say how all of them can be had.
     """
+    if verbose and not quiet:
+        from traceconv.store.cache import answered
+
+        for ranks in answered:
+            message(f"{number(ranks, 'rank')} from the cache")
     lines = [] if quiet else issue_lines(issues, ALL_LINES if verbose else ISSUE_LINES)
     for line, severity in lines:
         message(line if verbose else short(line), fg=_COLOURS[severity])

@@ -113,7 +113,7 @@ def _entry_points(group: str) -> Iterable[Any]:
     """The entry points of a group. Loading importlib.metadata takes a fourth of the time of
     `inspect`, so it is loaded only if an installed package may announce something to us.
     """
-    if not _announced():
+    if not announced():
         return ()
     from importlib.metadata import entry_points
 
@@ -121,7 +121,7 @@ def _entry_points(group: str) -> Iterable[Any]:
 
 
 @cache
-def _announced() -> bool:
+def announced() -> bool:
     """Whether an installed package may have entry points for us; True where that is unknown."""
     if any(hasattr(f, "find_distributions") for f in sys.meta_path if f is not PathFinder):
         return True

@@ -119,6 +119,11 @@ class Source(ABC):
         """The file on disk, for libraries that need one (SQLite); None inside archives."""
         return None
 
+    def origin(self, name: str) -> Path | None:
+        """The file on disk that holds it, alone or with others, also in a later run; None if there
+        is none."""
+        return None
+
     def title(self, name: str) -> str:
         """The file as the user would write it."""
         return f"{self.label}/{name}"

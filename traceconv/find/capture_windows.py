@@ -189,5 +189,9 @@ class JoinedSource(Source):
         source, inner = self._files[name]
         return source.path(inner)
 
+    def origin(self, name: str) -> Path | None:
+        source, inner = self._files[name]
+        return source.origin(inner)
+
     def title(self, name: str) -> str:
         return name

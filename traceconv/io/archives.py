@@ -40,6 +40,9 @@ class ZipSource(StoredSource):
         self._path = path.absolute()
         self._index(path)
 
+    def origin(self, name: str) -> Path | None:
+        return self._path
+
     def _index(self, file: Path | IO[bytes]) -> None:
         import zipfile
 
@@ -117,6 +120,9 @@ class TarSource(StoredSource):
                     self._members = self.members(tar, label)
         except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
+
+    def origin(self, name: str) -> Path | None:
+        return self._path
 
     @staticmethod
     def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:

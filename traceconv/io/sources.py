@@ -54,6 +54,9 @@ class FileSource(StoredSource):
     def path(self, name: str) -> Path | None:
         return self._path
 
+    def origin(self, name: str) -> Path | None:
+        return self._path
+
     def title(self, name: str) -> str:
         return self.label
 
@@ -89,6 +92,9 @@ class FolderSource(StoredSource):
 
     def _open(self, name: str) -> IO[bytes]:
         return self.path(name).open("rb")
+
+    def origin(self, name: str) -> Path | None:
+        return self.path(name) if name else None
 
     def path(self, name: str) -> Path:
         if "\\" in name:  # maybe an escape; a worker has not listed the folder yet
@@ -180,6 +186,9 @@ class _SpooledSource(FileSource):
     def __init__(self, path: Path, label: str, file: Any = None) -> None:
         super().__init__(path, label)
         self._file = file
+
+    def origin(self, name: str) -> Path | None:
+        return None
 
     def names(self) -> tuple[str, ...]:
         return (self.label,)

@@ -194,6 +194,7 @@ class AlignArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
 
 class StatsArguments(TypedDict, total=False):
@@ -221,6 +222,7 @@ class StatsArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     selection: Selection | None
 
@@ -243,6 +245,7 @@ class StragglerArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     align: Align
     align_max_error_ns: Length | None
@@ -269,6 +272,7 @@ class WhatIfArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     align: Align
     align_max_error_ns: Length | None
@@ -296,6 +300,7 @@ class CriticalPathArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     align: Align
     align_max_error_ns: Length | None
@@ -323,6 +328,7 @@ class DiagnoseArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     selection: Selection | None
 
@@ -364,6 +370,7 @@ class DiffArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     out: AnyPath | None
     writer: str | None

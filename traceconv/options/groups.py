@@ -281,6 +281,11 @@ class RunOptions(Group):
         False, values.switch, "--allow-missing-ranks", section="Input",
         help="Go on without selected ranks that are absent, and without ranks that cannot be read.",
     )  # fmt: skip
+    cache: bool = option(
+        True, values.switch, "--cache/--no-cache",
+        help="Keep what is made of each rank of large inputs, for the next analysis of the same "
+        "files. `traceconv cache` shows and removes what is kept.",
+    )  # fmt: skip
     progress: Progress = option(
         values.no_progress, values.progress,
         help="Called as (bytes done since the last call, bytes in total or 0, label).",

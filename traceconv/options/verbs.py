@@ -37,7 +37,7 @@ class InspectOptions(Group):
         "output.",
     )  # fmt: skip
     input: Input = group(Input)
-    run: RunOptions = group(RunOptions, without={"allow_missing_ranks"})
+    run: RunOptions = group(RunOptions, without={"allow_missing_ranks", "cache"})
 
 
 @dataclass(eq=False, repr=False)
@@ -72,7 +72,7 @@ class MergeRequest(Group):
     merge_options: MergeOptions = group(MergeOptions, whole=True)
     limits: Limits = group(Limits)
     input: Input = group(Input)
-    run: RunOptions = group(RunOptions)
+    run: RunOptions = group(RunOptions, without={"cache"})
 
 
 @dataclass(eq=False, repr=False)
@@ -90,7 +90,7 @@ class PackOptions(Group):
     ranks: values.SelectedRanks = same_as(Selection, "ranks")
     comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
     input: Input = group(Input)
-    run: RunOptions = group(RunOptions)
+    run: RunOptions = group(RunOptions, without={"cache"})
 
 
 @dataclass(eq=False, repr=False)
@@ -98,7 +98,7 @@ class JoinOptions(Group):
     """Options of :func:`traceconv.join`."""
 
     output: Output = group(Output)
-    run: RunOptions = group(RunOptions)
+    run: RunOptions = group(RunOptions, without={"cache"})
 
 
 @dataclass(eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from traceconv.run.emptiness import nothing_read, unread
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
 from traceconv.run.stages import collectives, events, passed
+from traceconv.store.cache import Kept
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class Summarizing:
     as_read: bool = False
     collectives: bool = False
     change: Callable[[Trace], Trace] | None = None
+
+    @property
+    def of_any_rank(self) -> Summarizing:
+        """The same of all ranks: what decides on the summary of each."""
+        kept = dataclasses.replace(self.view.selection, ranks=None)
+        return dataclasses.replace(self, view=dataclasses.replace(self.view, selection=kept))
 
     def __call__(self, capture: Capture, advance: Progress) -> bytes:
         """The encoded summary of a rank; ``advance`` hears of the bytes that are read.
@@ -81,17 +89,26 @@ class Ranks:
             EmptyResultError: not one of them holds events or tables.
             TraceconvError: see :func:`traceconv.run.rank_loop.map_ranks`.
         """
-        read, found = [], []
-        for capture, content in map_ranks(
-            work, self.captures, self.executor, self.run, self.issues, what=what
-        ):
-            summary = decode(content, f"summary of rank {capture.rank}")
+        made = self._made(work, what)
+        read = [one for one in self.captures if one.rank in made]
+        found = [
+            decode(made[r], f"summary of rank {r}") for one in read if (r := one.rank) is not None
+        ]
+        for summary in found:
             summary.add_issues(self.issues)
-            read.append(capture)
-            found.append(summary)
         if found and all(one.holds_nothing for one in found):
             raise nothing_read(read, lost=unread(self.issues))
         return tuple(read), found
+
+    def _made(self, work: Summarizing, what: str) -> dict[int, bytes]:
+        """The encoded summaries: those that are kept, and those of ranks that are read now."""
+        kept = Kept(self.captures, work.of_any_rank, self.run.cache)
+        known = kept.found()
+        missing = [one for one in self.captures if one.rank not in known]
+        every = map_ranks(work, missing, self.executor, self.run, self.issues, what=what)
+        made = {one.rank: content for one, content in every if one.rank is not None}
+        kept.keep(made)
+        return {**known, **made}
 
 
 @contextmanager

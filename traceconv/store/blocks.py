@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BYTES = 1 << 16
 """Of a column in a block, before compression."""

@@ -1,19 +1,12 @@
-"""A store: the ranks of a run in one file, as their readers left them.
+"""A store: the ranks of a run in one file (:mod:`.container`), as their readers left them.
 
-::
-
-    SIGN, with the version
-    segments, one per rank (:mod:`.rank_file`), packed
-    directory: one zlib stream of JSON
-    8 bytes: length of the JSON        8 bytes: length of the stream        8 bytes: MAGIC
-
-The directory has what finding the captures told: the captures, the issues, the files that no reader
-takes. ``docs/reference/store.md`` describes the format for other programs.
+Each segment is a packed rank (:mod:`.rank_file`). The directory has what finding the captures told:
+the captures, the issues, the files that no reader takes. ``docs/reference/store.md`` describes the
+format for other programs.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +21,7 @@ from traceconv.core.source import RecordedSource, Source
 from traceconv.core.version import STORE as VERSION
 from traceconv.core.version import __version__
 from traceconv.io.atomic import Destination
-from traceconv.store import SIGN, blocks, rank_file
-
-MAGIC = b"tcstore\0"
-_END = 24
-_MOST = 1 << 30
-"""Bytes of a directory at most."""
+from traceconv.store import SIGN, container, rank_file
 
 
 class PackedRank(msgspec.Struct, frozen=True):
@@ -108,6 +96,9 @@ class StoredSource(RecordedSource):
         )
         return replace(trace, capture=own)
 
+    def origin(self, name: str) -> Path | None:
+        return self.store
+
     @property
     def _packed_with(self) -> str:
         words = ",".join(self.comm_patterns)
@@ -130,7 +121,7 @@ def write(
     Raises:
         OutputError: it cannot be written.
     """
-    into.write(SIGN + b"%d\n" % VERSION)
+    into.write(container.head(SIGN, VERSION))
     listed = []
     for one in ranks:
         at = into.size
@@ -146,10 +137,7 @@ def write(
         "issues": rank_file.issue_rows(issues),
         "ranks": listed,
     }
-    text = json.dumps(directory, separators=(",", ":")).encode()
-    stream = blocks.pack(text)
-    ends = b"".join(size.to_bytes(8, "little") for size in (len(text), len(stream)))
-    into.write(stream + ends + MAGIC)
+    into.write(container.tail(directory))
 
 
 def load(source: Source) -> Store:
@@ -163,7 +151,8 @@ def load(source: Source) -> Store:
     if path is None:
         raise SourceError(f"{label}: a store is read where it is; copy it to a folder")
     try:
-        directory = _directory(path)
+        with path.open("rb") as file:
+            directory = container.directory(file, SIGN, VERSION)
         issues = Issues()
         issues.extend(rank_file.issues_of(directory["issues"]))
         words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
@@ -176,24 +165,6 @@ def load(source: Source) -> Store:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as e:
         why = f"not a store that can be read: {e}; pack the captures again"
         raise MalformedInputError(label, "", why) from e
-
-
-def _directory(path: Path) -> Any:
-    with path.open("rb") as file:
-        version = file.readline(len(SIGN) + 20).removeprefix(SIGN).strip()
-        if version != b"%d" % VERSION:
-            shown = version.decode("ascii", "replace")
-            raise ValueError(f"it is of version {shown}, this traceconv reads version {VERSION}")
-        end = file.seek(0, 2) - _END
-        file.seek(max(end, 0))
-        tail = file.read()
-        if tail[16:] != MAGIC:
-            raise ValueError("it is cut off")
-        whole, stored = (int.from_bytes(tail[i : i + 8], "little") for i in (0, 8))
-        if not 0 < stored <= end or whole > min(_MOST, blocks.MOST_TIMES * stored):
-            raise ValueError("its directory is damaged")
-        file.seek(end - stored)
-        return json.loads(blocks.unpack(file.read(stored), whole))
 
 
 def _capture(one: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:

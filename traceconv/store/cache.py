@@ -1,0 +1,306 @@
+"""What an analysis has made of each rank, kept for the next command on the same files.
+
+An analysis makes one summary per rank and compares these; making them takes nearly all of its time.
+They are kept in files below one folder, each with the summaries of the ranks of one run
+(:mod:`.container`). A summary is found by a key of everything that it depends on:
+
+* what finding told of the rank, and the reader's own notes of it;
+* each file that is read for it: path, size, time of change, inode, and samples of its content;
+* what was made of the rank: view, selection, tables, rules, clocks;
+* the files of this package, so that no other version's work is taken.
+
+A file that has just been written is not trusted: it may change again without a new time stamp.
+Nothing is kept of ranks that plugins may have read, of URLs and of standard input. A kept file that
+is damaged is removed, and its ranks are read again. Files appear complete. Those that were used
+longest ago are removed when all of them exceed the limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from traceconv.core.errors import SourceError, TraceconvError
+from traceconv.core.model import Capture
+from traceconv.core.plugins import announced
+from traceconv.io.atomic import replacing
+from traceconv.store import blocks, container, rank_file
+
+SIGN, VERSION = b"traceconv kept ", 1
+SUFFIX = ".kept"
+
+SMALL_BYTES = 8 << 20
+"""Input that is read sooner than it is worth keeping anything."""
+
+LIMIT = 1 << 30
+"""Bytes of all files, unless the user chose another limit."""
+
+SETTLED_NS = 2_000_000_000
+"""A file that was changed within so many ns may change again with the same time stamp."""
+
+_SAMPLE = 4096
+_MOST = 1 << 30
+"""Bytes of a summary at most."""
+
+answered: list[int] = []
+"""How many ranks came from the cache, by analysis."""
+
+
+def folder() -> Path | None:
+    """The folder of kept files: ``TRACECONV_CACHE``, or one in the user's folder for caches; None
+    if nothing is kept ("off").
+    """
+    chosen = os.environ.get("TRACECONV_CACHE", "")
+    if chosen.lower() in ("off", "0", "no"):
+        return None
+    if chosen:
+        return Path(chosen)
+    with suppress(RuntimeError):  # no home folder
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(base) / "traceconv"
+    return None
+
+
+class Kept:
+    """The kept summaries of some ranks, for one piece of work.
+
+    Args:
+        work: what is made of a rank.
+        wanted: whether the user lets anything be kept.
+    """
+
+    def __init__(self, captures: Sequence[Capture], work: object, wanted: bool) -> None:
+        self._folder: Path | None = None
+        self._keys: dict[int, str] = {}
+        sizes = sum(one.source.size(name) for one in captures for name in one.files)
+        place = folder() if wanted and sizes >= SMALL_BYTES and not announced() else None
+        if place is None:
+            return
+        try:
+            self._folder = place / _digest(type(work).__qualname__, work, _program())
+            self._keys = _keys(captures)
+        except (OSError, TypeError, ValueError, TraceconvError):
+            self._folder = None  # something that has no key
+
+    def found(self) -> dict[int, bytes]:
+        """The kept summaries by rank."""
+        wanted = {key: rank for rank, key in self._keys.items()}
+        found: dict[int, bytes] = {}
+        for path in _files(self._folder):
+            with suppress(OSError):
+                try:
+                    found |= _read(path, wanted)
+                except (ValueError, TypeError, KeyError):
+                    path.unlink()
+        if found:
+            answered.append(len(found))
+        return found
+
+    def keep(self, made: Mapping[int, bytes]) -> None:
+        """Keep the summaries of these ranks; it never fails."""
+        kept = {self._keys[rank]: content for rank, content in made.items() if rank in self._keys}
+        if self._folder is None or not kept:
+            return
+        with suppress(OSError, TraceconvError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = self._folder / f"{os.urandom(8).hex()}{SUFFIX}"
+            with replacing(path) as file:
+                file.write(container.head(SIGN, VERSION))
+                index = {}
+                for key, content in kept.items():
+                    stream = blocks.pack(content)
+                    index[key] = [file.tell(), len(stream), len(content)]
+                    file.write(stream)
+                file.write(container.tail(index))
+            shrink()
+
+
+def _read(path: Path, wanted: Mapping[str, int]) -> dict[int, bytes]:
+    """The summaries in a file that are wanted, by rank."""
+    found = {}
+    with path.open("rb") as file:
+        index = container.directory(file, SIGN, VERSION)
+        for key in index.keys() & wanted.keys():
+            at, stored, whole = index[key]
+            if whole > min(_MOST, blocks.MOST_TIMES * stored):
+                raise ValueError("a summary is too large")
+            file.seek(at)
+            found[wanted[key]] = blocks.unpack(file.read(stored), whole)
+    if found:
+        os.utime(path)  # it was used
+    return found
+
+
+# -- keys ---------------------------------------------------------------------------------
+
+
+def _keys(captures: Sequence[Capture]) -> dict[int, str]:
+    """The keys of ranks; a rank is left out if one of its files may be another one next time.
+
+    Raises:
+        OSError: a file cannot be read.
+        TypeError: what a reader keeps of a rank cannot be encoded.
+    """
+    known: dict[Path, list[Any] | None] = {}  # several ranks may be read from one file
+    found = {}
+    for one in captures:
+        tables = (name for files in one.tables.values() for name in files)
+        names = dict.fromkeys([*one.files, *one.known, *tables])
+        paths = [one.source.origin(name) for name in names]
+        for path in paths:
+            if path is not None and path not in known:
+                known[path] = _identity(path)
+        files = [None if path is None else known[path] for path in dict.fromkeys(paths)]
+        if one.rank is not None and files and None not in files:
+            told = [one.detail, *(part.detail for part in one.parts)]
+            found[one.rank] = _digest(rank_file.recorded(one), told, files)
+    return found
+
+
+def _identity(path: Path) -> list[Any] | None:
+    """What tells a file from any other; None if it was changed a moment ago."""
+    found: list[Any] = [str(path.absolute())]
+    beside = path.with_name(f"{path.name}-wal")  # of a database
+    for one in (path, beside) if beside.exists() else (path,):
+        about = one.stat()
+        if time.time_ns() - about.st_mtime_ns < SETTLED_NS:
+            return None
+        found += [about.st_size, about.st_mtime_ns, about.st_ino, about.st_dev]
+        with one.open("rb", buffering=0) as file:
+            for at in (0, about.st_size // 2, max(about.st_size - _SAMPLE, 0)):
+                file.seek(at)
+                found.append(hashlib.sha256(file.read(_SAMPLE)).digest())
+    return found
+
+
+def _digest(*values: Any) -> str:
+    try:  # sets in one order
+        told = msgspec.msgpack.encode(values, enc_hook=_encodable, order="deterministic")
+    except TypeError:  # keys that are no texts
+        told = msgspec.msgpack.encode(values, enc_hook=_encodable)
+    return hashlib.sha256(told).hexdigest()[:40]
+
+
+def _encodable(value: object) -> Any:
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, re.Pattern):
+        return [value.pattern, value.flags]
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    raise TypeError(f"{type(value).__name__} cannot be a part of a key")
+
+
+@lru_cache
+def _program() -> str:
+    """What this version of the package is: paths, sizes and times of its files."""
+    files = sorted(Path(__file__).parents[1].rglob("*.[pst][yo]*"))
+    about = [(str(one), one.stat()) for one in files if one.suffix in (".py", ".so", ".toml")]
+    return _digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in about])
+
+
+# -- the folder ---------------------------------------------------------------------------
+
+
+def _files(place: Path | None) -> Iterator[Path]:
+    """The kept files below a folder."""
+    if place is not None:
+        yield from sorted(place.rglob(f"*{SUFFIX}"))
+
+
+def limit() -> int:
+    """Bytes that all files may take: what :func:`set_limit` chose."""
+    place = folder()
+    if place is not None:
+        with suppress(OSError, ValueError):
+            return int((place / "limit").read_text())
+    return LIMIT
+
+
+def set_limit(most: int) -> None:
+    """Choose how many bytes all files may take, from now on.
+
+    Raises:
+        SourceError: nothing is kept.
+        OutputError: the folder cannot be written.
+    """
+    place = folder()
+    if place is None:
+        raise SourceError("nothing is kept: TRACECONV_CACHE is off")
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with replacing(place / "limit") as file:
+        file.write(b"%d\n" % most)
+    shrink()
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What is kept.
+
+    Attributes:
+        folder: of the files; "" if nothing is kept.
+        files, bytes: how many, and their size.
+        limit:  bytes they may take.
+    """
+
+    folder: str
+    files: int
+    bytes: int
+    limit: int
+
+
+def contents() -> Contents:
+    """What is kept."""
+    place = folder()
+    sizes = [size for _, size, _ in _aged(place)]
+    return Contents("" if place is None else str(place), len(sizes), sum(sizes), limit())
+
+
+def shrink(most: int | None = None) -> int:
+    """Remove the files used longest ago, until ``most`` bytes are left (None: the limit); and what
+    killed runs have left. How many were removed.
+    """
+    place = folder()
+    left = limit() if most is None else most
+    aged = sorted(_aged(place), key=lambda one: -one[2])
+    removed = 0
+    for path, size, _ in aged:
+        left -= size
+        if left < 0:
+            with suppress(OSError):
+                path.unlink()
+                removed += 1
+    if place is not None and removed:
+        for one in place.iterdir():
+            with suppress(OSError):
+                one.rmdir()  # if it is empty
+    return removed
+
+
+def _aged(place: Path | None) -> list[tuple[Path, int, int]]:
+    """Path, size and last use of the files; incomplete ones that are left over are removed."""
+    found = []
+    if place is not None and place.is_dir():
+        for path in place.glob("*/*"):
+            with suppress(OSError):
+                about = path.stat()
+                if path.suffix == SUFFIX:
+                    found.append((path, about.st_size, about.st_mtime_ns))
+                elif time.time() - about.st_mtime > _LEFT_S:
+                    path.unlink()
+    return found
+
+
+_LEFT_S = 3600
+"""An incomplete file that has not grown for so long was left by a run that was killed."""

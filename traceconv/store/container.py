@@ -1,0 +1,59 @@
+"""The form of our own files: a sign with a version, segments, and a directory at the end.
+
+::
+
+    sign, version, line feed
+    segments
+    one zlib stream of JSON, the directory
+    8 bytes: length of the JSON        8 bytes: length of the stream        8 bytes: MAGIC
+
+Numbers are little-endian. A file that was cut off has no end.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any
+
+from traceconv.store import blocks
+
+MAGIC = b"tcstore\0"
+_END = 24
+_MOST = 1 << 30
+"""Bytes of a directory at most."""
+
+
+def head(sign: bytes, version: int) -> bytes:
+    """The first bytes of a file."""
+    return sign + b"%d\n" % version
+
+
+def tail(directory: Any) -> bytes:
+    """The directory, and the end of a file."""
+    text = json.dumps(directory, separators=(",", ":")).encode()
+    stream = blocks.pack(text)
+    return stream + b"".join(n.to_bytes(8, "little") for n in (len(text), len(stream))) + MAGIC
+
+
+def directory(file: IO[bytes], sign: bytes, version: int) -> Any:
+    """The directory of a file; JSON values.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is of another kind or version, cut off, or damaged.
+    """
+    first = file.readline(len(sign) + 20)
+    found = first.removeprefix(sign).strip()
+    if found != b"%d" % version or not first.startswith(sign):
+        shown = found.decode("ascii", "replace")
+        raise ValueError(f"it is of version {shown}, this traceconv reads version {version}")
+    end = file.seek(0, 2) - _END
+    file.seek(max(end, 0))
+    last = file.read()
+    if last[16:] != MAGIC:
+        raise ValueError("it is cut off")
+    whole, stored = (int.from_bytes(last[i : i + 8], "little") for i in (0, 8))
+    if not 0 < stored <= end or whole > min(_MOST, blocks.MOST_TIMES * stored):
+        raise ValueError("its directory is damaged")
+    file.seek(end - stored)
+    return json.loads(blocks.unpack(file.read(stored), whole))
