@@ -107,14 +107,14 @@ def ranges_of(trace: Trace, but_named: bool = False) -> NDArray[np.intp]:
 def _launches(trace: Trace, thread: I64) -> dict[Lane, Launched]:
     """The work that each thread launched onto each device.
 
-    Of several arrows to one device row, one from a framework operator counts before one from a
+    Of several flows to one device row, one from a framework operator counts before one from a
     call: operators hand their calls to other threads.
     """
     events = trace.events
     work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.op != OpClass.WAIT)
     host, calls = trace.rows_of(Layer.HOST), trace.rows_of(Layer.RUNTIME)
     flows = trace.flows.take(work[trace.flows.dst] & (host | calls)[trace.flows.src])
-    # by device row, arrows from operators first: the first of each row is the one that counts
+    # by device row, flows from operators first: the first of each row is the one that counts
     order = np.lexsort((calls[flows.src], flows.dst))
     src, dst = flows.src[order].astype(np.int64), flows.dst[order].astype(np.int64)
     first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]

@@ -1,6 +1,6 @@
 """Leave out what was not selected: graphs, steps, layers, names, a window of time.
 
-Rows are kept whole: nothing is clipped. Lane names and the arrows between kept rows are kept.
+Rows are kept whole: nothing is clipped. Lane names and the flows between kept rows are kept.
 """
 
 from __future__ import annotations

@@ -417,13 +417,13 @@ class _Slice:
 
 
 class _Stacks:
-    """Stacks the events of each track, as the importer does, and draws arrows between slices."""
+    """Stacks the events of each track, as the importer does, and draws flows between slices."""
 
     def __init__(self, tally: Tally) -> None:
         self.slices = self.instants = self.arrows = self.busy_ns = 0
         self._tally = tally
         self._open: dict[Hashable, list[_Slice]] = {}
-        self._flows: dict[Hashable, bool] = {}  # open ones: whether an arrow leads from them
+        self._flows: dict[Hashable, bool] = {}  # open ones: whether a flow leads from them
         self._waiting: dict[Hashable, list[Hashable]] = {}
 
     def take(self, event: _Event) -> None:

@@ -10,7 +10,7 @@ left out::
         2400 ! "mark" other
       track "Counters" "HBM 0" "Read" layer=counter unit="MB/s"
         1500 = 12.5
-      arrows
+      flows
         "HostToDevice" "CANN" "" "Thread 7"@100 "launch" -> "Ascend Hardware" ...@1500 "MatMul"
 
 ``+`` is a duration, ``!`` an instant, ``=`` the value of a counter. The metadata of the run

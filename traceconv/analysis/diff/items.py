@@ -198,7 +198,7 @@ def _owners(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64
 
 
 def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], I64]:
-    """Time cut at every ``begin`` (ascending) and at the borders of steps.
+    """Time cut at every ``begin`` (ascending) and at the boundaries of steps.
 
     Returns:
         Of each cell, the last ``begin`` (the first one for what is before it), the step it is in,
@@ -268,7 +268,7 @@ class _Gaps(msgspec.Struct, frozen=True):
     ) -> Sequence[tuple[Texts, Texts, NDArray[np.intp], I64]]:
         """Names, causes, steps and lengths: what waits for input, then the rest."""
         end = self.pieces[:, 1]
-        # borders that were taken from the profiler's own lanes may be 1 ns before a row
+        # boundaries that were taken from the profiler's own lanes may be 1 ns before a row
         after = np.searchsorted(work.start_ns, end - 1)
         some = after < len(work.start_ns)
         next_ = np.minimum(after, max(len(work.start_ns) - 1, 0))

@@ -94,7 +94,7 @@ class Sources(msgspec.Struct, frozen=True):
     def of(cls, trace: Trace, collectives: CollectiveRecords) -> Sources:
         events, flows = trace.events, trace.flows
         launched = np.full(len(events), -1, np.int64)
-        # of several arrows the latest call: an operator may have queued it long before
+        # of several flows the latest call: an operator may have queued it long before
         arrows = flows.take(trace.rows_of(Layer.HOST, Layer.RUNTIME)[flows.src])
         np.maximum.at(launched, arrows.dst, events.start_ns[arrows.src])
         record = np.full(len(events), -1, np.int64)

@@ -112,7 +112,7 @@ class Nest(msgspec.Struct, frozen=True):
 def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple[I64, I64]:
     """The boundaries of the slices of a thread, and the innermost slice from each boundary on.
 
-    Fills ``parent``. At a border where one ends and another starts, the ending comes first.
+    Fills ``parent``. At a boundary where one ends and another starts, the ending comes first.
     """
     n = len(start)
     before, after = start[:-1], start[1:]
@@ -129,7 +129,7 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     order = np.argsort(time, kind="stable")  # of both halves in order: soon done
     opens = order >= n
     depth = np.cumsum(np.where(opens, 1, -1))
-    # the last slice that began at the depth of each border, by depth and then by time
+    # the last slice that began at the depth of each boundary, by depth and then by time
     by_depth = in_lanes(depth)
     begins = np.where(opens[by_depth], np.arange(2 * n), 0)
     last = np.empty(2 * n, np.intp)
@@ -199,7 +199,7 @@ class Launches(msgspec.Struct, frozen=True):
 
 @once_each
 def launches(trace: Trace) -> Launches:
-    """Every device row to which an arrow leads; arrows from operators go before runtime calls."""
+    """Every device row to which a flow leads; flows from operators go before runtime calls."""
     events, flows = trace.events, trace.flows
     work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.kind == Kind.SLICE)
     source = np.full(len(events), -1, np.int64)
@@ -212,7 +212,7 @@ def launches(trace: Trace) -> Launches:
 
 
 def launched_within(trace: Trace, nest: Nest) -> I64:
-    """Device time launched within each slice of a nest, ns; ``ABSENT`` of all where no arrow of the
+    """Device time launched within each slice of a nest, ns; ``ABSENT`` of all where no flow of the
     rank leads from the host to its device, so that it is unknown."""
     calls = launches(trace)
     if not len(calls.device):

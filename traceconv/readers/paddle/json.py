@@ -335,7 +335,7 @@ def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int]
     return expect, types
 
 
-# -- arrows and accounts -------------------------------------------------------------------
+# -- flows and accounts -------------------------------------------------------------------
 
 
 def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:

@@ -92,7 +92,7 @@ class Records:
     Attributes:
         lane: index into ``lanes``.
         name, args: ids of the builder.
-        arrows: rows that launched and rows that were launched.
+        flows: rows that launched and rows that were launched.
     """
 
     lanes: Sequence[Lane]
@@ -110,7 +110,7 @@ class Records:
         return np.array([lane.what for lane in self.lanes], np.int8)[self.lane]
 
     def take(self, kept: NDArray[np.bool_]) -> Records:
-        """The marked rows, and the arrows between them."""
+        """The marked rows, and the flows between them."""
         at = np.cumsum(kept) - 1
         src, dst = self.arrows
         whole = kept[src] & kept[dst]
@@ -128,7 +128,7 @@ class Records:
 
 
 def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
-    """Add all rows and arrows; rows that end before they begin or leave int64 are booked.
+    """Add all rows and flows; rows that end before they begin or leave int64 are booked.
 
     Args:
         pid: the process whose threads need no name of their process; -1 if any.

@@ -292,7 +292,7 @@ class _Block:
             lane[at] = self._into.lanes.number(key)
         if found.flow is not None:
             flow, act = found.flow
-            if found.kind in _FLOW_KINDS:  # one id is another arrow under another name
+            if found.kind in _FLOW_KINDS:  # one id is another flow under another name
                 flow = (flow, int(category[at]), int(name[at]))
             self._ends.append(legacy.FlowEnd(at, flow, act))
 
@@ -412,7 +412,7 @@ class _Block:
             keys = [track_key(state.machine, uuid) for uuid in uuids[:named]]
             self._sample(at, keys, values[:named])
 
-    # -- arguments and arrows ----------------------------------------------------------------------
+    # -- arguments and flows ----------------------------------------------------------------------
 
     def _arguments(self, rows: I64, mark: I64) -> I32:
         """Argument ids of the rows."""
@@ -523,7 +523,7 @@ class _Block:
         return b',"gpu_correlation":{' + b",".join(members) + b"}" if members else b""
 
     def _links(self, rows: I64, mark: I64) -> None:
-        """Ends of arrows."""
+        """Ends of flows."""
         for n, closes in _FLOWS:
             asked = np.flatnonzero(self._event.has(n) & (mark >= 0))
             if not len(asked):

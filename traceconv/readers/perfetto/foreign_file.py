@@ -396,13 +396,13 @@ class _Content:
         place = np.cumsum(kept) - 1
         return place[first[back.ravel()]], kept
 
-    # -- arrows and samples ------------------------------------------------------------------------
+    # -- flows and samples ------------------------------------------------------------------------
 
     def _arrows(self, marks: Marks, whole: Slices, row_of: I64, mine: Mask) -> None:
         """Draw what leads from row to row of the rank.
 
         Args:
-            whole:  the slices of all ranks: a chain of arrows leads from one to another.
+            whole:  the slices of all ranks: a chain of flows leads from one to another.
             row_of: in the rank, of each of them; -1 if it is not of the rank.
         """
         row = touched(marks, whole)

@@ -208,7 +208,7 @@ class Gpu:
         return np.concatenate(marks), np.concatenate(events)
 
     def arrows(self, row: I64) -> Arrows:
-        """Arrows between calls and what GPUs did, and between GPU slices that wait."""
+        """Flows between calls and what GPUs did, and between GPU slices that wait."""
         submitted = {one: mark for mark, ids in self.events.submitted for one in ids}
         awaited = {one: mark for mark, ids in self.events.awaited for one in ids}
         marks, event, _ = self.stages()

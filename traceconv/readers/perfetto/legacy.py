@@ -22,7 +22,7 @@ from traceconv.readers.perfetto.state import State
 from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, track_key
 
 FLOW_AROUND, FLOW_NEXT = 7, 8
-"""Kinds of marks: an end of an arrow, at the slice around it or at the next one to begin."""
+"""Kinds of marks: an end of a flow, at the slice around it or at the next one to begin."""
 
 _KINDS = {
     **dict.fromkeys("BbS", SLICE_BEGIN),
@@ -37,7 +37,7 @@ _IDS = (LegacyEvent.UNSCOPED_ID, LegacyEvent.GLOBAL_ID, LegacyEvent.LOCAL_ID)
 
 
 class FlowEnd(NamedTuple):
-    """One end of an arrow: a mark, an id, and what it does with it: "begin", "step" or "end"."""
+    """One end of a flow: a mark, an id, and what it does with it: "begin", "step" or "end"."""
 
     mark: int
     flow: Hashable
@@ -53,7 +53,7 @@ class Old:
         dur_ns: its length, -1 if it has none.
         key:    what it is stacked by, if that is not the track it names.
         by_name: an asynchronous operation is told from others by its name, else by its category.
-        flow:   id and act of an end of an arrow; see :class:`FlowEnd`.
+        flow:   id and act of an end of a flow; see :class:`FlowEnd`.
     """
 
     kind: int | None = None
@@ -152,7 +152,7 @@ def _operation(of: dict[int, Value], state: State, thread: tuple[int, int] | Non
 
 
 def _flow(of: dict[int, Value]) -> tuple[int, str] | None:
-    """The end of an arrow that an event has besides what it is."""
+    """The end of a flow that an event has besides what it is."""
     act = _DIRECTIONS.get(number(of.get(LegacyEvent.FLOW_DIRECTION, 0)))
     if act is None or LegacyEvent.BIND_ID not in of:
         return None

@@ -66,7 +66,7 @@ class Samples:
 
 @dataclass
 class Flows:
-    """Ends of arrows: mark, id, whether the id is free again, and what kind of id it is."""
+    """Ends of flows: mark, id, whether the id is free again, and what kind of id it is."""
 
     mark: I64
     flow: NDArray[np.uint64]
@@ -196,7 +196,7 @@ class Events:
         self._samples.append((time, lane, value, generation))
 
     def flow(self, mark: I64, flow: NDArray[np.uint64], closes: NDArray[np.bool_]) -> None:
-        """Add ends of arrows."""
+        """Add ends of flows."""
         self._flows.append((mark, flow, closes))
 
     def last(self, mark: int, dur: int) -> None:
@@ -232,7 +232,7 @@ class Events:
         return Samples(*_joined(self._samples, (np.int64, np.int32, np.float64, np.int32)))
 
     def flows(self) -> Flows:
-        """All ends of arrows."""
+        """All ends of flows."""
         return Flows(*_joined(self._flows, (np.int64, np.uint64, np.bool_)))
 
 

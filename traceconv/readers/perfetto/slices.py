@@ -245,7 +245,7 @@ class _Stacks:
 
 
 def touched(marks: Marks, made: Slices) -> I64:
-    """The row that each mark begins or ends, or that the end of an arrow is at; -1 for none."""
+    """The row that each mark begins or ends, or that the end of a flow is at; -1 for none."""
     row = np.full(len(marks), -1, np.int64)
     row[made.mark] = np.arange(len(made.mark))
     closed = made.end >= 0
@@ -262,7 +262,7 @@ def touched(marks: Marks, made: Slices) -> I64:
 
 @dataclass
 class Arrows:
-    """Arrows between rows, the earlier one first, and the marks that are one end of no arrow."""
+    """Flows between rows, the earlier one first, and the marks of ends without a flow."""
 
     src: I64
     dst: I64
@@ -270,7 +270,7 @@ class Arrows:
 
 
 def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
-    """Arrows of flow ids.
+    """Pair the ends of flow ids.
 
     Args:
         row:   of each mark, -1 if it is in none.
@@ -296,11 +296,11 @@ def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
 
 
 def old_arrows(ends: list[FlowEnd], row: I64, marks: Marks, start: I64) -> Arrows:
-    """Arrows of the ids of older events, which begin, go on and end."""
+    """Pair the ends of older events, which begin, continue or end a flow."""
     src: list[int] = []
     dst: list[int] = []
     last: dict[Hashable, int] = {}
-    begun: dict[Hashable, int] = {}  # marks of the ends that no arrow leads from yet
+    begun: dict[Hashable, int] = {}  # marks of the ends that no flow leads from yet
     single: list[int] = []
     for end in sorted(ends, key=lambda one: (int(marks.time[one.mark]), one.mark)):
         to = int(row[end.mark])

@@ -13,7 +13,7 @@ Steps of reading, by module:
 ``tables``           the columns both tiers fill, their codes, counts of what was lost
 ``placing``          metadata and the reader's answers: lanes to tracks, rows on them
 ``arrows``           ends of flows joined, bound to slices, drawn
-``assemble``         all of it into the builder: pairs, counters, arrows, rows
+``assemble``         all of it into the builder: pairs, counters, flows, rows
 ===================  ================================================================
 
 Both tiers give the same tables; ``TRACECONV_NATIVE=0`` in the environment forbids the C tier.

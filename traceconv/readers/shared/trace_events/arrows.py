@@ -1,4 +1,4 @@
-"""Arrows: their ends bound to slices by lane and time, joined to each other, and drawn."""
+"""Flows: their ends bound to slices by lane and time, joined to each other, and drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Index = NDArray[np.intp]
 
 
 class Anchors(msgspec.Struct):
-    """Slices that arrows may bind to: lane, start, duration, row in the builder."""
+    """Slices that flows may bind to: lane, start, duration, row in the builder."""
 
     lane: LaneCodes
     start: I64
@@ -37,14 +37,14 @@ _NO_CODES, _NO_TIMES = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
 ROWS_AT_ONCE = 1 << 16
-"""Rows that are sorted for arrows at a time; more where one lane has more."""
+"""Rows that are sorted for flows at a time; more where one lane has more."""
 
 MOST_PARTS = 32
 """About how many parts rows are sorted in at most: each costs a pass over all rows."""
 
 
 class LaneBinder:
-    """Finds the slices that ends of arrows touch in a whole file, some lanes at a time.
+    """Finds the slices that ends of flows touch in a whole file, some lanes at a time.
 
     Args:
         slices, points: as of :class:`Binder`.
@@ -93,7 +93,7 @@ class LaneBinder:
 
 
 class Binder:
-    """Finds the slice that an end of an arrow touches, for many ends at once.
+    """Finds the slice that an end of a flow touches, for many ends at once.
 
     Slices are kept in the order of lanes and times.
 
@@ -241,9 +241,9 @@ _STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
 
 
 def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> I32:
-    """For every end, the end its arrow comes from, or -1 (as for every start).
+    """For every end, the end its flow comes from, or -1 (as for every start).
 
-    Ends of one key belong together. Every step and finish is the head of an arrow from the start
+    Ends of one key belong together. Every step and finish is the head of a flow from the start
     or step before it, in time; if none precedes it, from the first start (clocks of host and
     device may differ a little). One start may have many finishes.
     """
@@ -271,7 +271,7 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
 
 
 class Arrows(msgspec.Struct):
-    """Draws the arrows of a file. Ends in lanes the reader leaves out are booked as it says."""
+    """Draws the flows of a file. Ends in lanes the reader leaves out are booked as it says."""
 
     tables: Tables
     lanes: Lanes
@@ -279,7 +279,7 @@ class Arrows(msgspec.Struct):
     build: TraceBuilder
 
     def draw(self, flows: Flows, binder: LaneBinder) -> None:
-        """Join, bind and add all arrows.
+        """Join, bind and add all flows.
 
         Args:
             flows: ends of lanes that concern this capture.
@@ -314,7 +314,7 @@ class Arrows(msgspec.Struct):
         return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
 
     def _book_skipped(self, flows: Flows, ends: Index, tail: I32, why: list[Skipped]) -> Index:
-        """The arrows that keep both ends."""
+        """The flows that keep both ends."""
         codes = [one.code for one in why]
         if not any(codes):
             return ends
@@ -354,7 +354,7 @@ class Arrows(msgspec.Struct):
             self.build.flows(src=row[tail], dst=row[head], name=names)
 
     def _names(self, flows: Flows, head: I32) -> I32:
-        """What arrows are called: their category, else their name without its number."""
+        """What flows are called: their category, else their name without its number."""
         shapes, shape = self.tables.shapes, flows.shape.take(head)
         ids = np.full(len(shapes.phase), -1, np.int32)
         for code in np.unique(shape).tolist():

@@ -40,7 +40,7 @@ class Lane(msgspec.Struct, frozen=True):
         labels: ``process_labels`` ("NPU 0"), "" if none.
         category: of the events ("cpu_op", "kernel"), "" if none.
         phase: "X", "i", "C" ... as in the file (B/E count as "X", b/e as "b", s/t/f as "s": for
-            arrows only a :class:`Skipped` answer, or None, means something).
+            flows only a :class:`Skipped` answer, or None, means something).
         extra: further string or integer keys of the args of ``thread_name`` metadata (and of
             ``process_name``, where both have one the thread's counts); our own Chrome JSON keeps
             the exact track there.
@@ -104,7 +104,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
     Attributes:
         code:    of the issue that says why.
-        between: of arrows: those from one such lane to another are drawn all the same.
+        between: of flows: those from one such lane to another are drawn all the same.
     """
 
     code: str
@@ -114,7 +114,7 @@ class Skipped(msgspec.Struct, frozen=True):
 Classify = Callable[[Lane], Placed | Skipped | None]
 """Gives the place of a lane. None: it belongs to another capture and is neither seen nor lost.
 
-Lanes of arrows are placed again after all other events; the second answer counts.
+Lanes of flows are placed again after all other events; the second answer counts.
 """
 
 

@@ -57,11 +57,11 @@ Series = tuple[str, str]
 """The key of a series, and what else distinguishes it ("acc_id 3"), "" if nothing."""
 
 FlowKey = Callable[[str, str, str], int]
-"""Key of the end of an arrow, given category, name and id: 64 bits, equal for equal ones."""
+"""Key of the end of a flow, given category, name and id: 64 bits, equal for equal ones."""
 
 
 def hashed(*end: str) -> int:
-    """Key of the end of an arrow in pure Python: a hash under the random key of the process."""
+    """Key of the end of a flow in pure Python: a hash under the random key of the process."""
     return hash(end)
 
 
@@ -257,7 +257,7 @@ class Intake:
         return count_of(scalar_of(said)), self._tables.types[name] if isinstance(name, str) else -1
 
     def _bound(self, event: Event, shape: int, start: int) -> None:
-        """The end of an arrow that a slice carries itself (bind_id with flow_in and flow_out)."""
+        """The end of a flow that a slice carries itself (bind_id with flow_in and flow_out)."""
         flow_in, flow_out = (
             bytes(event.more.get(key, NOTHING)) == b"true" for key in ("flow_in", "flow_out")
         )

@@ -53,7 +53,7 @@ def hash_keys() -> tuple[int, int]:
 
 
 def scanner_key(scanner: Scanner) -> FlowKey:
-    """Keys of arrow ends as the scanner makes them."""
+    """Keys of flow ends as the scanner makes them."""
     return lambda *end: scanner.flow_key("\0".join(end).encode("utf-8", "surrogatepass"))
 
 
@@ -168,7 +168,7 @@ _BEGINS = lazy_regex(
     rb'\}\s*+,?\s*+(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
 )
 NEAR = 64
-"""Bytes before the border in which the record before may end."""
+"""Bytes before the boundary in which the record before may end."""
 
 _MORE, _FULL = 0, 3  # as the scanner numbers them
 
@@ -179,7 +179,7 @@ _Scan = tuple[int, int, list["Scanned"]]
 
 
 class _Block(msgspec.Struct):
-    """Records that begin from ``start`` on and before the next border, on their way."""
+    """Records that begin from ``start`` on and before the next boundary, on their way."""
 
     number: int
     start: int
@@ -259,7 +259,7 @@ class Ahead:
             self._next += 1
 
     def _begin(self, border: int) -> int:
-        """Where the first record behind a border may begin; -1 if none seems to."""
+        """Where the first record behind a boundary may begin; -1 if none seems to."""
         stop = min(border + min(self._size, GUESSED), len(self._data))
         for match in _BEGINS.finditer(self._data, max(border - NEAR, 0), stop):
             if match.end() >= border:

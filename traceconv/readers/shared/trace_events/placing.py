@@ -162,7 +162,7 @@ class Lanes:
         return self._asked[key]
 
     def prepare(self, shape: I32) -> None:
-        """Fill in the columns for these shapes (not those of counters and arrows)."""
+        """Fill in the columns for these shapes (not those of counters and flows)."""
         present = np.bincount(shape, minlength=len(self._ready)) > 0
         for code in np.flatnonzero(present & ~self._ready).tolist():
             self._ready[code] = True
@@ -218,7 +218,7 @@ LaneCodes = NDArray[np.signedinteger[Any]]
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """Rows that arrows may bind to: lane, and row in the builder."""
+    """Rows that flows may bind to: lane, and row in the builder."""
 
     lane: LaneCodes
     row: I32
@@ -272,7 +272,7 @@ class Placer:
     """Puts rows into the builder.
 
     Attributes:
-        slices: those of the lanes that arrows touch.
+        slices: those of the lanes that flows touch.
         points: instants and asynchronous slices there.
         span:    earliest start and latest end of slices, ns; None while there are none.
     """
@@ -290,7 +290,7 @@ class Placer:
         """
         Args:
             offset_ns: added to every stamp.
-            touched: bool per lane code (``Shapes.lanes``): do arrows end there.
+            touched: bool per lane code (``Shapes.lanes``): whether flows end there.
             revise: see ``contract.Revise``.
         """
         self._tables, self._lanes, self._texts, self._build = tables, lanes, texts, build

@@ -193,8 +193,8 @@ class Rows(Batch):
 
 
 class Flows(Batch):
-    """Ends of arrows. ``key`` is a code of category, name and id; ``name`` is -1 where the category
-    names the arrow; ``encloses`` says whether it binds to the slice around it.
+    """Ends of flows. ``key`` is a code of category, name and id; ``name`` is -1 where the category
+    names the flow; ``encloses`` says whether it binds to the slice around it.
     """
 
     shape: I32

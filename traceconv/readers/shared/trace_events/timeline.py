@@ -5,7 +5,7 @@ event per line; plain or gzip. Not closed, with doubled commas, cut or damaged: 
 is. Times may be numbers or text; they are exact.
 
 Which events become what: ``X``, and pairs of ``B`` and ``E``, are slices; ``i``, ``I``, ``R``
-instants; ``C`` samples, each numeric argument a series of its own; ``s``, ``t``, ``f`` arrows;
+instants; ``C`` samples, each numeric argument a series of its own; ``s``, ``t``, ``f`` flows;
 ``b``, ``n``, ``e`` (and ``S``, ``T``, ``p``, ``F``) slices and instants on lanes of their own;
 ``T`` with a duration is the state of a thread, a slice on a lane of its own; ``M`` names. Other
 phases are counted as ``unknown-phase``.

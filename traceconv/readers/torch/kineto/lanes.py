@@ -156,7 +156,7 @@ class Classifier:
 
     Attributes:
         build: gets every track at once, so that the following can be by its number.
-        takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
+        takes_marks: asked when all slices are placed: are flows to be drawn from launch marks.
         part:  what is in front of the process ids of the rank, in a file of several; "" if alone.
         group: the process group of all communication; "" if there are several, or none is known.
         sorts:  what is on a track.

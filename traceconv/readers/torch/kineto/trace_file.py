@@ -186,7 +186,7 @@ class Collectives(msgspec.Struct):
 
 
 class Launches(msgspec.Struct):
-    """Draws arrows from calls to what they made the device do, by their correlation numbers.
+    """Draws flows from calls to what they made the device do, by their correlation numbers.
 
     The profiler also records both ends of every launch (``ac2g``). These are bound by time, and in
     files of whole microseconds two calls may begin together; a call that launches nothing has an
@@ -212,11 +212,11 @@ class Launches(msgspec.Struct):
 
     @property
     def numbered(self) -> bool:
-        """Whether arrows can be drawn by number; also if there is nothing to draw."""
+        """Whether flows can be drawn by number; also if there is nothing to draw."""
         return bool(self._tasks) or not self.tasks_seen
 
     def draw(self) -> None:
-        """Add the arrows; a task whose call is not in the file is booked.
+        """Add the flows; a task whose call is not in the file is booked.
 
         Numbers are used again when a profiler starts anew: of several calls with a number, the
         last one before the task launched it.
