@@ -108,7 +108,7 @@ sanitize: .venv/installed-test-sanitize
 	cd $(SANITIZED) && CC=gcc CFLAGS="$(SANITIZERS)" $(abspath $(BIN))/python setup.py -q build_ext --inplace
 	$(UNDER_SANITIZERS) pytest -n0 -q -p no:cacheprovider tests/native tests/readers tests/run tests/merging tests/find \
 		tests/writers tests/passes tests/scratch tests/test_golden.py tests/test_invariants.py \
-		tests/test_abuse.py tests/core/test_intervals.py tests/analysis/test_nest.py \
+		tests/test_abuse.py \
 		--deselect tests/test_abuse.py::test_long_strings_take_memory_in_proportion
 	$(UNDER_SANITIZERS) fuzz mutants --count 1000000 --seconds $$(($(SANITIZE_SECONDS) / 2)) --seed $$$$
 	$(UNDER_SANITIZERS) fuzz differential --count 1000000 --seconds $$(($(SANITIZE_SECONDS) / 2)) --seed $$$$

@@ -14,7 +14,6 @@ PARTS = {
     "_wire": ["wire"],
     "_lanes": ["lanes"],
     "_records": ["records"],
-    "_intervals": ["intervals"],
 }
 
 setup(

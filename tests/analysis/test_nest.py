@@ -1,14 +1,8 @@
-"""Calls within calls: both tiers say the same, and what it is for nested slices."""
-
-import os
-from unittest import mock
+"""Calls within calls."""
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv import native
 from traceconv.analysis.tables.host import Nest
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer
@@ -24,20 +18,6 @@ def _nest(rows):
         )
     trace = build.finish()
     return trace, Nest.of(trace, np.arange(len(trace.events)))
-
-
-@pytest.mark.skipif(native.intervals() is None, reason="the C part is not built")
-@given(slices)
-def test_both_tiers_nest_the_same(rows):
-    """Also slices that cross, or begin or end together."""
-    found = []
-    for tier in "10":
-        with mock.patch.dict(os.environ, TRACECONV_NATIVE=tier):
-            _, nest = _nest(rows)
-            times = np.repeat(np.arange(-1, 65), 2)
-            threads = np.tile([0, 1], 66)
-            found.append((nest.parent.tolist(), nest.at(threads, times).tolist()))
-    assert found[0] == found[1]
 
 
 def test_each_call_is_in_the_innermost_around_it():

@@ -1,14 +1,9 @@
 """The algebra of interval sets, against counting single nanoseconds."""
 
-from unittest import mock
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv import native
-from traceconv.core import intervals
 from traceconv.core.intervals import (
     breakdown,
     clip,
@@ -125,84 +120,3 @@ def test_empty_sets():
 def test_clip_cuts_at_both_ends():
     """Only the part within the window is left."""
     assert clip(np.array([[0, 9], [12, 20]]), 4, 15).tolist() == [[4, 9], [12, 15]]
-
-
-# -- tiers ------------------------------------------------------------------------------------
-
-either = pytest.mark.skipif(native.intervals() is None, reason="the C part is not built")
-long = st.lists(st.tuples(st.integers(-(2**40), 2**40), st.integers(-3, 2**38)), max_size=400)
-
-
-def _both(operation, *arguments):
-    """The result of the C part, and of numpy."""
-    found = [operation(*arguments)]
-    with mock.patch.object(intervals, "_compiled", None):
-        return [*found, operation(*arguments)]
-
-
-def _columns(pairs):
-    pairs = np.array(pairs, np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs.sum(axis=1)
-
-
-@either
-@given(long, st.booleans())
-def test_the_union_is_that_of_numpy(pairs, in_runs):
-    """Of lanes one after the other as of rows in no order, of columns with gaps between them."""
-    pairs = sorted(pairs[::2]) + sorted(pairs[1::2]) if in_runs else pairs
-    one, other = _both(union, *_columns(pairs))
-    assert one.tolist() == other.tolist()
-    assert one.flags.writeable
-    assert one.dtype == other.dtype
-
-
-@either
-@given(long, long, st.lists(st.integers(-(2**41), 2**41), max_size=30))
-def test_two_sets_and_instants_are_those_of_numpy(one, other, times):
-    """What both, one and only one of them have, and how much of one is before each instant."""
-    one, other = union(*_columns(one)), union(*_columns(other))
-    for operation in (intersection, subtraction, difference, merged, length_within):
-        assert len({str(found.tolist()) for found in _both(operation, one, other)}) == 1
-    times = np.array([*times, *one[:3].ravel(), *one[-3:].ravel()], np.int64)
-    for instants in (times, np.sort(times), np.append(times, times).reshape(-1, 2), np.int64(7)):
-        found, expected = _both(length_before, one, instants)
-        assert found.tolist() == expected.tolist()
-        assert np.shape(found) == np.shape(instants)
-
-
-@either
-def test_what_is_no_set_is_computed_as_numpy_does():
-    """Rows that overlap or are not in order: never a result of its own."""
-    rows = np.array([[0, 10], [5, 20], [3, 4]], np.int64)
-    found, expected = _both(intersection, rows, np.array([[2, 7]], np.int64))
-    assert found.tolist() == expected.tolist()
-
-
-@either
-def test_columns_that_do_not_fit_are_refused():
-    """Of other types and lengths, or without room for the result."""
-    part, column = native.intervals(), np.arange(4)
-    wrong = [
-        (column, column[:3], np.empty(8, np.int64), np.empty(8, np.int64)),
-        (column, column, np.empty(7, np.int64), np.empty(8, np.int64)),
-        (column, column, np.empty(16, np.int64)[::2], np.empty(8, np.int64)),
-        (column.astype(float), column, np.empty(8, np.int64), np.empty(8, np.int64)),
-        (column.reshape(2, 2), column, np.empty(8, np.int64), np.empty(8, np.int64)),
-    ]
-    for arguments in wrong:
-        with pytest.raises(ValueError, match="columns"):
-            part.union(*arguments)
-    with pytest.raises(ValueError, match="columns"):
-        part.combined(column, column, column, column, 16, np.empty(16, np.int64))
-    with pytest.raises(ValueError, match="columns"):
-        part.combined(column, column, column, column, 2, np.empty(15, np.int64))
-    with pytest.raises(ValueError, match="columns"):
-        part.before(column, column, column, np.empty(3, np.int64), np.empty(4, np.int64))
-    with pytest.raises(ValueError, match="columns"):
-        part.nest(column, column, column, *(np.empty(7, np.int64) for _ in range(4)))
-    for start, end, number in ((5, 5, 0), (5, 4, 0), (5, 6, 1), (5, 6, -1)):
-        filled = [np.zeros(2, np.int64) for _ in range(3)] + [np.zeros(1, np.int64)]
-        with pytest.raises(ValueError, match="slice"):
-            part.nest(*(np.array([one]) for one in (start, end, number)), *filled)
-    with pytest.raises(TypeError, match="needed"):
-        part.before(column)

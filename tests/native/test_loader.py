@@ -11,7 +11,6 @@ TIERED = (
     native.copier,
     native.wire,
     native.records,
-    native.intervals,
 )
 
 

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from traceconv import native
 from traceconv.core.ordering import ascending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 I64: TypeAlias = "NDArray[np.int64]"
-
-_compiled = native.intervals()  # once: to ask takes longer than a union of few
 
 
 def none() -> I64:
@@ -33,11 +30,6 @@ def union(start: I64, end: I64) -> I64:
     Starts and ends are sorted apart: a gap begins at i exactly if the i-th smallest start is
     after the (i-1)-th smallest end, so they need not stay paired. Touching intervals are merged.
     """
-    if _compiled is not None:
-        out = np.empty(2 * len(start), np.int64)
-        rows = _compiled.union(start, end, out, np.empty_like(out))
-        if rows >= 0:
-            return _shortened(out, rows)
     filled = end > start
     if not filled.all():
         start, end = start[filled], end[filled]
@@ -53,33 +45,17 @@ def union(start: I64, end: I64) -> I64:
 
 def intersection(a: I64, b: I64) -> I64:
     """The intersection of both sets."""
-    return _of_two(a, b, 0b11)
+    return covered(breakdown(a, b), [0b11])
 
 
 def subtraction(a: I64, b: I64) -> I64:
     """The part of ``a`` that is not in ``b``."""
-    return _of_two(a, b, 0b01)
+    return covered(breakdown(a, b), [0b01])
 
 
 def difference(a: I64, b: I64) -> I64:
     """The symmetric difference of both sets."""
-    return _of_two(a, b, 0b01, 0b10)
-
-
-def _of_two(a: I64, b: I64, *masks: int) -> I64:
-    if _compiled is not None:
-        out = np.empty(2 * (len(a) + len(b)), np.int64)
-        wanted = sum(1 << mask for mask in masks)
-        rows = _compiled.combined(a[:, 0], a[:, 1], b[:, 0], b[:, 1], wanted, out)
-        if rows >= 0:
-            return _shortened(out, rows)
-    return covered(breakdown(a, b), masks)
-
-
-def _shortened(out: I64, rows: int) -> I64:
-    """The first rows of ``out``; a copy if the unused rest is large."""
-    filled = out[: 2 * rows].reshape(rows, 2)
-    return filled if 4 * rows > len(out) else filled.copy()
+    return covered(breakdown(a, b), [0b01, 0b10])
 
 
 def merged(*sets: I64) -> I64:
@@ -114,11 +90,6 @@ def length_before(a: I64, time: I64) -> I64:
     """How much of ``a`` is before each instant of ``time``, ns. Any shape, any order."""
     if not len(a):
         return np.zeros(np.shape(time), np.int64)
-    if _compiled is not None:
-        out = np.empty(np.shape(time), np.int64)
-        sums = np.empty(len(a), np.int64)
-        _compiled.before(a[:, 0], a[:, 1], np.ravel(time), sums, out.reshape(-1))
-        return out
     sums = np.concatenate(([0], np.cumsum(a[:, 1] - a[:, 0])))
     begun = np.searchsorted(a[:, 0], time, "right")
     ahead = a[np.maximum(begun - 1, 0), 1] - time  # of the last interval that has begun

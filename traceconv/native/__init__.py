@@ -29,7 +29,6 @@ __all__ = [
     "copier",
     "first_fit",
     "in_use",
-    "intervals",
     "members",
     "packets",
     "records",
@@ -138,37 +137,6 @@ def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     return _lanes.first_fit
 
 
-class Intervals(Protocol):
-    """The part ``intervals.c``; see ``_intervals.pyi``."""
-
-    def union(self, start: Any, end: Any, out: Any, other: Any, /) -> int:
-        """The union of some intervals."""
-        ...
-
-    def combined(
-        self, start: Any, end: Any, other_start: Any, other_end: Any, wanted: int, out: Any, /
-    ) -> int:
-        """Pieces of two sets."""
-        ...
-
-    def before(self, start: Any, end: Any, time: Any, sums: Any, out: Any, /) -> None:
-        """How much of a set is before each instant."""
-        ...
-
-    def nest(self, start: Any, end: Any, inside: Any, open: Any, *filled: Any) -> None:
-        """Slices within slices."""
-        ...
-
-
-def intervals() -> Intervals | None:
-    """The algebra of interval sets (``intervals.c``)."""
-    if not _usable("_intervals"):
-        return None
-    from traceconv.native import _intervals
-
-    return _intervals
-
-
 class Wire(Protocol):
     """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
 
@@ -213,7 +181,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_intervals")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records")
 """The parts that have a Python tier."""
 
 

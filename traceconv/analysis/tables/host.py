@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv import native
 from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.texts import Texts
@@ -120,11 +119,6 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
         order = order_in_time(start, end - start)
         start, inside = start[order], inside[order]
     end = ascending(end)
-    part = native.intervals()
-    if part is not None:
-        time, top = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
-        part.nest(start, end, inside, np.empty(n, np.int64), time, top, parent)
-        return time, top
     time = np.concatenate((end, start))
     order = np.argsort(time, kind="stable")  # of both halves in order: soon done
     opens = order >= n
