@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from traceconv.api.explain import meanings
 from traceconv.cli import cli, file_kinds, say
-from traceconv.cli.explain import meanings
 from traceconv.cli.formats import format_rows, markdown_tables, unverified
 from traceconv.cli.options import Command
 from traceconv.core.codes import CODES

@@ -13,7 +13,7 @@ import traceconv
 from tests.support.commands import COMMANDS
 from traceconv.cli import run
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "SKILL.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 DEMO, JOB = ROOT / "golden/trace_view/demo/input", ROOT / "examples/job"
 _OF_JOB = (

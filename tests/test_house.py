@@ -13,6 +13,7 @@ PACKAGE = ROOT / "traceconv"
 LEVELS = (
     {"__main__"},
     {"cli"},
+    {"mcp"},
     {"traceconv"},
     {"api", "plugin"},
     {"merging"},

@@ -3,73 +3,25 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from traceconv.cli import completion, options, say
 from traceconv.core.choices import nearest
 
+if TYPE_CHECKING:
+    from traceconv.api.explain import Meaning
+
 SCHEMA_VERSION = 1
 
-_ISSUE = {
-    "info": "a note; nothing is lost or uncertain",
-    "doubt": "kept or repaired, but maybe wrong; an error under --strict",
-    "loss": "not in the output; an error under --strict",
-}
-_FAULT = {
-    "error": "viewers count an error, or refuse the file",
-    "loss": "viewers count a loss",
-    "silent": "viewers drop something or show it wrong, without a message",
-    "notice": "nothing is lost",
-}
 
+def _every() -> list[Meaning]:
+    from traceconv.api.explain import meanings
 
-@dataclass(frozen=True)
-class Meaning:
-    """The meaning of one code.
-
-    Attributes:
-        code: as it is printed.
-        kind: an issue, a rule of ``diagnose`` or ``validate``, or a table.
-        says: one line.
-        more: (heading, text) pairs; texts may name keyword arguments.
-    """
-
-    code: str
-    kind: str
-    says: str
-    more: tuple[tuple[str, str], ...] = ()
-
-
-def meanings() -> Iterator[Meaning]:
-    """Every code of issues (those of plugins, too), rules and tables."""
-    from traceconv.analysis.rules.catalog import RULES, rows
-    from traceconv.analysis.tables.catalog import FILES, TABLES
-    from traceconv.core.errors import codes
-    from traceconv.find import registry
-    from traceconv.validation.rules import RULES as CHECKS
-
-    registry.readers()  # a plugin announces its codes as it is imported
-    for name, code in codes().items():
-        severity = str(code.severity)
-        yield Meaning(name, f"issue, {severity}", code.advice, (("that is", _ISSUE[severity]),))
-    for rule, row in zip(RULES.values(), rows(), strict=True):
-        more: tuple[tuple[str, str], ...] = (
-            ("speaks if", f"{row['measure']} {row['threshold']} (from: {row['source']})"),
-            ("needs", rule.needs),
-            ("advice", rule.advice),
-            ("change it by", f"--threshold {rule.id}=NUMBER"),
-        )
-        yield Meaning(rule.id, f"rule of diagnose, about {rule.theme}", rule.title, more)
-    for name, check in CHECKS.items():
-        severity = str(check.severity)
-        more = (("that is", _FAULT[severity]),)
-        yield Meaning(name, f"rule of validate, {severity}", check.sentence, more)
-    for table in (*TABLES.values(), *FILES.values()):
-        more = (("formula", table.formula), ("needs", table.needs))
-        yield Meaning(table.name, "table of stats", table.title, more)
+    return list(meanings())
 
 
 @click.command(cls=options.Command, short_help="Explain an issue, a rule or a table.")
@@ -77,7 +29,7 @@ def meanings() -> Iterator[Meaning]:
     "words",
     metavar="[CODE]...",
     nargs=-1,
-    shell_complete=completion.one_of(lambda: [(one.code, one.kind) for one in meanings()]),
+    shell_complete=completion.one_of(lambda: [(one.code, one.kind) for one in _every()]),
 )
 @options.as_json
 def explain(words: Sequence[str], as_json: bool) -> None:
@@ -88,7 +40,7 @@ def explain(words: Sequence[str], as_json: bool) -> None:
     traceconv explain truncated
     traceconv explain long-tail P05-redefined
     """
-    found = every = list(meanings())
+    found = every = _every()
     if words:
         by_code = {one.code.lower(): one for one in every}
         for word in words:

@@ -1,0 +1,36 @@
+"""The tools over the Model Context Protocol, on standard input and output."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from traceconv.core.errors import MissingExtraError
+from traceconv.core.version import __version__
+from traceconv.mcp.tools import INSTRUCTIONS, Tools
+from traceconv.mcp.workspace import Workspace
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+
+def server(workspace: Workspace) -> MCPServer:
+    """The server of a session.
+
+    Raises:
+        MissingExtraError: the package ``mcp`` is not installed, or too old.
+    """
+    try:
+        from mcp.server import MCPServer
+    except ImportError as e:
+        raise MissingExtraError("mcp 2 is not installed; pip install 'traceconv[mcp]'") from e
+    made = MCPServer("traceconv", instructions=INSTRUCTIONS, version=__version__)
+    logging.getLogger("mcp").setLevel(logging.ERROR)  # else it logs every error, with its traceback
+    for name, tool in Tools(workspace).every().items():
+        made.add_tool(tool, name=name, structured_output=False)
+    return made
+
+
+def serve(workspace: Workspace) -> None:
+    """Answer on standard input and output until the client goes away."""
+    server(workspace).run("stdio")

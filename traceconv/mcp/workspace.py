@@ -1,0 +1,178 @@
+"""The limits of a session: inputs below a root, outputs in one folder, names as data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from traceconv.core.errors import OptionError, OutputPathError, SourceError
+from traceconv.core.patterns import lazy_regex
+
+_FOLDERS = lazy_regex(r"(?<![\w:/.])(?:/|[A-Za-z]:[\\/]|\\\\)(?:[^\s/\\'\"]+[/\\])+")
+"""The folders in front of the last part of an absolute path."""
+
+_SHORTEST = 4
+"""Characters of a name that is looked for within sentences."""
+
+_NAMED = {
+    "host": ("host",),
+    "file": ("label", "file", "source", "unknown"),
+    "name": (
+        *(
+            "name",
+            "kernel",
+            "slice",
+            "lane",
+            "link",
+            "group",
+            "operation",
+            "module",
+            "shape",
+            "type",
+        ),
+        *("where", "trace", "communicator"),
+    ),
+}
+"""Keys of documents and columns of tables that hold names, by the word that replaces them."""
+
+_KINDS = {key: kind for kind, keys in _NAMED.items() for key in keys}
+
+_OURS = frozenset({
+    "Computing", "Communication", "Free", "Memory Copy", "Unclassified", "Overlap Analysis",
+    "Step Trace", "Host", "Hardware", "Runtime", "Counters", "Other", "iterations", "step",
+    "device", "host", "compute", "communication", "warning", "rank", "Step", "Rank", "Device",
+})  # fmt: skip
+"""Words of traceconv itself."""
+
+
+class Workspace:
+    """The inputs and the output folder of a session.
+
+    Args:
+        root:   inputs are below it, and are named relative to it.
+        output: where windows may be written; None for nowhere.
+        redact: whether names of hosts, files and events are replaced, each by the same word for
+            the whole session.
+    """
+
+    def __init__(self, root: Path, output: Path | None = None, redact: bool = False) -> None:
+        self.root, self.output, self.redact = root.resolve(), output, redact
+        self._shown: dict[str, str] = {}
+        self._hidden: dict[str, str] = {}
+        own = {str(root.absolute()), str(self.root), str(Path.cwd())}
+        self._own = sorted((one for one in own if len(one) > 1), key=len, reverse=True)
+
+    # -- inputs ----------------------------------------------------------------------------
+
+    def input(self, name: str) -> Path:
+        """The file or folder of a name, as answers show it.
+
+        Raises:
+            SourceError: it is not below the root, or not there.
+        """
+        name = self.revealed(name)
+        path = self.root / name
+        inside = not Path(name).is_absolute() and "://" not in name and self._inside(path)
+        if not inside:
+            raise SourceError(f"{name!r}: only files below the root can be read; name them from it")
+        if not path.exists():
+            raise SourceError(f"{name!r}: no such file or folder below the root")
+        for one in _links(path):
+            if not self._inside(one):
+                raise SourceError(f"{name!r}: holds a link that leaves the root; name other files")
+        return path
+
+    def _inside(self, path: Path) -> bool:
+        try:
+            return path.resolve().is_relative_to(self.root)
+        except (OSError, RuntimeError, ValueError):  # a link to itself, a name with a NUL
+            return False
+
+    def target(self, name: str) -> Path:
+        """Where an output of this name is written.
+
+        Raises:
+            OptionError: writing was not allowed.
+            OutputPathError: it is not a plain name.
+        """
+        if self.output is None:
+            raise OptionError("the user allowed no folder for outputs when the server was started")
+        if not name or name != Path(name).name or name.startswith((".", "-")):
+            raise OutputPathError(f"{name!r}: pass a plain file name, such as window.pftrace")
+        return self.output / name
+
+    # -- names -----------------------------------------------------------------------------
+
+    def text(self, text: str) -> str:
+        """A text without paths of this machine, and without names if they are hidden."""
+        for own in self._own:
+            text = text.replace(f"{own}/", "").replace(own, ".")
+        text = _FOLDERS.sub("", text)
+        if not self.redact:
+            return text
+        if text in self._shown:
+            return self._shown[text]
+        for name in sorted((n for n in self._shown if n in text), key=len, reverse=True):
+            if len(name) >= _SHORTEST and name not in _OURS:
+                text = text.replace(name, self._shown[name])
+        return text
+
+    def revealed(self, text: str) -> str:
+        """A text of the agent, with the names in place of their words."""
+        for word in sorted((w for w in self._hidden if w in text), key=len, reverse=True):
+            text = text.replace(word, self._hidden[word])
+        return text
+
+    def learn(self, names: Iterable[str], kind: str = "name") -> None:
+        """Have names replaced from now on."""
+        if not self.redact:
+            return
+        for name in names:
+            shown = self._plain(name)
+            if shown and shown not in self._shown and not _OURS.issuperset(shown.split(" / ")):
+                word = f"{kind}-{len(self._shown) + 1}"
+                self._shown[shown], self._hidden[word] = word, shown
+
+    def learn_document(self, document: Any) -> None:
+        """Have the names in a JSON document replaced."""
+        for kind, name in _names(document):
+            self.learn([name], kind)
+
+    def learn_table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+        """Have the texts of a table replaced."""
+        for row in rows:
+            for column, cell in zip(columns, row, strict=True):
+                if isinstance(cell, str):
+                    self.learn([cell], _KINDS.get(column.lower(), "name"))
+
+    def _plain(self, name: str) -> str:
+        """A name as it is in texts."""
+        for own in self._own:
+            name = name.replace(f"{own}/", "")
+        return _FOLDERS.sub("", name)
+
+
+def _links(path: Path) -> Iterator[Path]:
+    """Links at and below a path."""
+    if path.is_symlink():
+        yield path
+    for folder, folders, files in os.walk(path):
+        for one in (*folders, *files):
+            if (inner := Path(folder, one)).is_symlink():
+                yield inner
+
+
+def _names(value: Any) -> Iterator[tuple[str, str]]:
+    """The names in a document, with their kinds."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            kind = _KINDS.get(key, "file" if key in ("files", "unknown") else "")
+            for text in one if isinstance(one, list) else [one]:
+                if kind and isinstance(text, str):
+                    yield kind, text
+            yield from _names(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _names(one)
