@@ -163,11 +163,27 @@ def test_a_file_that_is_no_trace_is_opened_as_it_is(tmp_path):
 
 
 def test_lanes_of_all_ranks_need_no_pins(tmp_path):
-    """Their steps are on top as they are, the rank that loses most first."""
+    """Their steps are on top as they are, the rank that others wait for first."""
     out = tmp_path / "x.pftrace"
     report = traceconv.merge(SAMPLE, out=str(out), layout="lane")
     for view in (viewer.view_in(out), viewer.view_of(report, by_rank=False)):
         assert view.window and not view.pinned and not view.ranks
+
+
+def test_a_large_trace_has_its_ranks_in_order(trace, monkeypatch):
+    """And their steps pinned; only where they are is not looked up."""
+    monkeypatch.setattr(viewer, "LOOKED_AT", 1000)
+    assert viewer.view_in(trace) == viewer.View([0, 1], True, None, few=True)
+
+
+def test_streams_of_few_ranks_are_open():
+    """Of many there would be no end."""
+    shown = [
+        json.loads(given_in(viewer.link(PAGE, "x", viewer.View(few=few)))[1]["startupCommands"])
+        for few in (False, True)
+    ]
+    opened = [bool(re.search(one[0]["args"][0], "Ascend Hardware")) for one in shown]
+    assert opened == [False, True]
 
 
 def test_what_stands_for_all_is_no_step(tmp_path):

@@ -113,7 +113,8 @@ def job_of(lost):
 
 
 def test_lanes_across_ranks_stand_below_each_other(tmp_path):
-    """The rank that loses most first; threads stay with their ranks; read back it is the same."""
+    """Without communication, the rank that computes least is first; threads stay with their ranks;
+    read back it is the same."""
     lost = {0: 10, 1: 60, 2: 30, 10: 60}
     job, texts = tmp_path / "job.pftrace", {}
     traceconv.write(job_of(lost).values(), job)
@@ -139,6 +140,27 @@ def test_lanes_across_ranks_stand_below_each_other(tmp_path):
     groups = [t.name for t in out.tracks.values() if out.path(t.uuid)[:-1] == ["All ranks"]]
     assert groups == ["Step Trace \u00b7 iterations", "Overlap Analysis", "Hardware"]
     assert {t.thread.tid for t in out.tracks.values() if t.HasField("thread")} == {5}
+
+
+def test_the_rank_that_others_wait_for_is_first_of_a_lane(tmp_path):
+    """It communicates least."""
+    runs = []
+    for rank, computing in {0: 60, 1: 50, 2: 90}.items():
+        build = TraceBuilder.of_rank(rank)
+        build.slice(stream(build, "Stream 1"), BASE, computing, "k", op=OpClass.COMPUTE)
+        late = BASE + computing
+        build.slice(stream(build, "Stream 2"), late, 100 - computing, "c", op=OpClass.COMM)
+        runs.append(build.finish())
+    traceconv.write(runs, tmp_path / "job.pftrace")
+    path = tmp_path / "lane.pftrace"
+    traceconv.merge(tmp_path / "job.pftrace", out=path, layout="lane", align="none")
+    out = decoded(path.read_bytes())
+    order = {
+        out.path(uuid)[-1]: track.sibling_order_rank
+        for uuid, track in out.tracks.items()
+        if out.path(uuid)[-2:-1] == ["Computing"]
+    }
+    assert sorted(order, key=order.get) == ["Rank 2", "Rank 0", "Rank 1"]
 
 
 def test_only_perfetto_has_lanes_across_ranks(tmp_path):

@@ -30,7 +30,10 @@ PORT = 9001
 VIEWER = "https://ui.perfetto.dev"
 
 LOOKED_AT = 2 << 20
-"""Larger files are opened without a look at where their steps are, which takes a second a MB."""
+"""Of larger files only the ranks are looked up: where steps are takes a second a MB."""
+
+FEW = 4
+"""Most ranks whose streams and communication are opened as well."""
 
 PINNED = 12
 """More ranks than this would leave no room for what is not pinned."""
@@ -43,6 +46,9 @@ _EXPANDED = (
     r"|Computing$|Communication|Free$)"
 )
 """Rows that are opened; the last ones are groups where each lane of all ranks is one."""
+
+_OF_FEW = r"|Hardware|[A-Z]+CCL\b"
+"""More rows, where there is room for them."""
 
 _STEPS = (
     "SELECT ts, dur, name, rank FROM"
@@ -69,11 +75,13 @@ class View(NamedTuple):
         ranks:  those whose rows are to stand in order; none where they do anyway.
         pinned: whether there are steps of the ranks, and room to pin them.
         window: from the first to the last step, ns of the trace; None where no steps are marked.
+        few:    whether there is room for the streams of all ranks.
     """
 
     ranks: Sequence[int] = ()
     pinned: bool = False
     window: tuple[int, int] | None = None
+    few: bool = False
 
 
 def link(viewer: str, address: str, view: View) -> str:
@@ -92,7 +100,7 @@ def link(viewer: str, address: str, view: View) -> str:
     ]
     if commands:
         commands.append(("SwitchWorkspace", ["Ranks"]))
-    commands.append(("ExpandTracksByRegex", [_EXPANDED]))
+    commands.append(("ExpandTracksByRegex", [_EXPANDED + _OF_FEW * view.few]))
     if view.pinned:
         # Pinned tracks do not name their rank; tracks made from a query do.
         commands.append(("AddDebugSliceTrackWithPivot", [_STEPS, "rank", "Steps"]))
@@ -114,7 +122,7 @@ def _view(
     """The view of a trace with these ranks, some with steps, from the first to the last instant."""
     window = (first, last) if first is not None and last is not None and first < last else None
     ordered = sorted(ranks) if 1 < len(ranks) <= ORDERED else ()
-    return View(ordered, 0 < with_steps <= PINNED, window)
+    return View(ordered, 0 < with_steps <= PINNED, window, 1 < len(ranks) <= FEW)
 
 
 def view_of(report: Report, by_rank: bool) -> View:
@@ -144,17 +152,24 @@ def _marked(steps: StepTable) -> bool:
 
 
 def view_in(path: Path) -> View:
-    """The view of a file; an empty one if it is large, or cannot be read as a trace."""
-    if path.stat().st_size > LOOKED_AT:
-        return View()
+    """The view of a file: of a large one the ranks only; an empty one if it cannot be read as a
+    trace."""
     import numpy as np
 
     import traceconv
     from traceconv.core.model import Layer
     from traceconv.writers.perfetto.tracks import ALL_RANKS
 
+    large = path.stat().st_size > LOOKED_AT
     try:
-        traces = list(traceconv.open(path).traces())
+        captures = traceconv.open(path)
+        by_rank = not any(
+            ALL_RANKS.encode() in one.source.head(one.files[0]) for one in captures.found
+        )
+        if large:
+            known = [one.rank for one in captures.found if one.rank is not None]
+            return _view(known, len(known)) if by_rank else View()
+        traces = list(captures.traces())
     except TraceconvError:
         return View()
     spans = []
@@ -164,9 +179,6 @@ def view_in(path: Path) -> View:
             # files of traceconv count from the first event of their run
             start = trace.events.start_ns[rows] - getattr(trace.capture.detail, "base_ns", 0)
             spans.append((int(start.min()), int((start + trace.events.dur_ns[rows]).max())))
-    by_rank = not any(
-        ALL_RANKS.encode() in trace.capture.source.head(trace.capture.files[0]) for trace in traces
-    )
     ranks = [trace.rank for trace in traces] if by_rank else []
     if not spans:
         return _view(ranks, 0)

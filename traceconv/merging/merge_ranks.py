@@ -222,16 +222,22 @@ def _base_ns(spilled: Sequence[SpilledRank]) -> int:
 
 
 def _across(spilled: Sequence[SpilledRank]) -> Across:
-    """The tracks of all ranks side by side, ranks with the largest lost time first; ranks without
-    known times last."""
+    """The tracks of all ranks side by side: first the rank that waits least in communication, as
+    the others wait for it. Without communication, the rank that computes least. Ranks without known
+    times are last."""
     from traceconv.analysis.losses import losses
     from traceconv.writers.perfetto.tracks import thread_of
 
+    lost = {
+        one.rank: losses(one.account.steps, one.account.overlap, one.account.coverage.devices)
+        for one in spilled
+    }
+    waits = any(one.exposed_ns for one in lost.values())
+
     def order(one: SpilledRank) -> tuple[float, int]:
-        known = one.account
-        lost = losses(known.steps, known.overlap, known.coverage.devices)
-        share = 1 - lost.computing_ns / lost.known_ns if lost.known_ns else -1.0
-        return -share, one.rank
+        known = lost[one.rank]
+        share = (known.exposed_ns if waits else known.computing_ns) / max(known.known_ns, 1)
+        return share if known.known_ns else 2.0, one.rank
 
     lanes = {
         track.whole

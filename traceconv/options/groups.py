@@ -315,7 +315,7 @@ class MergeOptions(View, Clocks):
     layout: Layout = option(
         "rank", values.one_of(*get_args(Layout)), "--layout", metavar="|".join(get_args(Layout)),
         help="rank: all tracks of a rank together; lane: the same track of all ranks together, the "
-        "rank that loses most first (Perfetto output only).",
+        "rank that others wait for first (Perfetto output only).",
     )  # fmt: skip
     limit: SizeLimit | None = None
 

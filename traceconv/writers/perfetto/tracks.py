@@ -2,7 +2,7 @@
 
 *By rank*: ``Rank N`` (a process) → ``Timeline`` → layer → group → lane. Viewers sort what is
 directly below a process by name, so there is one plain group between; below it the order is ours.
-*By lane*: ``All ranks`` → layer → group → lane → ``Rank N``, the rank that loses most first.
+*By lane*: ``All ranks`` → layer → group → lane → ``Rank N``, the rank that others wait for first.
 *Groups* that would hold one row are not drawn: the row bears their names. *Threads* of the host are
 threads of the rank's process, in either order: further lanes of a thread - its runtime calls - are
 inside it, for viewers show threads beside each other and nowhere else.
