@@ -26,11 +26,11 @@ UNCLASSIFIED = "unclassified"
 
 STATUSES = {
     READ: "becomes events, counters, arguments or a class",
-    DESCRIBES: "names, numbers and identity of what is read",
-    LEFT: "sums and copies of what is read, not opened",
+    DESCRIBES: "names, numbers and identity of read records",
+    LEFT: "sums and copies of read records, not opened",
     COUNTED: "not read; if a file holds it, an issue names it and counts it",
     DROPPED: "not read and not counted: to be mended",
-    UNCLASSIFIED: "device work of no known class, shown as a share of its own",
+    UNCLASSIFIED: "device work of no known class, shown as a separate share",
 }
 """The possible statuses of an entry."""
 
@@ -77,8 +77,8 @@ def page() -> str:
     lines = [
         "# Census",
         "",
-        "What the producers of captures can write, from their own sources, and what traceconv does",
-        "with it. Printed by `python -m tests.census`.",
+        "Records that producers of captures can write, from their sources, and how traceconv",
+        "treats them. Printed by `python -m tests.census`.",
         "",
         *(f"- **{status}**: {text}" for status, text in STATUSES.items()),
         "",
