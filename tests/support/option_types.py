@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[type[Group], tuple[str, ...]]] = {
     "TraceArguments": (verbs.TraceOptions, ("mode",)),
     "MergeArguments": (verbs.MergeRequest, ()),
     "ConvertArguments": (verbs.ConvertRequest, ("out",)),
+    "QueryArguments": (verbs.QueryOptions, ()),
     "JoinArguments": (verbs.JoinOptions, ()),
     "PackArguments": (verbs.PackOptions, ()),
     "WriteArguments": (verbs.WriteOptions, ()),

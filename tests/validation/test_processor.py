@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,9 @@ from traceconv.cli import run
 from traceconv.core.errors import EngineError, MissingExtraError, OptionError, SourceError
 from traceconv.core.side_tables import ABSENT
 from traceconv.validation import processor
+
+QUERY = ("query", "--engine", "perfetto")
+asked = partial(traceconv.query, engine="perfetto")
 
 VALUES = "select 1 as a, 2.5 as b, 'x' as c, null as d, x'00ff' as e, 7 as a "
 
@@ -59,14 +63,14 @@ def trace(tmp_path):
 def test_rows_become_columns(program, trace):
     """Each of its type, what is NULL unknown; columns of one name are told apart."""
     folder = program()
-    found = traceconv.query(trace, VALUES + "union all select null, null, null, null, null, null")
+    found = asked(trace, VALUES + "union all select null, null, null, null, null, null")
     assert {name: column.tolist()[0] for name, column in found.columns.items()} == {
         "a": 1, "b": 2.5, "c": "x", "d": None, "e": "00ff", "a (2)": 7,
     }  # fmt: skip
     assert found["a"].tolist() == [1, ABSENT]
     assert str(found["b"][1]) == "nan"
     assert found["c"].tolist() == ["x", None]
-    none = traceconv.query(trace, "select ts, dur from slice where ts < 0")
+    none = asked(trace, "select ts, dur from slice where ts < 0")
     assert [len(none[name]) for name in ("ts", "dur")] == [0, 0]
     assert (folder / "received").read_bytes() == trace.read_bytes()
     with pytest.raises(ProcessLookupError):
@@ -76,9 +80,9 @@ def test_rows_become_columns(program, trace):
 def test_numbers_stay_exact(program, trace):
     """Whole numbers beside fractions are numbers while they are exact, else texts."""
     program()
-    small = traceconv.query(trace, "select 1 as a union all select 0.5")
+    small = asked(trace, "select 1 as a union all select 0.5")
     assert small["a"].tolist() == [1.0, 0.5]
-    large = traceconv.query(trace, f"select {2**53 + 1} as a union all select 0.5")
+    large = asked(trace, f"select {2**53 + 1} as a union all select 0.5")
     assert large["a"].tolist() == [str(2**53 + 1), "0.5"]
 
 
@@ -86,34 +90,34 @@ def test_the_command_prints_all_formats(program, trace, tmp_path, capsys, monkey
     """Text, CSV, JSON, files; SQL from standard input."""
     program()
     question = "select 'a b' as name, 5 as dur union all select null, null"
-    assert run(["query", str(trace), question]) == 0
+    assert run([*QUERY, str(trace), question]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["name", "dur"], ["a", "b", "5"], ["–", "–"],
     ]  # fmt: skip
-    assert run(["query", str(trace), question, "--format", "csv"]) == 0
+    assert run([*QUERY, str(trace), question, "--format", "csv"]) == 0
     assert capsys.readouterr().out == "name,dur\na b,5\n,\n"
-    assert run(["query", str(trace), question, "--json"]) == 0
+    assert run([*QUERY, str(trace), question, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1, "columns": ["name", "dur"], "rows": [["a b", 5], [None, None]],
     }  # fmt: skip
     (tmp_path / "sql").write_text(question)
     monkeypatch.setattr(sys, "stdin", (tmp_path / "sql").open())
-    assert run(["query", str(trace), "-", "-o", str(tmp_path / "x.csv")]) == 0
+    assert run([*QUERY, str(trace), "-", "-o", str(tmp_path / "x.csv")]) == 0
     sys.stdin.close()
     assert (tmp_path / "x.csv").read_text() == "name,dur\na b,5\n,\n"
-    assert run(["query", str(trace), question, "-o", str(tmp_path / "x.csv")]) == 2
-    assert run(["query", str(trace), question, "-o", str(tmp_path / "x.md")]) == 2
+    assert run([*QUERY, str(trace), question, "-o", str(tmp_path / "x.csv")]) == 2
+    assert run([*QUERY, str(trace), question, "-o", str(tmp_path / "x.md")]) == 2
 
 
 def test_sql_that_is_not_understood(program, trace, capsys):
     """An error of usage, with the processor's own words."""
     program()
     with pytest.raises(OptionError, match="no such table: nowhere"):
-        traceconv.query(trace, "select * from nowhere")
-    assert run(["query", str(trace), "selec"]) == 2
+        asked(trace, "select * from nowhere")
+    assert run([*QUERY, str(trace), "selec"]) == 2
     assert "syntax error" in capsys.readouterr().err
     with pytest.raises(OptionError, match="is empty"):
-        traceconv.query(trace, " ")
+        asked(trace, " ")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_processor_that_fails(program, trace, wrong, error, why):
     """Whose fault it is, and no process is left."""
     folder = program(wrong)
     with pytest.raises(error, match=why):
-        traceconv.query(trace, "select 1")
+        asked(trace, "select 1")
     with pytest.raises(ProcessLookupError):
         os.kill(int((folder / "pid").read_text()), 0)
 
@@ -136,30 +140,30 @@ def test_a_processor_that_does_not_start(program, trace):
     """What it said."""
     program("never")
     with pytest.raises(EngineError, match=r"(?s)does not start: .*cannot start here"):
-        traceconv.query(trace, "select 1")
+        asked(trace, "select 1")
 
 
 def test_files_that_cannot_be_asked(program, tmp_path):
     """Nothing is started for them."""
     program("never")
     with pytest.raises(SourceError, match="cannot open: No such file"):
-        traceconv.query(tmp_path / "none.pftrace", "select 1")
+        asked(tmp_path / "none.pftrace", "select 1")
     with pytest.raises(SourceError, match="copy it here first"):
-        traceconv.query("https://u:secret@example.org/a.pftrace", "select 1")
+        asked("https://u:secret@example.org/a.pftrace", "select 1")
 
 
 def test_without_a_processor(trace, monkeypatch, tmp_path, capsys):
     """Exit code 2 and how one is named; nothing is fetched."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(processor.VARIABLE, raising=False)
-    assert run(["query", str(trace), "select 1"]) == 2
+    assert run([*QUERY, str(trace), "select 1"]) == 2
     message = capsys.readouterr().err
     assert "trace_processor_shell" in message
     assert processor.VARIABLE in message
     assert run(["validate", "--deep", str(trace)]) == 2
     monkeypatch.setenv(processor.VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(MissingExtraError, match="nowhere' is not a program"):
-        traceconv.query(trace, "select 1")
+        asked(trace, "select 1")
     script(tmp_path)
     monkeypatch.delenv(processor.VARIABLE)
     assert processor.program() == str(tmp_path / "trace_processor_shell")
@@ -179,7 +183,7 @@ def test_without_the_package(program, trace, monkeypatch, absent, why):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(MissingExtraError, match=why):
-        traceconv.query(trace, "select 1")
+        asked(trace, "select 1")
 
 
 def test_the_importer_agrees(program, trace, capsys):

@@ -27,14 +27,15 @@ from traceconv.io.sources import sources
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import Input, View
-from traceconv.options.verbs import TraceOptions
+from traceconv.options.verbs import QueryOptions, TraceOptions
 from traceconv.passes import Pass
 from traceconv.run.stages import collectives, events, passed
 from traceconv.store import is_store, store_file
 from traceconv.writers.output import Progress
 
 if TYPE_CHECKING:
-    from traceconv.options.arguments import InputArguments, TraceArguments
+    from traceconv.api.sql import Rows
+    from traceconv.options.arguments import InputArguments, QueryArguments, TraceArguments
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,16 @@ class Captures:
         return {
             name: arrow.concat_tables(some).unify_dictionaries() for name, some in parts.items()
         }
+
+    def sql(self, sql: str, **given: Unpack[QueryArguments]) -> Rows:
+        """The rows that DuckDB finds in these captures; see :func:`traceconv.query`.
+
+        Args:
+            given: its keywords; those of finding captures do nothing here.
+        """
+        from traceconv.api.sql import answer
+
+        return answer(self.found, self.issues, sql, QueryOptions.of(given))
 
     def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
         known, spans = None, {}

@@ -21,8 +21,8 @@ from traceconv.options.verbs import VERBS
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 SECTIONS = (
-    "Output", "Selection", "Comparison", "Tables", "Verdict", "Windows", "Changes", "Rules", "View",
-    "Viewer", "Size limit", "Clocks", "Input", "Resources", "Messages",
+    "Query", "Output", "Selection", "Comparison", "Tables", "Verdict", "Windows", "Changes",
+    "Rules", "View", "Viewer", "Size limit", "Clocks", "Input", "Resources", "Messages",
 )  # fmt: skip
 """Headings of options, in order."""
 

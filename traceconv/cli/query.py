@@ -1,10 +1,11 @@
-"""``traceconv query``: SQL over a trace."""
+"""``traceconv query``: SQL over captures and traces."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,17 +20,20 @@ SCHEMA_VERSION = 1
 
 FORMATS = ("text", "csv", "json", "parquet", "xlsx")
 
+MODE = "View of the events: summary, detail, or source for the events as recorded."
 
-@click.command(cls=options.Command, short_help="Run SQL over a trace.")
-@click.argument("trace", metavar="TRACE", shell_complete=completion.files)
-@click.argument("sql", metavar="SQL")
+
+@click.command(cls=options.Command, short_help="Run SQL over captures or a trace.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
+@click.argument("sql", metavar="SQL|@FILE|-", shell_complete=completion.files)
+@options.of("query", help={"mode": MODE})
 @options.form(FORMATS, "Format of the rows, also given by the extension of -o. Default: text.")
 @options.output("Output file: .txt, .csv, .json, .parquet or .xlsx.")
 @options.force
 @options.as_json
 @options.chatter
 def query(
-    trace: str,
+    paths: tuple[str, ...],
     sql: str,
     form: str | None,
     output: str | None,
@@ -37,24 +41,31 @@ def query(
     as_json: bool,
     quiet: bool,
     verbose: bool,
+    **given: Any,
 ) -> None:
-    """Run SQL (- is standard input) over TRACE, any trace that Perfetto reads.
+    """Run SQL over the captures below PATH (default: the current folder), or over a merged trace.
+    @FILE reads the SQL from a file, - from standard input. The rows are those of the last
+    statement.
 
-    It runs in Perfetto's trace processor: the program that TRACECONV_TRACE_PROCESSOR names, or
-    trace_processor_shell on the path. It is never downloaded. Times are in ns.
+    Tables: slice, track, thread_track, process_track, thread, process, counter, counter_track, flow
+    and args, as Perfetto has them; events, counters, flows, tracks and steps, as the Parquet output
+    has them; ranks; and every table of `traceconv stats`. Times are in ns.
 
     \b
-    traceconv query out.pftrace "select name, sum(dur) from slice group by 1"
-    traceconv query out.pftrace "select ts, value from counter" -o counter.csv
+    traceconv query ./prof "select name, sum(dur) from slice group by 1 order by 2 desc limit 10"
+    traceconv query ./prof @slow.sql --param least=1000000 --ranks 0-7 -o slow.csv
+    traceconv query out.pftrace "select ts, value from counter" --engine perfetto
     """
     target = files.Target.of(
         output, form, FORMATS, as_json=as_json, force=force, quiet=quiet or as_json
     )
+    if not paths and Path(sql).exists():
+        raise click.UsageError(f"SQL is missing: traceconv query {sql} 'select name from slice'")
     from traceconv import query
 
-    if sql == "-" and sys.stdin is None:
-        raise click.UsageError("SQL is -, but standard input is closed")
-    found = query(trace, sys.stdin.read() if sql == "-" else sql)
+    text, chosen = _text(sql), options.given(given)
+    with say.bar(quiet=quiet or as_json) as progress:
+        found = query(paths or ".", text, **chosen, progress=progress)
     if target.form in files.BINARY:
         target.put(_binary(found, target.form))
     elif target.form == "text" and not target.path and not verbose:
@@ -64,6 +75,24 @@ def query(
         target.put(_rendered(found, target.form))
     if as_json and target.path:
         say.raw(_rendered(found, "json"))
+    say.show_issues(getattr(found, "issues", ()), quiet or as_json, verbose, pointer=True)
+
+
+def _text(sql: str) -> str:
+    """The SQL itself, or what a file or standard input holds."""
+    if sql == "-":
+        if sys.stdin is None:
+            raise click.UsageError("SQL is -, but standard input is closed")
+        return sys.stdin.read()
+    if not sql.startswith("@"):
+        if sql.endswith(".sql") and Path(sql).is_file():
+            raise click.UsageError(f"SQL is the name of a file; pass @{sql} to run what is in it")
+        return sql
+    try:
+        return Path(sql[1:]).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8"
+        raise click.UsageError(f"{sql[1:]}: cannot be read: {reason}") from e
 
 
 def _rendered(found: DataTable, form: str) -> str:

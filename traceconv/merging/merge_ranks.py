@@ -35,6 +35,7 @@ from traceconv.writers import size_limit as limits
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
 
 if TYPE_CHECKING:
+    from traceconv.merging.job_summary import JobSummary
     from traceconv.passes.annotate import Mark
 
 
@@ -114,13 +115,27 @@ class Target(msgspec.Struct, frozen=True):
     strict: bool = False
 
 
-def finish(
-    ranks: Ranks, options: MergeOptions, target: Target, executor: Executor, progress: Progress
-) -> Report:
-    """Settle clocks, base of time and size, and write.
+class Settled(msgspec.Struct, frozen=True):
+    """What depends on all ranks.
+
+    Attributes:
+        spilled: the ranks on one clock, cut to the window of time that was selected.
+        clock:   how their clocks were aligned.
+        base_ns: the earliest event, which becomes time 0.
+        job:     the summary of all ranks; None unless the options ask for it.
+    """
+
+    spilled: Sequence[SpilledRank]
+    clock: clocks.Plan
+    base_ns: int
+    job: JobSummary | None
+
+
+def settled(ranks: Ranks, options: MergeOptions, executor: Executor, progress: Progress) -> Settled:
+    """Align clocks, and cut out the window of time.
 
     Raises:
-        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+        EmptyResultError, SelectionError: nothing is left, or what was selected is in no rank.
     """
     progress(0, 0, "aligning clocks")
     known = [p.collective_records() for p in ranks.spilled]
@@ -152,9 +167,21 @@ def finish(
     if options.selection.time is not None:
         progress(0, 0, "cutting out the window")
         spilled = _within(spilled, options.selection.time, executor)
+    return Settled(spilled, clock, _base_ns(spilled), job)
+
+
+def finish(
+    ranks: Ranks, options: MergeOptions, target: Target, executor: Executor, progress: Progress
+) -> Report:
+    """Settle clocks, base of time and size, and write.
+
+    Raises:
+        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+    """
+    done = settled(ranks, options, executor, progress)
+    spilled, clock, base_ns, job = done.spilled, done.clock, done.base_ns, done.job
     found = {one.rank: one.account for one in spilled}
     issues = known_issues(ranks.issues, clock, found)
-    base_ns = _base_ns(spilled)
     document = Document(
         base_ns,
         tuple(p.rank for p in spilled),

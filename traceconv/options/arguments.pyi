@@ -19,6 +19,7 @@ from traceconv.options.values import (
     OnUnknown,
     OverLimit,
     Progress,
+    QueryEngine,
     Ranks,
     Shard,
     Size,
@@ -138,6 +139,33 @@ class ConvertArguments(TypedDict, total=False):
     engine: EngineName
     engine_address: str | None
     allow_missing_ranks: bool
+    progress: Progress | None
+    selection: Selection | None
+
+class QueryArguments(TypedDict, total=False):
+    engine: QueryEngine
+    params: Mapping[str, object] | str | Iterable[str] | None
+    align: Align
+    align_max_error_ns: Length | None
+    mode: Mode | None
+    ranks: Ranks | None
+    graphs: Numbers | None
+    steps: Numbers | None
+    time: Window | None
+    layers: Layers | None
+    exclude: str | None
+    merge_graphs: bool
+    scope: bool
+    step_marker: str | None
+    comm_patterns: Names | None
+    reader: str | None
+    rank_from: str
+    mapping: AnyPath | None
+    nsys: AnyPath | None
+    jobs: Count | None
+    mem_limit: Size | None
+    allow_missing_ranks: bool
+    cache: bool
     progress: Progress | None
     selection: Selection | None
 
@@ -346,6 +374,7 @@ class WatchArguments(TypedDict, total=False):
     mem_limit: Size | None
     engine: EngineName
     engine_address: str | None
+    cache: bool
     progress: Progress | None
 
 class DiffArguments(TypedDict, total=False):

@@ -118,8 +118,9 @@ class Group:
         values: dict[str, Any] = {}
         for one in fields(cls):  # type: ignore[arg-type]
             name, inner = one.name, one.metadata.get("group")
-            if inner is not None:
-                values[name] = _part(name, inner, given, {**one.metadata["fixed"], **fixed})
+            if inner is not None:  # what it does not offer is an option of another group
+                own = {key: given[key] for key in given if key not in one.metadata["without"]}
+                values[name] = _part(name, inner, own, {**one.metadata["fixed"], **fixed})
             elif "option" in one.metadata and name in given:
                 values[name] = one.metadata["option"].parse(given[name], name)
             elif name in fixed:

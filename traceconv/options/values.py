@@ -12,6 +12,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -67,6 +68,7 @@ LayerName = Literal[
 AlignMethod = Literal["auto", "collective", "meta", "wall", "none"]
 EngineName = Literal["local", "dask", "ray"]
 OverLimit = Literal["reduce", "split", "fail"]
+QueryEngine = Literal["auto", "duckdb", "perfetto"]
 OnUnknown = Literal["pass", "fail"]
 Viewer = Literal["perfetto", "chrome", "none"]
 
@@ -381,6 +383,29 @@ def thresholds(
         if match is None:
             raise OptionError(f"{part!r} is not RULE=NUMBER or RULE.NAME=NUMBER", option)
         found[match[1]] = float(match[2])
+    return found
+
+
+def parameters(
+    value: Mapping[str, object] | str | Iterable[str] | None, option: str
+) -> dict[str, Any]:
+    """Values by name: of ``{"least": 5}``, ``"least=5"`` or a list of such texts. What reads as a
+    number in a text is one."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if one is not None and not isinstance(one, (bool, int, float, str)):
+                raise OptionError(f"{key}: {one!r} is no number and no text", option)
+        return {str(key): one for key, one in value.items()}
+    found: dict[str, Any] = {}
+    for part in [value] if isinstance(value, str) else value or ():
+        name, sign, text = part.partition("=")
+        if not sign or not name.isidentifier():
+            raise OptionError(f"{part!r} is not NAME=VALUE", option)
+        found[name] = text
+        for kind in (int, float):
+            with suppress(ValueError):
+                found[name] = kind(text)
+                break
     return found
 
 

@@ -111,6 +111,29 @@ class WriteOptions(Group):
     progress: values.Progress = same_as(RunOptions, "progress")
 
 
+@dataclass(eq=False, repr=False)
+class QueryOptions(Group):
+    """Of :func:`traceconv.query`."""
+
+    title = "Query"
+
+    engine: values.QueryEngine = option(
+        "auto", values.one_of(*get_args(values.QueryEngine)), "--engine",
+        metavar="|".join(get_args(values.QueryEngine)), usual=True,
+        help="duckdb: captures of any format, any number of ranks; perfetto: Perfetto's trace "
+        "processor, one trace; auto: duckdb if it is installed.",
+    )  # fmt: skip
+    params: dict[str, object] | None = option(
+        None, values.parameters, "--param", metavar="NAME=VALUE", repeated=True, usual=True,
+        help="Value of $NAME in the SQL. It is bound, never pasted into the text.",
+    )  # fmt: skip
+    merge_options: MergeOptions = group(
+        MergeOptions, without={"args", "annotate", "analyse", "layout"}, mode="detail"
+    )
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions, without={"engine", "engine_address"})
+
+
 # -- analyses -----------------------------------------------------------------------------
 
 
@@ -311,6 +334,7 @@ VERBS: dict[str, type[Group]] = {
     "inspect": InspectOptions,
     "merge": MergeRequest,
     "convert": ConvertRequest,
+    "query": QueryOptions,
     "join": JoinOptions,
     "pack": PackOptions,
     "align": AlignOptions,

@@ -414,6 +414,12 @@ def _lane(track: Track, name: str, key: int, axis: str) -> Iterator[bytes]:
         yield number(TrackDescriptor.SIBLING_MERGE_KEY_INT, key)
 
 
+def shown_unit(unit: str) -> tuple[str, int]:
+    """A unit as Perfetto's importer names it, and the factor it multiplies values by."""
+    factor = _BYTES.get(unit.lower())
+    return (unit, 1) if factor is None else ("bytes", factor)
+
+
 def _unit(unit: str) -> Iterator[bytes]:
     """Units the viewer knows how to scale, others by name."""
     factor = _BYTES.get(unit.lower())

@@ -1,0 +1,183 @@
+"""DuckDB, closed: it sees the tables it is given, no files, no network and no extensions.
+
+``enable_external_access=false`` forbids files and the network to every function and statement,
+``lock_configuration`` keeps a query from changing that. Extensions are neither loaded nor
+installed, variables of Python are not tables, and memory is limited; nothing is spilled to disk.
+Source: https://duckdb.org/docs/stable/operations_manual/securing_duckdb/overview
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core import frames
+from traceconv.core.choices import unknown
+from traceconv.core.errors import MissingExtraError, OptionError, ResourceError
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.side_tables import ABSENT, DataTable
+
+SETTINGS = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+    # as in SQLite, whose queries run here: 7 / 2 is 3, NULL is the least
+    "integer_division": "true",
+    "default_null_order": "nulls_first_on_asc_last_on_desc",
+}
+
+MACROS = {
+    # columns have other names inside, so that those of the argument are the caller's
+    "extract_arg": "create macro extract_arg(of_set, named) as (select any_value(_value) from "
+    "(select arg_set_id as _set, key as _key, "
+    "coalesce(string_value, int_value::text, real_value::text) as _value from args) "
+    "where _set = of_set and _key = named)",
+}
+"""Functions of Perfetto, and how they are made."""
+
+_WORD = lazy_regex(r"\w+")
+_HUGE = lazy_regex(r"decimal128\((\d+), (-?\d+)\)")
+
+
+def installed() -> bool:
+    """Whether DuckDB and what brings columns to it are here."""
+    try:
+        frames.extra("duckdb", "sql")
+        frames.extra("pyarrow", "sql")
+    except MissingExtraError:
+        return False
+    return True
+
+
+class Engine:
+    """Statements, and the tables they ask for.
+
+    Args:
+        sql: one or more statements.
+        parameters: values of ``$name`` by name.
+        memory: bytes that DuckDB may use; None for half of what the machine has.
+
+    Raises:
+        MissingExtraError: DuckDB or pyarrow is not installed.
+        OptionError: the SQL is not understood, or asks for parameters that are not given.
+    """
+
+    def __init__(self, sql: str, parameters: Mapping[str, Any], memory: int | None = None) -> None:
+        self._duckdb = frames.extra("duckdb", "sql")
+        frames.extra("pyarrow", "sql")
+        limit = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        config = {**SETTINGS, "memory_limit": f"{limit // 1000}KB"}
+        self._connection = self._duckdb.connect(":memory:", config=config)
+        try:
+            self._statements = self._duckdb.extract_statements(sql)
+        except self._duckdb.Error as e:
+            raise OptionError(_advised(e, sql), "sql") from e
+        if not self._statements:
+            raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
+        asked = set().union(*(one.named_parameters for one in self._statements))
+        if missing := sorted(asked - set(parameters)):
+            why = f"${missing[0]} has no value; there are: {', '.join(parameters) or 'none'}"
+            raise OptionError(why, "params")
+        if unused := sorted(set(parameters) - asked):
+            raise OptionError(
+                f"{unused[0]!r} is not in the SQL; write ${unused[0]} there", "params"
+            )
+        self._parameters = parameters
+
+    def named(self, known: Collection[str]) -> set[str]:
+        """The tables of ``known`` that the statements name."""
+        found: set[str] = set()
+        for one in self._statements:
+            words = {word.lower() for word in _WORD.findall(one.query)}
+            try:
+                names = {name.lower() for name in self._connection.get_table_names(one.query)}
+            except self._duckdb.Error:  # of a statement that makes or fills a table
+                names = words
+            found |= names | ({"args"} if "extract_arg" in words else set())
+        return found & set(known)
+
+    def add(self, name: str, table: Any) -> None:
+        """A table: a ``pyarrow.Table``, which is not copied, or the SQL of a view."""
+        if isinstance(table, str):
+            self._connection.execute(f'create view "{name}" as {table}')
+        else:
+            self._connection.register(name, table)
+
+    def answer(self, known: Collection[str]) -> DataTable:
+        """The rows of the last statement that has some.
+
+        Args:
+            known: names of tables, for the error that there is none of a name.
+
+        Raises:
+            OptionError: the SQL is not understood, or does what is not allowed.
+            ResourceError: it needs more memory than it may have.
+        """
+        found = None
+        for name, macro in MACROS.items():
+            if any(name in one.query.lower() for one in self._statements):
+                self._connection.execute(macro)
+        self._connection.execute("set lock_configuration = true")
+        for one in self._statements:
+            values = {name: self._parameters[name] for name in one.named_parameters}
+            try:
+                rows = self._connection.sql(one.query, params=values)
+                found = found if rows is None else rows.to_arrow_table()
+            except self._duckdb.OutOfMemoryException as e:
+                why = str(e).partition("\n")[0]
+                raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
+            except self._duckdb.Error as e:
+                raise OptionError(_advised(e, one.query, known), "sql") from e
+        return _result(found)
+
+
+def _advised(error: Exception, sql: str, known: Collection[str] = ()) -> str:
+    text = str(error).strip()
+    if re.search(r"(?i)\b(include|create)\s+(or\s+replace\s+)?perfetto\b", sql):
+        return f"PerfettoSQL runs with `engine='perfetto'`: {text}"
+    lacking = re.match(r"Catalog Error: Table with name (\S+) does not exist", text)
+    if lacking:
+        return unknown("table", lacking[1], known)
+    return text
+
+
+def _result(table: Any) -> DataTable:
+    """A ``pyarrow.Table`` as columns; names that occur twice get a number."""
+    columns: dict[str, NDArray[Any]] = {}
+    for place, name in enumerate(table.column_names if table is not None else ()):
+        heading, number = name, 2
+        while heading in columns:
+            heading, number = f"{name} ({number})", number + 1
+        columns[heading] = _column(table.column(place))
+    return DataTable("query", columns, dict.fromkeys(columns, ""))
+
+
+def _column(column: Any) -> NDArray[Any]:
+    """int64 with ``ABSENT``, float64 with NaN, or texts with None."""
+    arrow = frames.extra("pyarrow", "sql")
+    kind = column.type
+    if huge := _HUGE.fullmatch(str(kind)):  # sum() of integers has 128 bits
+        kind = arrow.float64() if int(huge[2]) else arrow.int64()
+    if arrow.types.is_integer(kind) or arrow.types.is_boolean(kind):
+        try:
+            whole: NDArray[Any] = column.cast(arrow.int64()).fill_null(ABSENT).to_numpy()
+            return whole
+        except arrow.ArrowInvalid:
+            kind = arrow.string()  # beyond int64
+    if arrow.types.is_floating(kind):
+        real: NDArray[Any] = column.cast(arrow.float64()).fill_null(np.nan).to_numpy()
+        return real
+    found = np.empty(len(column), object)
+    found[:] = [
+        None if value is None else value.hex() if isinstance(value, bytes) else str(value)
+        for value in column.to_pylist()
+    ]
+    return found

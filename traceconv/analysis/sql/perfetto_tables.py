@@ -1,0 +1,381 @@
+"""The events of ranks as the tables of Perfetto's trace processor, so that its queries run here.
+
+Columns have the names and the meaning of the trace processor when it loads the merged trace: ``ts``
+counts from the first event of all ranks, a rank is a process, a host thread is a thread, a slice of
+no class has no category. Tables have further columns - ``rank``, ``op``, ``step`` - that the trace
+processor does not have. Source: ``src/trace_processor/tables/*_tables.py`` and
+``perfetto_sql/stdlib/prelude`` of Perfetto.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traceconv.core import frames
+from traceconv.core.frames import ABSENT, Frame, Words
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.kinds import OpClass
+from traceconv.core.model import I64, EventTable, Trace, Track
+from traceconv.writers.perfetto.encoder import with_step_numbers
+from traceconv.writers.perfetto.tracks import Place, places, shown_unit
+
+VIEWS = {
+    "track": "select * exclude (utid, upid, unit) from all_tracks",
+    "thread_track": "select * exclude (upid, unit) from all_tracks"
+    " where utid is not null and type not like '%counter%'",
+    "process_track": "select * exclude (utid, unit) from all_tracks"
+    " where upid is not null and type not like '%counter%'",
+    "counter_track": "select * exclude (utid, upid) from all_tracks where type like '%counter%'",
+    "process_counter_track": "select * exclude (utid) from all_tracks"
+    " where type like 'process_counter%'",
+}
+"""Views over the table of all tracks."""
+
+TABLES = ("slice", "counter", "flow", "args", "thread", "process", *VIEWS)
+
+_EXACT = range(-(2**63), 2**63)
+
+
+def perfetto_tables(
+    traces: Iterable[Trace], wanted: Collection[str], base_ns: int, pids: Mapping[int, int]
+) -> dict[str, Any]:
+    """Tables of all ranks as ``pyarrow.Table`` by name; one rank is taken at a time.
+
+    Args:
+        wanted:  names of :data:`TABLES`; any view is made from ``all_tracks``.
+        base_ns: the time that becomes 0.
+        pids:    process id of every rank, as the merged trace shows it.
+    """
+    arrow = frames.extra("pyarrow", "sql")
+    names = dict.fromkeys("all_tracks" if name in VIEWS else name for name in wanted)
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    first = _First()
+    for trace in traces:
+        rank = _Rank(trace, first, base_ns, pids[trace.rank])
+        for name, some in parts.items():
+            some.append(frames.to_arrow(rank.table(name)))
+        first = rank.after
+    return {name: arrow.concat_tables(some).unify_dictionaries() for name, some in parts.items()}
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first id of a rank in every table: the ids of ranks follow each other.
+
+    As in Perfetto, the first thread and the first process are those of the idle task.
+    """
+
+    event: int = 0
+    counter: int = 0
+    flow: int = 0
+    arg_set: int = 0
+    arg: int = 0
+    track: int = 0
+    thread: int = 1
+    process: int = 1
+
+
+class _Rank:
+    """The tables of one rank."""
+
+    def __init__(self, trace: Trace, first: _First, base_ns: int, pid: int) -> None:
+        self.trace, _ = with_step_numbers(trace, None)
+        self.first, self.base_ns, self.pid = first, base_ns, pid
+        self.tracks = _Tracks(self.trace, first, pid)
+        self._args_made = 0
+
+    @property
+    def after(self) -> _First:
+        """The first ids of the next rank."""
+        one, trace = self.first, self.trace
+        return _First(
+            one.event + len(trace.events),
+            one.counter + len(trace.counters),
+            one.flow + len(trace.flows),
+            one.arg_set + len(trace.args),
+            one.arg + self._args_made,
+            one.track + len(self.tracks.rows),
+            one.thread + len(self.tracks.threads),
+            one.process + 1,
+        )
+
+    def table(self, name: str) -> Frame:
+        made: Frame = getattr(self, f"_{name}")()
+        return made
+
+    def _slice(self) -> Frame:
+        events, strings = self.trace.events, self.trace.strings
+        depth, parent = nesting(events)
+        op = Words.of(events.op, lambda i: OpClass(i).name.lower())
+        category = Words.of(
+            np.where(events.op > 0, events.op, -1), lambda i: OpClass(i).name.lower()
+        )
+        none, number = np.full(len(events), ABSENT), _numbered(self.first.event, len(events))
+        return {
+            "id": number,
+            "ts": events.start_ns - self.base_ns,
+            "dur": events.dur_ns,
+            "track_id": self.tracks.ids[events.track],
+            "category": category,
+            "name": Words.of(events.name, strings.__getitem__),
+            "depth": depth,
+            "parent_id": _moved(parent, self.first.event),
+            "arg_set_id": _moved(events.args.astype(np.int64), self.first.arg_set),
+            "thread_ts": none,
+            "thread_dur": none,
+            "cat": category,
+            "slice_id": number,
+            "rank": self._rank(len(events)),
+            "op": op,
+            "graph": _moved(events.graph.astype(np.int64), 0),
+            "step": _moved(events.step.astype(np.int64), 0),
+        }
+
+    def _counter(self) -> Frame:
+        counters = self.trace.counters
+        factors = [shown_unit(track.unit or "")[1] for track in self.trace.tracks]
+        return {
+            "id": _numbered(self.first.counter, len(counters)),
+            "ts": counters.start_ns - self.base_ns,
+            "track_id": self.tracks.ids[counters.track],
+            "value": counters.value * np.array(factors, np.float64)[counters.track],
+            "arg_set_id": np.full(len(counters), ABSENT),
+            "rank": self._rank(len(counters)),
+        }
+
+    def _flow(self) -> Frame:
+        flows, strings = self.trace.flows, self.trace.strings
+        ends = np.stack((flows.src, flows.dst)).astype(np.int64)
+        start = self.trace.events.start_ns[ends]
+        later = (start[0] > start[1]) | ((start[0] == start[1]) & (ends[0] > ends[1]))
+        ends = np.where(later, ends[::-1], ends)  # Perfetto has flows go forward in time only
+        return {
+            "id": _numbered(self.first.flow, len(flows)),
+            "slice_out": ends[0] + self.first.event,
+            "slice_in": ends[1] + self.first.event,
+            "arg_set_id": np.full(len(flows), ABSENT),
+            "name": Words.of(flows.name, strings.__getitem__),
+            "rank": self._rank(len(flows)),
+        }
+
+    def _args(self) -> Frame:
+        used = np.unique(self.trace.events.args)
+        sets, rows = [], []
+        for number in used[used >= 0].tolist():
+            found = list(flat(self.trace.args.raw(number)))
+            rows += found
+            sets += [number + self.first.arg_set] * len(found)
+        self._args_made = len(rows)
+        flat_key, key, kind, whole, text, real = zip(*rows, strict=True) if rows else [()] * 6
+        return {
+            "id": _numbered(self.first.arg, len(rows)),
+            "arg_set_id": np.array(sets, np.int64),
+            "flat_key": _words(flat_key),
+            "key": _words(key),
+            "int_value": np.array(whole, np.int64),
+            "string_value": _words(text),
+            "real_value": np.array(real, np.float64),
+            "value_type": _words(kind),
+        }
+
+    def _thread(self) -> Frame:
+        rows = self.tracks.threads
+        none = np.full(len(rows), ABSENT)
+        ids = _numbered(self.first.thread, len(rows))
+        return {
+            "id": ids,
+            "utid": ids,
+            "tid": np.array(list(rows), np.int64),
+            "name": _words(list(rows.values())),
+            "start_ts": none,
+            "end_ts": none,
+            "upid": np.full(len(rows), self.first.process),
+            "is_main_thread": np.array([tid == self.pid for tid in rows], np.int64),
+            "rank": self._rank(len(rows)),
+        }
+
+    def _process(self) -> Frame:
+        capture, none = self.trace.capture, np.full(1, ABSENT)
+        return {
+            "id": np.array([self.first.process]),
+            "upid": np.array([self.first.process]),
+            "pid": np.array([self.pid]),
+            "name": _words([capture.name or f"Rank {self.trace.rank}"]),
+            "start_ts": none,
+            "end_ts": none,
+            "parent_upid": none,
+            "arg_set_id": none,
+            "rank": self._rank(1),
+            "host": _words([capture.host or None]),
+        }
+
+    def _all_tracks(self) -> Frame:
+        rows = self.tracks.rows
+        number = _numbered(self.first.track, len(rows))
+        of = [self.trace.tracks[i] if i >= 0 else None for i in self.tracks.of]
+        names, parents, utids = zip(*rows, strict=True)
+        return {
+            "id": number,
+            "name": _words(names),
+            "parent_id": np.array(parents, np.int64),
+            "type": _words(self._types(of)),
+            "source_arg_set_id": np.full(len(rows), ABSENT),
+            "utid": np.array(utids, np.int64),
+            "upid": np.where(np.array(utids, np.int64) == ABSENT, self.first.process, ABSENT),
+            "unit": _words([(one and one.unit and shown_unit(one.unit)[0]) or None for one in of]),
+            "rank": self._rank(len(rows)),
+            "layer": _words([one and str(one.layer) for one in of]),
+            "device": _moved(np.array([one.device if one else -1 for one in of], np.int64), 0),
+            "stream": _moved(np.array([one.stream if one else -1 for one in of], np.int64), 0),
+            "communicator": _words([(one and one.communicator) or None for one in of]),
+        }
+
+    def _types(self, of: Sequence[Track | None]) -> list[str]:
+        """The types of tracks, as Perfetto's importer names them."""
+        lanes = Counter(track.whole for track in self.trace.tracks)
+        found = []
+        for (name, _, utid), track in zip(self.tracks.rows, of, strict=True):
+            scope = "process" if utid == ABSENT else "thread"
+            if utid != ABSENT and name is None:
+                found.append("thread_execution")
+            elif track is not None and track.is_counter:
+                found.append(f"{scope}_counter_track_event")
+            elif name is not None and (track is None or lanes[track.whole] > 1):
+                found.append(f"{scope}_merged_track_event")
+            else:
+                found.append(f"{scope}_track_event")
+        return found
+
+    def _rank(self, rows: int) -> I64:
+        return np.full(rows, self.trace.rank, np.int64)
+
+
+class _Tracks:
+    """The tracks of a rank as a merged trace nests them.
+
+    Attributes:
+        rows:    (name, id of the parent, utid) of each; ``ABSENT`` where there is none.
+        of:      index of the track in the model; -1 for groups and threads around others.
+        ids:     int64 per track of the model: its id.
+        threads: name by number; the main thread is the first.
+    """
+
+    def __init__(self, trace: Trace, first: _First, pid: int) -> None:
+        self.rows: list[tuple[str | None, int, int]] = []
+        self.of: list[int] = []
+        self.ids = np.full(len(trace.tracks), ABSENT)
+        self.threads: dict[int, str | None] = {pid: None}
+        self._first = first
+        self._known: dict[Any, int] = {}
+        self._add(None, ABSENT, ABSENT, -1)  # of the process
+        for i, place in sorted(places(trace, trace.used, None).items()):
+            self.ids[i] = self._placed(i, place)
+
+    def _placed(self, track: int, place: Place) -> int:
+        if place.thread is None:
+            return self._add(place.name, self._group(place.above), ABSENT, track)
+        thread = place.thread
+        self.threads.setdefault(thread.tid, None)
+        self.threads[thread.tid] = thread.name or self.threads[thread.tid]
+        utid = self._first.thread + list(self.threads).index(thread.tid)
+        if place.itself:
+            return self._known.setdefault(thread.tid, self._add(None, ABSENT, utid, track))
+        if thread.tid not in self._known:
+            self._known[thread.tid] = self._add(None, ABSENT, utid, -1)
+        return self._add(place.name, ABSENT, utid, track)
+
+    def _group(self, above: tuple[str, ...]) -> int:
+        """The id of the innermost of some groups; they are added when they are new."""
+        if not above:
+            return ABSENT
+        if above not in self._known:
+            self._known[above] = self._add(above[-1], self._group(above[:-1]), ABSENT, -1)
+        return self._known[above]
+
+    def _add(self, name: str | None, parent: int, utid: int, track: int) -> int:
+        self.rows.append((name, parent, utid))
+        self.of.append(track)
+        return self._first.track + len(self.rows) - 1
+
+
+def nesting(events: EventTable) -> tuple[I64, I64]:
+    """Depth of every event in its track, from 0, and the row of the slice around it; -1 = none.
+
+    Slices of a track nest, as the pass of lanes leaves them. Rows are in table order. A slice is
+    over at its end: what begins there is beside it.
+    """
+    depth: I64 = np.zeros(len(events), np.int64)
+    holds = events.dur_ns > 0
+    edges = np.flatnonzero(np.diff(events.track, prepend=-1, append=-1))
+    for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        inside = holds[a:b]
+        begun: I64 = np.cumsum(inside) - inside
+        ends = np.sort(events.ends(slice(a, b))[inside])
+        depth[a:b] = begun - np.searchsorted(ends, events.start_ns[a:b], side="right")
+    np.maximum(depth, 0, out=depth)
+    parent = np.full(len(events), -1, np.int64)
+    for level in range(int(depth.max(initial=0))):
+        outer, inner = np.flatnonzero(holds & (depth == level)), np.flatnonzero(depth == level + 1)
+        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+    return depth, parent
+
+
+Flat = tuple[str, str, str, int, str | None, float]
+
+
+def flat(raw: bytes) -> Iterator[Flat]:
+    """The rows of ``args`` of a JSON object: (flat_key, key, value_type, int, string, real)."""
+    try:
+        parsed = json.loads(raw)
+    except NOT_JSON:
+        parsed = raw.decode("utf-8", "replace")
+    members = parsed if isinstance(parsed, dict) else {"args": parsed}
+    for name, value in members.items():
+        yield from _flat(f"debug.{_key(name)}", f"debug.{_key(name)}", value)
+
+
+def _key(name: str) -> str:
+    """A name as Perfetto's importer writes it: dots and brackets divide keys."""
+    return name.translate(_DIVIDERS) or "(empty)"
+
+
+_DIVIDERS = str.maketrans(".[]", "___")
+
+
+def _flat(flat_key: str, key: str, value: Any) -> Iterator[Flat]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(f"{flat_key}.{_key(name)}", f"{key}.{_key(name)}", inner)
+    elif isinstance(value, list) and value:
+        for i, inner in enumerate(value):
+            yield from _flat(flat_key, f"{key}[{i}]", inner)
+    elif isinstance(value, bool):
+        yield flat_key, key, "bool", int(value), None, np.nan
+    elif isinstance(value, int) and value in _EXACT:
+        yield flat_key, key, "int", value, None, np.nan
+    elif isinstance(value, float) and abs(value) < 1e308:
+        yield flat_key, key, "real", ABSENT, None, value
+    else:
+        text = value if isinstance(value, str) else "{}" if value in ({}, []) else json.dumps(value)
+        yield flat_key, key, "string", ABSENT, text, np.nan
+
+
+def _numbered(first: int, rows: int) -> I64:
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+def _moved(ids: I64, by: int) -> I64:
+    """Ids of a rank as those of all ranks; -1 becomes absent."""
+    return np.where(ids < 0, ABSENT, ids + by)
+
+
+def _words(texts: Any) -> Words:
+    """A column of texts; None where there is none."""
+    ids = np.array([-1 if one is None else i for i, one in enumerate(texts)], np.int64)
+    return Words.of(ids, texts.__getitem__)
