@@ -41,6 +41,7 @@ from traceconv.core.robust import median
 
 _FEWEST = 2  # steps: one proves no pattern
 _UNMATCHED = 0.05  # of the communication time
+_LOST = 0.02  # of the collectives that ranks recorded in steps that others recorded, too
 _MOST_SLOW = 0.5  # of the ranks of a role: if more are slow, these are the usual ones
 _LATE = 0.3  # of its largest excess a rank exceeds in a step in which it is late
 _MAINLY = 0.6  # of an excess that one kernel accounts for is mainly of it
@@ -84,7 +85,7 @@ def _judged(
         return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
     basis = Verdict(
         ranks, clocks.method, compared=compared, step_ns=replay.step_ns, replay=replay,
-        limits=tuple(_limits(every, replay)),
+        limits=(*_limits(every, replay), *_lost(every, groups)),
     )  # fmt: skip
     if len(every) < 2:
         return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
@@ -143,6 +144,25 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
         yield (
             f"{100 * share:.0f} % of communication time is in operations that match none of "
             "another rank: waits in them stay as recorded, and gains are lower bounds"
+        )
+
+
+def _lost(every: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[str]:
+    """What follows from collectives that some of their ranks did not record."""
+    steps = {one.rank: np.unique(one.collectives.step) for one in every}
+    step_of = {one.rank: one.collectives.step for one in every}
+    missing = recorded = 0
+    for group in groups:
+        base = group.ranks[group.base]
+        step = step_of[base][group.row[:, group.base]]
+        for column, rank in enumerate(group.ranks):
+            there = group.row[np.isin(step, steps[rank]), column] >= 0
+            missing += int((~there).sum())
+            recorded += len(there)
+    if missing > _LOST * recorded:
+        yield (
+            f"{100 * missing / recorded:.0f} % of the collectives of others were not recorded: waits "
+            "in the gaps they leave stay as recorded, and gains are lower bounds"
         )
 
 
