@@ -225,3 +225,27 @@ def test_simulated_jobs(job, expected):
     ]
     layout = Layout(("tp", "dp", "pp"), {"tp": job.tp, "dp": job.dp, "pp": job.pp}, {})
     assert found(layout, job_shape(every)) == expected
+
+
+def test_a_chain_of_messages_is_a_pipeline_and_a_ring_is_none():
+    """The last stage sends the first one nothing; ranks of one context pass keys on to each other
+    in a ring."""
+    members = (0, 1, 2, 3)
+    for ring, expected in ((False, [0, 1, 2, 3]), (True, [-1, -1, -1, -1])):
+        every = []
+        for rank in members:
+            beside = [(rank + 1, 1), (rank - 1, 2)]
+            peers = [(at % 4, way) for at, way in beside if ring or at in members]
+            peer, direction = np.array(peers * 3, np.int64).T
+            n = len(peer)
+            step = np.repeat(np.arange(3, dtype=np.int32), len(peers))
+            start = 10**6 * np.arange(n)
+            zero = np.zeros(n, np.int32)
+            known = CollectiveRecords(
+                rank, (Group("pp [0, 1, 2, 3]", 4, members=members),), ("p2p",), zero, zero,
+                np.full(n, -1), step, start, start + 1000, direction=direction.astype(np.int8),
+                peer=peer.astype(np.int32),
+            )  # fmt: skip
+            every.append(RankSummary(rank=rank, collectives=known, replay=Operations()))
+        shape = job_shape(every)
+        assert [shape.stage(rank) for rank in members] == expected

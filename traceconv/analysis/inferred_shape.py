@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
+from traceconv.alignment.messages import messages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I32, I64, UNKNOWN, Mask
 from traceconv.core.job_shape import (
@@ -91,10 +92,11 @@ def stated_shape(summaries: Iterable[RankSummary]) -> JobShape:
     )
 
 
-def recorded_stages(summaries: Iterable[RankSummary]) -> list[list[int]]:
-    """The ranks of each pipeline stage, where captures state those of all; else empty."""
+def same_role(summaries: Sequence[RankSummary]) -> list[list[int]]:
+    """Ranks that do the same: those of each pipeline stage, as captures state it of all, else as
+    communication connects them."""
     by_stage = stated_shape(summaries).ranks_by(STAGE)
-    return [] if -1 in by_stage else list(by_stage.values())
+    return _connected(summaries) if -1 in by_stage or not by_stage else list(by_stage.values())
 
 
 # -- what groups tell -----------------------------------------------------------------------------
@@ -172,15 +174,45 @@ def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
     members = _members([one.collectives for one in every])
     if len(every) < 2 or not members or not all(one.replay.marked for one in every):
         return []
-    traffic = [_by_members(one.collectives, members) for one in every]
     ranks = [one.rank for one in every]
+    traffic = [_by_members(one.collectives, members) for one in every]
+    found = _data_and_tensor(traffic, ranks)
+    chains = _chains(every, members)
+    stages = _one_each([[group for group in chains if rank in group] for rank in ranks], ranks)
+    if found and not stages:
+        alone = [[group for group, one in of.items() if one.is_messages] for of in traffic]
+        stages = _one_each(alone, ranks)
+        stages = stages if stages and _apart(stages, traffic) else None
+    if stages:
+        found[STAGE] = stages
+    return [_axis(name, groups, ranks) for name, groups in found.items()]
+
+
+def _chains(every: Sequence[RankSummary], members: Mapping[str, _Members]) -> set[_Members]:
+    """Groups whose ranks exchange messages with their neighbours, from the first to the last."""
+    known = {one.rank: one.collectives for one in every}
+    pairs: dict[_Members, set[tuple[int, int]]] = {}
+    for sender, row, receiver, _ in messages(known).tolist():
+        group = members[known[sender].groups[known[sender].group[row]].key]
+        if {sender, receiver} <= set(group):
+            at = sorted((group.index(sender), group.index(receiver)))
+            pairs.setdefault(group, set()).add((at[0], at[1]))
+    return {
+        group for group, found in pairs.items()
+        if len(group) > 2 and found == {(i, i + 1) for i in range(len(group) - 1)}
+    }  # fmt: skip
+
+
+def _data_and_tensor(
+    traffic: Sequence[Mapping[_Members, _Traffic]], ranks: Sequence[int]
+) -> dict[str, list[_Members]]:
+    """The groups of each rank along ``dp``, and along ``tp`` beside it."""
     gradients = _one_each(
         [[group for group, one in of.items() if one.reduces_late and _begun_by_others(group, of)]
          for of in traffic], ranks
     )  # fmt: skip
     if gradients is None or not _apart(gradients, traffic):
-        return []
-    found = {DATA: gradients}
+        return {}
     beside = [
         [group for group, one in of.items() if group != mine and one.of(*_SHARING).any()]
         for of, mine in zip(traffic, gradients, strict=True)
@@ -190,13 +222,9 @@ def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
         for groups, of, mine in zip(beside, traffic, gradients, strict=True)
         for group in groups
     ):
-        return []
-    found |= {"tp": tensor} if (tensor := _one_each(beside, ranks)) else {}
-    messages = [[group for group, one in of.items() if one.is_messages] for of in traffic]
-    stages = _one_each(messages, ranks)
-    if stages and _apart(stages, traffic):
-        found[STAGE] = stages
-    return [_axis(name, groups, ranks) for name, groups in found.items()]
+        return {}
+    tensor = _one_each(beside, ranks)
+    return {DATA: gradients, "tp": tensor} if tensor else {DATA: gradients}
 
 
 def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[Axis, list[int]]:
@@ -285,3 +313,56 @@ def _apart(groups: Sequence[_Members], traffic: Sequence[Mapping[_Members, _Traf
         for group, of in zip(groups, traffic, strict=True)
         for other in of
     )
+
+
+# -- who does the same, whatever is known of axes -------------------------------------------------
+
+
+class _Sets:
+    """Sets that are joined."""
+
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
+
+    def of(self, one: int) -> int:
+        while (up := self._parent.get(one, one)) != one:
+            self._parent[one] = self._parent.get(up, up)
+            one = up
+        return one
+
+    def join(self, many: Sequence[int]) -> None:
+        for other in many[1:]:
+            a, b = sorted((self.of(many[0]), self.of(other)))
+            self._parent[b] = a
+
+
+def _connected(every: Sequence[RankSummary]) -> list[list[int]]:
+    """Stages by what ranks communicate: those that exchange messages are in different ones, and a
+    group with two of them spans stages; other groups are within one."""
+    members: dict[str, list[int]] = {}
+    size: dict[str, int] = {}
+    named: dict[str, bool] = {}
+    sending: set[str] = set()
+    world = max((one.world_size for one in every), default=-1)
+    for one in every:
+        known = one.collectives
+        sent = set(known.group[known.messages].tolist())
+        for index, group in enumerate(known.groups):
+            members.setdefault(group.key, []).append(one.rank)
+            size[group.key] = max(size.get(group.key, -1), group.size)
+            named[group.key] = group.named
+            if index in sent:
+                sending.add(group.key)
+    pipelines = _Sets()
+    for key in sending:
+        pipelines.join(members[key])
+    stages = _Sets()
+    for key, ranks in members.items():
+        apart = len({pipelines.of(rank) for rank in ranks}) == len(ranks)
+        across = bool(sending) and (size[key] == world > 0 or not named[key])
+        if key not in sending and apart and not across:
+            stages.join(ranks)
+    found: dict[int, list[int]] = {}
+    for one in every:
+        found.setdefault(stages.of(one.rank), []).append(one.rank)
+    return list(found.values())

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.inferred_shape import recorded_stages
+from traceconv.analysis.inferred_shape import same_role
 from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import SLACK_NS, Graph
@@ -71,7 +71,7 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
         every: the summaries of all ranks.
     """
     by_rank = {one.rank: one for one in every}
-    roles = _roles([by_rank[rank] for rank in graph.ranks])
+    roles = _numbers(same_role([by_rank[rank] for rank in graph.ranks]), graph.ranks)
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
     own, covered, idle = work_parts(graph), np.zeros(n, bool), np.zeros(n)
     order = np.lexsort((graph.row, graph.rank))
@@ -255,61 +255,6 @@ def _alike(roles: I64, parts: I64) -> I64:
     return alike
 
 
-# -- who does the same ----------------------------------------------------------------------------
-
-
-def _roles(ranks: Sequence[RankSummary]) -> I64:
-    """Ranks of one pipeline stage do the same: as recorded, else as communication connects them."""
-    known = recorded_stages(ranks) or _connected(ranks)
-    role = {rank: number for number, stage in enumerate(known) for rank in stage}
-    return np.array([role[one.rank] for one in ranks], np.int64)
-
-
-class _Sets:
-    """Sets that are joined."""
-
-    def __init__(self) -> None:
-        self._parent: dict[int, int] = {}
-
-    def of(self, one: int) -> int:
-        while (up := self._parent.get(one, one)) != one:
-            self._parent[one] = self._parent.get(up, up)
-            one = up
-        return one
-
-    def join(self, many: Sequence[int]) -> None:
-        for other in many[1:]:
-            a, b = sorted((self.of(many[0]), self.of(other)))
-            self._parent[b] = a
-
-
-def _connected(every: Sequence[RankSummary]) -> list[list[int]]:
-    """Stages by what ranks communicate: those that exchange messages are in different ones, and a
-    group with two of them spans stages; other groups are within one."""
-    members: dict[str, list[int]] = {}
-    size: dict[str, int] = {}
-    named: dict[str, bool] = {}
-    messages: set[str] = set()
-    world = max((one.world_size for one in every), default=-1)
-    for one in every:
-        known = one.collectives
-        sent = set(known.group[known.messages].tolist())
-        for index, group in enumerate(known.groups):
-            members.setdefault(group.key, []).append(one.rank)
-            size[group.key] = max(size.get(group.key, -1), group.size)
-            named[group.key] = group.named
-            if index in sent:
-                messages.add(group.key)
-    pipelines = _Sets()
-    for key in messages:
-        pipelines.join(members[key])
-    stages = _Sets()
-    for key, ranks in members.items():
-        apart = len({pipelines.of(rank) for rank in ranks}) == len(ranks)
-        across = bool(messages) and (size[key] == world > 0 or not named[key])
-        if key not in messages and apart and not across:
-            stages.join(ranks)
-    found: dict[int, list[int]] = {}
-    for one in every:
-        found.setdefault(stages.of(one.rank), []).append(one.rank)
-    return list(found.values())
+def _numbers(roles: Sequence[Sequence[int]], ranks: Sequence[int]) -> I64:
+    role = {rank: number for number, members in enumerate(roles) for rank in members}
+    return np.array([role[rank] for rank in ranks], np.int64)

@@ -161,8 +161,8 @@ def _lost(every: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[s
             recorded += len(there)
     if missing > _LOST * recorded:
         yield (
-            f"{100 * missing / recorded:.0f} % of the collectives of others were not recorded: waits "
-            "in the gaps they leave stay as recorded, and gains are lower bounds"
+            f"{100 * missing / recorded:.0f} % of the collectives of others were not recorded: "
+            "waits in the gaps they leave stay as recorded, and gains are lower bounds"
         )
 
 
