@@ -39,9 +39,9 @@ SLACK_NS = 1_000
 _LATE = 0.01  # of a step: ranks that begin a kernel closer together say nothing
 _BARRIER = 0.05  # of how far apart ranks begin a kernel, they end it together if they wait in it
 _FOLLOWS = 0.5  # of the time that ranks end apart, they begin the next step apart
-_FEWEST = 3  # steps, to tell how long one is
+_FEWEST = 3  # steps, to tell how long one is; messages between two ranks
 _SHORT, _NEARLY_ALL = 3, 0.95  # shortest sends; of the messages between two ranks
-_EAGER = 0.2  # of the messages between two ranks that end before they are received are eager ones
+_EAGER = 0.5  # of the messages that are received much later: if so many end before, all are eager
 
 
 class Clocks(Protocol):
@@ -389,8 +389,9 @@ def _eager(
     """Take eager sends out of their sets, with all others between the same ranks; and per
     operation, the eager send that it receives, else the number of operations.
 
-    They end before they are received. Where clocks are unknown, sends are eager if nearly all of
-    them are short, whenever they are received.
+    They end before they are received, where that begins much later; pairs of ranks in which it
+    never does are like the others. Where clocks are unknown, sends are eager if nearly all of them
+    are short, whenever they are received.
     """
     source = np.full(len(meet), len(meet), np.int64)
     sent, received = messages.T
@@ -398,14 +399,18 @@ def _eager(
         return source
     pair, of = np.unique(rank[messages], axis=0, return_inverse=True)
     of = of.reshape(-1)
-    early = end[sent] + 2 * np.maximum(error[rank[sent]], error[rank[received]]) < start[received]
-    share = np.bincount(of, early, len(pair)) / np.bincount(of, minlength=len(pair))
     unknown = ~np.isfinite(error[rank[messages]]).all(axis=1)
     shortest = np.full((2, len(pair)), np.inf)
     for side, rows in enumerate((sent, received)):
         np.minimum.at(shortest[side], of, length[rows])
     count = np.bincount(of, minlength=len(pair))
     short = np.bincount(of, length[sent] <= _SHORT * shortest[0][of], len(pair)) / count
+    off = 2 * np.maximum(error[rank[sent]], error[rank[received]])
+    later = start[received] - start[sent] > _SHORT * shortest[0][of] + off
+    early = later & (end[sent] + off < start[received])
+    told = np.bincount(of, later, len(pair))
+    share = np.bincount(of, early, len(pair)) / np.maximum(told, 1)
+    share = np.where(told >= _FEWEST, share, early.sum() / max(int(later.sum()), 1))
     eager = np.where(unknown, short[of] >= _NEARLY_ALL, share[of] >= _EAGER)
     guessed = eager & unknown
     # the shortest receive, unless all of them wait

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from traceconv.alignment.collective_matching import Matched
+from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I64
 
@@ -93,10 +94,15 @@ def _of_calls(one: RankSummary) -> I64:
 
 
 def _links(known: Mapping[int, I64], group: Matched) -> Iterator[tuple[int, _Node, _Node, int]]:
-    """How many operations of two ranks say how far apart their numbers are."""
+    """How many operations of two ranks say how far apart their numbers are.
+
+    Messages are alike, and eager ones do not even end together: they move no step of ranks whose
+    steps have the same numbers.
+    """
     base = group.ranks[group.base]
     if base not in known:
         return
+    alone = set(group.kinds) == {P2P}
     for column, rank in enumerate(group.ranks):
         if rank not in known or column == group.base:
             continue
@@ -104,6 +110,8 @@ def _links(known: Mapping[int, I64], group: Matched) -> Iterator[tuple[int, _Nod
         both = (ours >= 0) & (theirs >= 0)
         a, b = known[base][ours[both]], known[rank][theirs[both]]
         told = (a[:, 1] >= 0) & (b[:, 1] >= 0)
+        if alone and np.array_equal(np.unique(known[base]), np.unique(known[rank])):
+            told &= a[:, 1] == b[:, 1]
         seen = np.stack((a[told, 0], b[told, 0], b[told, 1] - a[told, 1]), axis=1)
         rows, count = np.unique(seen, axis=0, return_counts=True)
         for (mine, its, ahead), weight in zip(rows.tolist(), count.tolist(), strict=True):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.hang import hang
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
@@ -155,6 +156,7 @@ def _lost(every: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[s
     for group in groups:
         base = group.ranks[group.base]
         step = step_of[base][group.row[:, group.base]]
+        step = np.where(np.array(group.kinds) == P2P, -2, step)
         for column, rank in enumerate(group.ranks):
             there = group.row[np.isin(step, steps[rank]), column] >= 0
             missing += int((~there).sum())
