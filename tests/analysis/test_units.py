@@ -47,6 +47,7 @@ def _host(build, t):
         build.slice(host, start * t, 2 * t, "dataloader", op=OpClass.HOST)
         build.slice(host, (start + 2) * t, 80 * t, "Net.forward", op=OpClass.HOST)
         build.slice(host, (start + 4) * t, 60 * t, "nn.Module: Net_0", op=OpClass.HOST)
+        build.slice(host, (start + 5) * t, 40 * t, "train.py(3): step", op=OpClass.HOST)
         build.slice(host, (start + 6) * t, 20 * t, "aten::mm", op=OpClass.HOST,
                     args={"Input Dims": [[PACKET, 1], [1, PACKET]],
                           "Input type": ["signed char", "signed char"]})  # fmt: skip
@@ -84,8 +85,20 @@ def _memory(build, t):
     track = build.track(
         Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="B", kind=TrackKind.ALLOCATOR, device=0
     )
-    for at, packets in ((10, 2), (20, 6), (30, 4)):
+    for at, packets in ((10, 2), (20, 6), (30, 4), (110, 5), (120, 3)):
         build.counter(track, at * t, packets * PACKET)
+    host = build.track("host", "Thread 1", thread=1)
+    for at, packets, address in ((7, 3, 1), (9, 2, 2), (12, -3, 1)):
+        args = {"Bytes": packets * PACKET, "Addr": address, "Device Type": 1, "Device Id": 0,
+                "Total Allocated": 8 * PACKET, "Total Reserved": 9 * PACKET}  # fmt: skip
+        build.instant(host, at * t, "[memory]", args=args)
+
+
+def _counters(build, t):
+    for name, unit in (("sclk", "MHz"), ("NIC Rx", "MB/s")):
+        track = build.track(Layer.COUNTER, name, "Card", unit=unit)
+        for at, value in ((0, 2), (50, 6), (150, 3)):
+            build.counter(track, at * t, value)
 
 
 def _own_tables(build, t):
@@ -133,7 +146,7 @@ def _statistics(tick):
     parts = []
     for rank in (0, 1):
         build = traceconv.TraceBuilder.of_rank(rank)
-        for fill in (_host, _communication, _memory, _own_tables):
+        for fill in (_host, _communication, _memory, _counters, _own_tables):
             fill(build, tick)
         trace = build.finish()
         for one in compose("detail", scope=True):
@@ -248,6 +261,16 @@ def test_truth_of_single_figures(capture):
     assert found["link"]["Bandwidth(GB/s)"][0] == pytest.approx(10 * PACKET / (16 * TICK))
     assert found["memory"]["Peak(B)"].tolist() == [6 * PACKET] * 3
     assert found["memory"]["Peak of Capacity(%)"].tolist() == pytest.approx([6.0] * 3)
+    live = found["memory_live"]
+    rows = zip(live["Operator"].tolist(), live["Bytes"].tolist(), strict=True)
+    assert dict(rows) == {"aten::mm": 5 * PACKET, "(before the recording)": 3 * PACKET,
+                          "(reserved, not allocated)": PACKET}  # fmt: skip
+    assert found["memory_step"]["Growth(B)"].tolist() == [ABSENT, -PACKET] * 2
+    assert found["frequency"]["Mean"].tolist()[:2] == [4.0, 3.75]  # 2 and 6; 6 to 150, then 3
+    line = found["stack"]["Line"] == "train.py(3): step"
+    assert found["stack"]["Device Time(ns)"][line].tolist() == [32 * TICK] * 2 + [64 * TICK]
+    module = found["range"]["Range"] == "Net_0"
+    assert found["range"]["Busy Time(ns)"][module].tolist() == [32 * TICK] * 2 + [64 * TICK]
     assert found["data"]["Push Time(ns)"].tolist() == [4 * TICK] * 2
     assert found["paddle_summary"]["CPU Max(ns)"].tolist() == [3 * TICK] * 2
     free = found["api"]["API Name"] == "cudaFree"

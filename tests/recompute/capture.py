@@ -5,7 +5,21 @@ from pathlib import Path
 
 import traceconv
 
-from . import comm, device, graph, hang, host, live, losses, ranges, report, rules, stack, written
+from . import (
+    comm,
+    device,
+    graph,
+    hang,
+    host,
+    live,
+    losses,
+    ranges,
+    report,
+    rules,
+    sampled,
+    stack,
+    written,
+)
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -28,6 +42,7 @@ KEYS = {
     "memory_step": ("Step", "Component", "Measure"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
+    "frequency": ("Step", "Component", "Measure"), "network": ("Step", "Component", "Measure"),
     "stack": ("Line",), "stack_path": ("Path",),
     "range": ("Range", "Kind"), "range_instance": ("Range", "Kind", "Thread", "Start Time(ns)"),
     "graph": ("Graph",), "graph_node": ("Graph", "Node", "Kernel"),
@@ -102,6 +117,8 @@ class Capture:
             "api": host.api(ranks),
             "range": ranges.ranges(hosts, notes),
             "range_instance": ranges.every(hosts, notes),
+            "frequency": sampled.frequency(ranks, every),
+            "network": sampled.network(ranks, every),
             "stack": lines,
             "stack_path": paths,
             "graph": graph.graphs(hosts),
@@ -161,7 +178,7 @@ class Capture:
             )
             return
         keys = KEYS[name]
-        if name in ("memory", "memory_curve", "memory_step"):
+        if name in ("memory", "memory_curve", "memory_step", "frequency", "network"):
             rows = self._drawn(rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":
@@ -190,7 +207,8 @@ class Capture:
         peaks = {}
         for row in rows:
             key = (row["Rank"], row["Component"], row["Measure"])
-            peaks[key] = max(peaks.get(key, 0), row.get("Peak(B)", row.get("Size(B)")))
+            most = next(row[k] for k in ("Peak(B)", "Size(B)", "Max") if k in row)
+            peaks[key] = max(peaks.get(key, 0), most)
         counted = any(issue.code == "counter-zero" for issue in self.report.issues)
         return [
             row

@@ -135,19 +135,30 @@ _WIDTHS = {
     "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
 
+_HCCL = {
+    "INT8": 1, "UINT8": 1, "HIF8": 1, "FP8E4M3": 1, "FP8E5M2": 1, "FP8E8M0": 1, "INT16": 2,
+    "UINT16": 2, "FP16": 2, "BFP16": 2, "INT32": 4, "UINT32": 4, "FP32": 4, "INT64": 8,
+    "UINT64": 8, "FP64": 8, "INT128": 16,
+}  # fmt: skip
+_SAME_ON_ALL = ("allreduce", "broadcast", "reduce", "p2p")
+"""Operations whose count is that of the whole message."""
+
 
 def collective(ranks):
     """Operations with sizes, by what they do and how many bytes the larger buffer has."""
     timed = Timed()
     for rank in ranks.values():
         for row in kernels(rank, "comm"):
-            width = _WIDTHS.get(row.args.get("dtype"))
+            name = row.args.get("Collective name") or row.name
+            does = _KIND.search(re.sub("[^a-z]", "", name.lower()))
+            does = does[0] if does else ""
+            does = "p2p" if does in ("send", "recv", "receive") else does
             sizes = [row.args[key] for key in ("In msg nelems", "Out msg nelems")
                      if key in row.args]  # fmt: skip
+            width = _WIDTHS.get(row.args.get("dtype"))
+            if not sizes and "count" in row.args and does in _SAME_ON_ALL:
+                sizes, width = [row.args["count"]], _HCCL.get(row.args.get("data_type"))
             if width and sizes:
-                name = row.args.get("Collective name") or row.name
-                does = _KIND.search(re.sub("[^a-z]", "", name.lower()))[0]
-                does = "p2p" if does in ("send", "recv", "receive") else does
                 group = row.lane.group or row.lane.name
                 n_bytes = max(map(int, sizes)) * width
                 ranks_of = int(row.args["Group size"]) if "Group size" in row.args else None

@@ -25,6 +25,7 @@ from traceconv.analysis.tables import memory_live as _live_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import range as _range_tables
+from traceconv.analysis.tables import sampled as _sampled_tables
 from traceconv.analysis.tables import stack as _stack_tables
 from traceconv.analysis.tables import step as _step_tables
 from traceconv.analysis.tables import work_table as _work_tables
@@ -40,7 +41,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
-    _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables,
+    _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables, _sampled_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -92,6 +93,8 @@ BY: Mapping[str, tuple[str, ...]] = {
     "stack": ("stack", "stack_path"),
     "range": ("range", "range_instance"),
     "memory": ("memory", "memory_live", "memory_step", "memory_curve"),
+    "frequency": ("frequency",),
+    "network": ("network",),
     "data": ("data", "pipeline", "reader", "cpu"),
     "api": ("api",),
     "summary": ("paddle_summary",),

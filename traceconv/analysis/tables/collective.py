@@ -33,11 +33,24 @@ _SIZES = {
     8: "Long Double ComplexFloat UInt64",
     16: "ComplexDouble",
 }
-_ELEMENT = {name: size for size, names in _SIZES.items() for name in names.split()}
-"""Bytes of an element, by the names of PyTorch's ``c10/core/ScalarType.h``."""
+_OF_HCCL = {
+    1: "INT8 UINT8 HIF8 FP8E4M3 FP8E5M2 FP8E8M0",
+    2: "INT16 UINT16 FP16 BFP16",
+    4: "INT32 UINT32 FP32",
+    8: "INT64 UINT64 FP64",
+    16: "INT128",
+}
+_ELEMENT = {name: size for sizes in (_SIZES, _OF_HCCL) for size, names in sizes.items()
+            for name in names.split()}  # fmt: skip
+"""Bytes of an element, by the names of PyTorch's ``c10/core/ScalarType.h``, and those of
+``HcclDataType`` in ``hccl_types.h``."""
+_WHOLE = ("allreduce", "broadcast", "reduce", "p2p")
+"""Operations whose count, as HCCL states it, is that of the larger buffer; of others it is that of
+one rank's part, and how many ranks there are is not recorded beside it."""
 
 _KEYS = Keys(("Group", "Operation", "Group Size", "Message(B)"))
 _FIELDS = ("In msg nelems", "Out msg nelems", "dtype", "Group size", "Collective name")
+_HCCL_FIELDS = ("count", "data_type")
 _ROUNDS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
 """Times (n - 1) / n: what each of n ranks moves of a message (nccl-tests, PERFORMANCE.md)."""
 
@@ -52,7 +65,10 @@ def _facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMM)
     if not len(rows):
         return NOTHING
-    taken, given, kind, size, stated = fields(trace, rows, *_FIELDS)
+    taken, given, kind, size, stated, count, of_hccl = fields(trace, rows, *_FIELDS, *_HCCL_FIELDS)
+    operation = stated.filled(names_of(trace, rows)).mapped(kind_of)
+    taken = taken.filled(count.kept(operation.among(*_WHOLE) & of_hccl.known))
+    kind = kind.filled(of_hccl)
     elements = np.maximum(*(
         np.array([_count(text) for text in one.values], np.int64)[one.code]
         for one in (taken, given)
@@ -62,7 +78,7 @@ def _facts(trace: Trace) -> Columns:
     if not known.any():
         return NOTHING
     rows, n_bytes = rows[known], (elements * width)[known]
-    operation = stated[known].filled(names_of(trace, rows)).mapped(kind_of)
+    operation = operation[known]
     tracks, code = np.unique(trace.events.track[rows], return_inverse=True)
     named = [trace.tracks[track] for track in tracks.tolist()]
     group = Texts([track.group or track.name for track in named], code)
@@ -109,7 +125,8 @@ TABLES: Sequence[Table] = (
         "(n - 1) / n for all-gather, reduce-scatter and all-to-all of n ranks, x 1 for others, as "
         "nccl-tests counts. Times include waiting for other ranks; Best Bus Bandwidth is of the "
         "Min Time, of all ranks together that of the rank that came last.",
-        "collectives with sizes: NCCL metadata of PyTorch (In msg nelems, dtype)",
+        "collectives with sizes: NCCL metadata of PyTorch (In msg nelems, dtype); of HCCL, count "
+        "and data_type of all-reduce, reduce, broadcast, send and receive",
         (
             *Column.whole(RANK), *Column.text("Group", "Operation"), *Column.whole("Group Size"),
             *Column.size("Message"), *Column.whole("Count"),
