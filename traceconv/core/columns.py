@@ -180,18 +180,20 @@ class Args(msgspec.Struct, frozen=True):
         parsed = json.loads(raw) if raw else {}
         return parsed if isinstance(parsed, dict) else {"args": parsed}
 
-    def column(self, ids: I32, parsed: bool = False) -> NDArray[Any] | Words:
-        """The arguments of rows: their JSON texts, or a dict for each row.
+    def column(self, ids: I32, parsed: bool = False) -> NDArray[Any]:
+        """The arguments of rows as an object column: JSON texts, None without, or dicts.
 
         Args:
             ids:    int32 per row; -1 = absent.
             parsed: a dict per row; text that is no JSON object is kept as it is under "args".
         """
-        texts = Words.of(ids, lambda i: self.raw(i).decode("utf-8", "replace"), repeated=False)
+        used, where = np.unique(ids, return_inverse=True)
+        texts = np.empty(len(used), object)
+        texts[:] = [self.raw(i).decode("utf-8", "replace") or None for i in used.tolist()]
         if not parsed:
-            return texts
+            return texts[where]
         found = np.empty(len(ids), object)
-        for row, text in enumerate(texts.texts().tolist()):
+        for row, text in enumerate(texts[where].tolist()):
             try:
                 one = json.loads(text) if text else {}
             except (ValueError, RecursionError):

@@ -34,15 +34,13 @@ class Words:
     Attributes:
         codes:  int32 per row, index into ``values``; -1 = absent.
         values: the texts, each once.
-        repeated: whether it is worth keeping them apart (categories, dictionaries).
     """
 
     codes: NDArray[np.int32]
     values: Sequence[str]
-    repeated: bool = True
 
     @classmethod
-    def of(cls, ids: NDArray[Any], text: Callable[[int], str], repeated: bool = True) -> Words:
+    def of(cls, ids: NDArray[Any], text: Callable[[int], str]) -> Words:
         """The texts of the ids that occur.
 
         Args:
@@ -54,7 +52,7 @@ class Words:
         number = {value: i for i, value in enumerate(dict.fromkeys(texts))}
         code = np.full(int(used.max(initial=-1)) + 2, -1, np.int32)  # id -1 finds the last: absent
         code[used] = [number[value] for value in texts]
-        return cls(code[ids], list(number), repeated)
+        return cls(code[ids], list(number))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -84,7 +82,7 @@ def _joined(columns: Sequence[NDArray[Any] | Words]) -> NDArray[Any] | Words:
     for one in words:
         place = [number.setdefault(text, len(number)) for text in one.values]
         codes.append(np.array([*place, -1], np.int32)[one.codes])  # code -1 finds the last
-    return Words(np.concatenate(codes), list(number), any(one.repeated for one in words))
+    return Words(np.concatenate(codes), list(number))
 
 
 def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
@@ -100,8 +98,6 @@ def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
 
     def column(name: str, values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
-            if not values.repeated:
-                return values.texts()
             return pandas.Categorical.from_codes(values.codes, values.values)
         if values.dtype != np.int64 or name in complete:
             return values
@@ -128,8 +124,6 @@ def to_arrow(columns: Frame) -> Any:
 
     def column(values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
-            if not values.repeated:
-                return texts(values.texts().tolist())
             codes = arrow.array(values.codes, mask=values.codes < 0)
             return arrow.DictionaryArray.from_arrays(codes, texts(values.values))
         if values.dtype == object:
@@ -150,8 +144,6 @@ def to_polars(columns: Frame) -> Any:
 
     def column(name: str, values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
-            if not values.repeated:
-                return polars.Series(name, values.texts().tolist(), dtype=polars.String)
             texts = polars.Series(name, [*values.values, None], dtype=polars.String)
             last = len(values.values)  # the row of None
             return texts.cast(polars.Categorical).gather(

@@ -10,8 +10,9 @@ processor does not have. Source: ``src/trace_processor/tables/*_tables.py`` and
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,23 +167,11 @@ class _Rank:
 
     def _args(self) -> Frame:
         used = np.unique(self.trace.events.args)
-        sets, rows = [], []
+        made = Flattened()
         for number in used[used >= 0].tolist():
-            found = list(flat(self.trace.args.raw(number)))
-            rows += found
-            sets += [number + self.first.arg_set] * len(found)
-        self._args_made = len(rows)
-        flat_key, key, kind, whole, text, real = zip(*rows, strict=True) if rows else [()] * 6
-        return {
-            "id": _numbered(self.first.arg, len(rows)),
-            "arg_set_id": np.array(sets, np.int64),
-            "flat_key": _words(flat_key),
-            "key": _words(key),
-            "int_value": np.array(whole, np.int64),
-            "string_value": _words(text),
-            "real_value": np.array(real, np.float64),
-            "value_type": _words(kind),
-        }
+            made.add(number + self.first.arg_set, self.trace.args.raw(number))
+        self._args_made = len(made.sets)
+        return {"id": _numbered(self.first.arg, len(made.sets)), **made.columns()}
 
     def _thread(self) -> Frame:
         rows = self.tracks.threads
@@ -326,44 +315,73 @@ def nesting(events: EventTable) -> tuple[I64, I64]:
     return depth, parent
 
 
-Flat = tuple[str, str, str, int, str | None, float]
+class Flattened:
+    """The rows of ``args``: one for each value in the JSON objects that are added."""
+
+    def __init__(self) -> None:
+        self.sets, self._whole, self._real = array("q"), array("q"), array("d")
+        self._key, self._kind, self._text = array("i"), array("i"), array("i")
+        self._keys: dict[tuple[str, str], int] = {}
+        self._texts: dict[str, int] = {}
+
+    def add(self, number: int, raw: bytes) -> None:
+        """The members of one JSON object, as those of the set ``number``."""
+        try:
+            parsed = json.loads(raw)
+        except NOT_JSON:
+            parsed = raw.decode("utf-8", "replace")
+        members = parsed if isinstance(parsed, dict) else {"args": parsed}
+        for name, value in members.items():
+            key = "debug." + (name.translate(_DIVIDERS) or "(empty)")
+            self._value(number, key, key, value)
+
+    def _value(self, number: int, flat_key: str, key: str, value: Any) -> None:
+        kind, whole, text, real = _TEXT, ABSENT, -1, np.nan
+        if isinstance(value, str):
+            text = self._texts.setdefault(value, len(self._texts))
+        elif isinstance(value, int) and value in _EXACT:
+            kind, whole = _BOOLEAN if isinstance(value, bool) else _WHOLE, value
+        elif isinstance(value, float) and abs(value) < 1e308:
+            kind, real = _REAL, value
+        elif isinstance(value, dict) and value:
+            for name, inner in value.items():
+                below = name.translate(_DIVIDERS) or "(empty)"
+                self._value(number, f"{flat_key}.{below}", f"{key}.{below}", inner)
+            return
+        elif isinstance(value, list) and value:
+            for i, inner in enumerate(value):
+                self._value(number, flat_key, f"{key}[{i}]", inner)
+            return
+        else:  # as Perfetto output has them
+            spelled = "{}" if value in ({}, []) else json.dumps(value)
+            text = self._texts.setdefault(spelled, len(self._texts))
+        self.sets.append(number)
+        self._key.append(self._keys.setdefault((flat_key, key), len(self._keys)))
+        self._kind.append(kind)
+        self._whole.append(whole)
+        self._real.append(real)
+        self._text.append(text)
+
+    def columns(self) -> Frame:
+        """The columns of the rows, by name."""
+        keys, texts = np.array(self._key, np.int32), np.array(self._text, np.int32)
+        flat_keys = [flat_key for flat_key, _ in self._keys]
+        return {
+            "arg_set_id": np.array(self.sets, np.int64),
+            "flat_key": Words.of(keys, flat_keys.__getitem__),
+            "key": Words(keys, [key for _, key in self._keys]),
+            "int_value": np.array(self._whole, np.int64),
+            "string_value": Words(texts, list(self._texts)),
+            "real_value": np.array(self._real, np.float64),
+            "value_type": Words(np.array(self._kind, np.int32), _KINDS),
+        }
 
 
-def flat(raw: bytes) -> Iterator[Flat]:
-    """The rows of ``args`` of a JSON object: (flat_key, key, value_type, int, string, real)."""
-    try:
-        parsed = json.loads(raw)
-    except NOT_JSON:
-        parsed = raw.decode("utf-8", "replace")
-    members = parsed if isinstance(parsed, dict) else {"args": parsed}
-    for name, value in members.items():
-        yield from _flat(f"debug.{_key(name)}", f"debug.{_key(name)}", value)
-
-
-def _key(name: str) -> str:
-    """A name as Perfetto's importer writes it: dots and brackets divide keys."""
-    return name.translate(_DIVIDERS) or "(empty)"
-
+_KINDS = ("string", "int", "bool", "real")
+_TEXT, _WHOLE, _BOOLEAN, _REAL = range(4)
 
 _DIVIDERS = str.maketrans(".[]", "___")
-
-
-def _flat(flat_key: str, key: str, value: Any) -> Iterator[Flat]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _flat(f"{flat_key}.{_key(name)}", f"{key}.{_key(name)}", inner)
-    elif isinstance(value, list) and value:
-        for i, inner in enumerate(value):
-            yield from _flat(flat_key, f"{key}[{i}]", inner)
-    elif isinstance(value, bool):
-        yield flat_key, key, "bool", int(value), None, np.nan
-    elif isinstance(value, int) and value in _EXACT:
-        yield flat_key, key, "int", value, None, np.nan
-    elif isinstance(value, float) and abs(value) < 1e308:
-        yield flat_key, key, "real", ABSENT, None, value
-    else:
-        text = value if isinstance(value, str) else "{}" if value in ({}, []) else json.dumps(value)
-        yield flat_key, key, "string", ABSENT, text, np.nan
+"""Dots and brackets divide keys, so Perfetto's importer has none in names."""
 
 
 def _numbered(first: int, rows: int) -> I64:
