@@ -95,11 +95,11 @@ def pack(*paths: values.Paths, out: values.AnyPath, **given: Unpack[PackArgument
         opened(path) as into,
         started(asked.run, [stored(one) for one in found], shared) as executor,
     ):
-        work = Packing(executor.folder, asked.comm_patterns)
+        work = Packing(executor.folder, asked.comm_patterns, asked.views)
         for capture, one in map_ranks(
             work, found.found, executor, asked.run, issues, what="packing"
         ):
-            packed.append(PackedRank(capture, one.path))
+            packed.append(PackedRank(capture, one.path, one.views))
             counts.update(one.counts)
         of_finding = issues.copy()
         asked.run.progress(0, 0, f"writing {path}")

@@ -182,6 +182,7 @@ class JoinArguments(TypedDict, total=False):
     progress: Progress | None
 
 class PackArguments(TypedDict, total=False):
+    views: bool
     ranks: Ranks | None
     comm_patterns: Names | None
     force: bool

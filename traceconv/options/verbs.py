@@ -86,7 +86,14 @@ class ConvertRequest(MergeRequest):
 class PackOptions(Group):
     """Options of :func:`traceconv.pack`."""
 
+    title = "Output"
+
     output: Output = group(Output, without={"out", "writer", "strict"})
+    views: bool = option(
+        False, values.switch, "--views", usual=True,
+        help="Also pack the views summary and detail, so that a window of time is cut out of them "
+        "at once. The store takes about twice the bytes.",
+    )  # fmt: skip
     ranks: values.SelectedRanks = same_as(Selection, "ranks")
     comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
     input: Input = group(Input)

@@ -42,7 +42,11 @@ from traceconv.store import rank_file
 SMALL_BYTES = 1 << 20
 """Arguments up to this size are copied together."""
 
+MARGIN_NS = 1_000
+"""Clocks that drift move a span of time by a rounded length."""
+
 Change = Callable[[Trace], Trace]
+Place = tuple[int, int | None]
 
 
 class RankAccount(msgspec.Struct, frozen=True):
@@ -109,6 +113,7 @@ class RankAccount(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self,
             span=moved.span(),
+            capture=moved.capture,
             windows=moved.windows,
             steps=moved.steps,
             coverage=moved.coverage,
@@ -119,19 +124,24 @@ class SpilledRank:
     """One rank on disk. ``load()`` returns its trace; ``release_pages()`` frees the memory.
 
     It is sent to other processes as its path and its pending changes.
+
+    Args:
+        place: first byte and length of the part of the file that it is in; None for all.
     """
 
-    def __init__(self, path: Path | str, changes: tuple[Change, ...] = ()) -> None:
-        self.path, self._changes = Path(path), changes
+    def __init__(
+        self, path: Path | str, changes: tuple[Change, ...] = (), place: Place | None = None
+    ) -> None:
+        self.path, self._changes, self._place = Path(path), changes, place or (0, None)
         self._mapped: WeakSet[mmap.mmap] = WeakSet()
 
     def __reduce__(self) -> Any:
-        return SpilledRank, (self.path, self._changes)
+        return SpilledRank, (self.path, self._changes, self._place)
 
     @cached_property
     def account(self) -> RankAccount:
         """The account of the rank, with its changes applied."""
-        found = RankAccount(**rank_file.account(self.path))
+        found = RankAccount(**rank_file.account(self.path, *self._place))
         for change in self._changes:
             found = found.changed(change)
         return found
@@ -153,15 +163,44 @@ class SpilledRank:
         Raises:
             SourceError: its file, or the input its arguments are in, is not what it was.
         """
-        trace, mapped = rank_file.load(self.path)
+        trace, mapped = rank_file.load(self.path, *self._place)
         self._mapped.update(mapped)
+        return self._changed(trace)
+
+    def load_within(self, start_ns: int | None, end_ns: int | None) -> Trace:
+        """At least what touches a window of time, ns on the clock after all changes; None = open.
+
+        Rows that are left out of a packed rank are counted as ``select-time``.
+
+        Raises:
+            SourceError: as :meth:`load`.
+        """
+        bounds = rank_file.block_bounds(self.path, *self._place)
+        if bounds is None:
+            return self.load()
+        low, high = self._moved(*bounds)
+        kept = np.ones(len(low), bool)
+        if start_ns is not None:
+            kept &= high >= start_ns - MARGIN_NS
+        if end_ns is not None:
+            kept &= low <= end_ns + MARGIN_NS
+        return self._changed(rank_file.load_blocks(self.path, kept, *self._place))
+
+    def _changed(self, trace: Trace) -> Trace:
         for change in self._changes:
             trace = change(trace)
         return trace
 
+    def _moved(self, low: I64, high: I64) -> tuple[I64, I64]:
+        """Spans of time as the changes move them."""
+        rows = dict.fromkeys(EventTable.COLUMNS, np.zeros(len(low), np.int64))
+        spans = EventTable(**{**rows, "start_ns": low, "dur_ns": high - low})
+        moved = self._changed(Trace(self.account.capture, events=spans))
+        return moved.events.start_ns, moved.events.end_ns
+
     def collective_records(self) -> CollectiveRecords:
         """The collectives of the rank before it was narrowed to a view, on its own clock."""
-        return rank_file.collective_records(self.path)
+        return rank_file.collective_records(self.path, *self._place)
 
     def release_pages(self) -> None:
         """Free the memory of traces from :meth:`load`; pages in use are read again when needed."""
@@ -170,7 +209,7 @@ class SpilledRank:
 
     def changed(self, change: Change) -> SpilledRank:
         """This rank as ``change``, which moves it in time, makes it whenever it is loaded."""
-        return SpilledRank(self.path, (*self._changes, change))
+        return SpilledRank(self.path, (*self._changes, change), self._place)
 
 
 class InMemoryRank(SpilledRank):
@@ -189,10 +228,10 @@ class InMemoryRank(SpilledRank):
         return RankAccount.of(self.load())
 
     def load(self) -> Trace:
-        trace = self._trace
-        for change in self._changes:
-            trace = change(trace)
-        return trace
+        return self._changed(self._trace)
+
+    def load_within(self, start_ns: int | None, end_ns: int | None) -> Trace:
+        return self.load()
 
     def collective_records(self) -> CollectiveRecords:
         return CollectiveRecords.none(self.rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
 from traceconv.find import registry
 from traceconv.options.groups import View
+from traceconv.options.values import Mode
 from traceconv.passes import Pass
 from traceconv.passes.select import time_window
 from traceconv.run.spill import InMemoryRank, SpilledRank, compact, rank_path, spill
@@ -32,6 +34,7 @@ class Packing(msgspec.Struct, frozen=True):
 
     folder: Path
     comm_patterns: tuple[str, ...] = ()
+    views: bool = False
 
     def __call__(self, capture: Capture, advance: Progress) -> PackedAccount:
         """The rank, packed.
@@ -40,9 +43,42 @@ class Packing(msgspec.Struct, frozen=True):
             TraceconvError: it cannot be read, or not be written.
         """
         trace = events(capture, advance, self.comm_patterns)
+        known = collectives(capture, trace)
         path = self.folder / f"rank-{trace.rank}.packed"
-        rank_file.save_packed(path, compact(trace), collectives(capture, trace))
-        return PackedAccount(path, trace.counts(), trace.issues)
+        rank_file.save_packed(path, compact(trace), known)
+        views: dict[str, Path] = {}
+        for mode in VIEWS if self.views else ():
+            view, _ = rank_file.load(path)  # as it will be: tables that are read add issues
+            view = passed(view, View(mode=mode).passes(zero_counters=False))
+            views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
+            rank_file.save_packed(views[mode], compact(view), known, tables=False)
+        return PackedAccount(path, views, trace.counts(), trace.issues)
+
+
+VIEWS: tuple[Mode, ...] = ("summary", "detail")
+"""The views that a store may hold besides what was read."""
+
+
+def kept_view(capture: Capture, view: View) -> SpilledRank | None:
+    """The rank in a view that a store holds; None if it holds no such view."""
+    source = capture.source
+    if not isinstance(source, StoredSource) or source.views.get(view.mode) is None:
+        return None
+    if capture.border_operators != source.border_operators:
+        return None
+    plain = View(mode=view.mode, comm_patterns=view.comm_patterns)
+    kept = dataclasses.replace(view.selection, ranks=None, time=None)
+    shown = {one.name: getattr(view, one.name) for one in dataclasses.fields(View)}
+    if View(**{**shown, "selection": kept}) != plain:
+        return None
+    source.refuse_patterns(view.comm_patterns)
+    source.progress(sum(source.size(name) for name in capture.files))
+    named = partial(_named, name=capture.name)
+    return SpilledRank(source.store, (named,), source.views[view.mode])
+
+
+def _named(trace: Trace, name: str) -> Trace:
+    return dataclasses.replace(trace, capture=dataclasses.replace(trace.capture, name=name))
 
 
 class PackedAccount(msgspec.Struct, frozen=True):
@@ -50,11 +86,13 @@ class PackedAccount(msgspec.Struct, frozen=True):
 
     Attributes:
         path:   its file.
+        views:  files of its views, by mode.
         counts: rows by kind.
         issues: of reading it.
     """
 
     path: Path
+    views: dict[str, Path]
     counts: dict[str, int]
     issues: Issues
 
@@ -82,6 +120,8 @@ class Reading(msgspec.Struct, frozen=True):
         Raises:
             TraceconvError: the rank cannot be read, or not be spilled.
         """
+        if self.summary is None and (kept := kept_view(capture, self.view)) is not None:
+            return kept
         trace = events(capture, advance, self.view.comm_patterns)
         only = self.in_memory  # a single rank needs no collectives to compare
         known = CollectiveRecords.none(trace.rank) if only else collectives(capture, trace)
@@ -141,7 +181,8 @@ class Narrowing(msgspec.Struct, frozen=True):
 
 def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
     """Carry out a :class:`Narrowing`."""
-    trace = time_window(job.spilled.load(), job.start_ns, job.end_ns)
+    window = job.start_ns, job.end_ns
+    trace = time_window(job.spilled.load_within(*window), *window)
     return _set_aside(trace, job.spilled.collective_records(), job.path)
 
 

@@ -28,6 +28,7 @@ from typing import IO, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.core import errors
@@ -44,6 +45,8 @@ from traceconv.core.errors import (
 )
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import (
+    I32,
+    I64,
     Args,
     Capture,
     CounterTable,
@@ -51,6 +54,7 @@ from traceconv.core.model import (
     EventTable,
     FlowTable,
     Hints,
+    Mask,
     Present,
     StepTable,
     Strings,
@@ -87,6 +91,8 @@ _OTHERS = {
     "args": "u1",
     "args.address": "i8",
     "args.bytes": "i4",
+    "events.low_ns": "i8",
+    "events.high_ns": "i8",
     "present.graphs": "i4",
     "present.steps": "i4",
 }
@@ -118,8 +124,11 @@ def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> Non
         out.end({**_described(trace, known), "columns": columns, "blobs": inner})
 
 
-def save_packed(path: Path, trace: Trace, known: CollectiveRecords) -> None:
+def save_packed(path: Path, trace: Trace, known: CollectiveRecords, tables: bool = True) -> None:
     """Write ``trace`` to ``path`` as a store has it: compressed, with its side tables.
+
+    Args:
+        tables: whether the columns of side tables are written, too.
 
     Raises:
         OutputError: it cannot be written.
@@ -129,13 +138,28 @@ def save_packed(path: Path, trace: Trace, known: CollectiveRecords) -> None:
         told = _described(trace, known)  # before side tables are read, which may add issues
         columns = {name: out.put(column) for name, column in _columns(trace, known)}
         columns["args"] = out.put_bytes(_argument_texts(trace.args))
-        tables = []
-        for number, table in enumerate(trace.side_tables.values()):
+        columns |= {name: out.put(column) for name, column in _bounds(trace.events)}
+        side_tables = []
+        for number, table in enumerate(trace.side_tables.values() if tables else ()):
             described, found = _side_table(table, trace.issues)
-            tables.append(described)
+            side_tables.append(described)
             for place, column in enumerate(found):
                 columns |= _put_side_column(out, f"tables.{number}.{place}", column)
-        out.end({**told, "columns": columns, "side_tables": tables})
+        out.end({**told, "columns": columns, "side_tables": side_tables})
+
+
+def _bounds(events: EventTable) -> Iterator[tuple[str, Any]]:
+    """Earliest start and latest end of each :data:`ROWS` events."""
+    at = np.arange(0, len(events), ROWS)
+    if len(at):
+        yield "events.low_ns", np.minimum.reduceat(events.start_ns, at)
+        yield "events.high_ns", np.maximum.reduceat(events.end_ns, at)
+    else:
+        yield from ((name, np.empty(0, np.int64)) for name in ("events.low_ns", "events.high_ns"))
+
+
+ROWS = blocks.BYTES // 8
+"""Events whose bounds in time are stored together: those of a block of times."""
 
 
 class _Output:
@@ -437,6 +461,23 @@ class _Opened:
             return blocks.unpacked(data, sizes, dtype, rows)
         return np.frombuffer(self._within(at, rows * dtype.itemsize), dtype)
 
+    def some(self, name: str, rows: I32) -> Any:
+        """Some rows of a packed column, ascending: only the blocks with them are read."""
+        at, whole, kind, sizes = self.described["columns"][name]
+        dtype = np.dtype(kind)
+        if dtype != _TYPES[name]:
+            raise ValueError(f"{name} is of type {kind}")
+        data, sizes = self._blocks(at, whole, dtype, sizes)
+        ends, each = np.cumsum([0, *sizes]), blocks.rows_of(dtype)
+        found = np.empty(len(rows), dtype)
+        of_block = rows // each
+        for number in np.unique(of_block).tolist():
+            first, after = np.searchsorted(of_block, [number, number + 1])
+            block = data[ends[number] : ends[number + 1]]
+            content = blocks.unpacked(block, [len(block)], dtype, whole, number)
+            found[first:after] = content[rows[first:after] - number * each]
+        return found
+
     def _within(self, at: int, size: int) -> memoryview:
         """Bytes of the segment."""
         begin = self.start + at
@@ -462,8 +503,12 @@ class _Opened:
             raise ValueError(f"{name} has texts of another length")
         return [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
 
-    def args(self) -> Args:
-        """The arguments, in the buffers that they were stored in."""
+    def args(self, used: I32 | None = None) -> Args:
+        """The arguments, in the buffers that they were stored in.
+
+        Args:
+            used: ids of arguments that are needed; the others are empty.
+        """
         length = self.column("args.bytes")
         if "blobs" in self.described:
             inner = tuple(map(self._blob, self.described["blobs"]))
@@ -471,11 +516,16 @@ class _Opened:
         address = np.cumsum(length, dtype=np.int64) - length
         at, size, kind, sizes = self.described["columns"]["args"]
         data, sizes = self._blocks(at, size, np.dtype(kind), sizes)
-        content = Spill()
-        for number, stored in enumerate(sizes):
-            each = min(blocks.BYTES, size - number * blocks.BYTES)
-            content.append(blocks.unpack(data[:stored], each))
-            data = data[stored:]
+        each = np.full(len(sizes), blocks.BYTES)
+        each[-1:] = size - (len(sizes) - 1) * blocks.BYTES
+        needed = np.ones(len(sizes), bool)
+        if used is not None:
+            ids = np.unique(used[used >= 0])
+            needed, address, length = _blocks_of(ids, address, length, each)
+        content, ends = Spill(), np.cumsum([0, *sizes])
+        for number in np.flatnonzero(needed).tolist():
+            stored = data[ends[number] : ends[number + 1]]
+            content.append(blocks.unpack(stored, int(each[number])))
         return Args((content.close(),), address, length)
 
     def _blob(self, place: list[Any]) -> Any:
@@ -522,6 +572,27 @@ class _Opened:
         return column
 
 
+def _blocks_of(
+    ids: I32, address: I64, length: I32, sizes: NDArray[np.int64]
+) -> tuple[Mask, I64, I32]:
+    """The blocks that hold some arguments; and where arguments are if only these blocks are there,
+    end to end: the others are empty.
+
+    Args:
+        sizes: bytes of each block.
+    """
+    first, last = address[ids] // blocks.BYTES, (address[ids] + length[ids] - 1) // blocks.BYTES
+    change = np.zeros(len(sizes) + 1, np.int64)
+    np.add.at(change, first, 1)
+    np.add.at(change, np.maximum(last, first) + 1, -1)
+    needed = np.cumsum(change)[:-1] > 0
+    begins = np.cumsum(sizes * needed) - sizes * needed
+    moved, kept = np.zeros_like(address), np.zeros_like(length)
+    moved[ids] = begins[first] + address[ids] % blocks.BYTES
+    kept[ids] = length[ids]
+    return needed, moved, kept
+
+
 def _error(kind: str, *arguments: Any) -> TraceconvError:
     """The error that reading a side table ended with."""
     known = getattr(errors, kind)
@@ -531,13 +602,14 @@ def _error(kind: str, *arguments: Any) -> TraceconvError:
     return error
 
 
-def account(path: Path) -> dict[str, Any]:
-    """The arguments of :class:`traceconv.run.spill.RankAccount`, from the file of a rank.
+def account(path: Path, at: int = 0, size: int | None = None) -> dict[str, Any]:
+    """The arguments of :class:`traceconv.run.spill.RankAccount`, from the file of a rank, or from a
+    segment of it.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
-    opened = _Opened(path)
+    opened = _Opened(path, at, size)
     try:
         return _account(opened)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
@@ -618,20 +690,82 @@ def load(path: Path, at: int = 0, size: int | None = None) -> tuple[Trace, tuple
     return trace, (opened.mapped, *inputs)
 
 
-def _trace(opened: _Opened) -> Trace:
+def block_bounds(path: Path, at: int = 0, size: int | None = None) -> tuple[I64, I64] | None:
+    """Earliest start and latest end, ns, of each :data:`ROWS` events of a packed rank; None if it
+    is not packed.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path, at, size)
+    try:
+        if "events.low_ns" not in opened.described["columns"]:
+            return None
+        return opened.column("events.low_ns"), opened.column("events.high_ns")
+    except (ValueError, TypeError, KeyError, IndexError) as e:
+        raise opened.broken(f"its columns do not fit: {e}") from e
+
+
+def load_blocks(path: Path, kept: Mask, at: int = 0, size: int | None = None) -> Trace:
+    """The trace of a packed rank with some of its events, the flows between these, and all samples.
+
+    Args:
+        kept: per :data:`ROWS` events, whether they are loaded. The others are counted as left out
+            by ``select-time``, and nothing of them is read.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path, at, size)
+    try:
+        whole = int(opened.described["columns"]["events.start_ns"][1])
+        if len(kept) != -(-whole // ROWS):
+            raise ValueError("bounds of blocks do not fit its rows")
+        rows = np.flatnonzero(np.repeat(kept, ROWS)[:whole]).astype(np.int32)
+        trace = _trace(opened, rows)
+        _check(trace)
+        ledger = dict(trace.ledger)
+        for kind, count in trace.counts().items():
+            if left := int(opened.described["counts"][kind]) - count:
+                ledger["select-time", kind] = -left
+        return replace(trace, ledger=ledger)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+        raise opened.broken(f"its columns do not fit: {e}") from e
+
+
+def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:
+    """The trace; only some rows of events, ascending, if ``rows`` names them."""
     tables: dict[str, Any] = {
         table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
         for table, cls in TABLES.items()
-        if table != "steps"
+        if table != "steps" and (rows is None or table != "events")
     }
+    if rows is not None:
+        tables["events"] = EventTable(
+            **{name: opened.some(f"events.{name}", rows) for name in EventTable.COLUMNS}
+        )
+        tables["flows"] = _flows_between(tables["flows"], rows)
     known = _account(opened)
     return Trace(
         tracks=_tracks(opened),
         strings=Strings(opened.texts("strings")),
-        args=opened.args(),
+        args=opened.args(None if rows is None else tables["events"].args),
         side_tables=opened.side_tables(known["issues"]),
         **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
         **tables,
+    )
+
+
+def _flows_between(flows: FlowTable, rows: I32) -> FlowTable:
+    """The flows both of whose ends are among ``rows``, numbered as these are."""
+    if not len(rows):
+        return FlowTable.empty()
+    ends = [np.minimum(np.searchsorted(rows, end), len(rows) - 1) for end in (flows.src, flows.dst)]
+    there = (rows[ends[0]] == flows.src) & (rows[ends[1]] == flows.dst)
+    return FlowTable(
+        src=ends[0][there].astype(np.int32),
+        dst=ends[1][there].astype(np.int32),
+        name=flows.name[there],
     )
 
 

@@ -7,9 +7,10 @@ format for other programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -30,10 +31,12 @@ class PackedRank(msgspec.Struct, frozen=True):
     Attributes:
         capture: as it was found.
         path:    of its segment.
+        views:   of segments with views of it, by mode.
     """
 
     capture: Capture
     path: Path
+    views: Mapping[str, Path] = {}
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -57,6 +60,8 @@ class StoredSource(RecordedSource):
         store: the file.
         at, segment: place and bytes of the rank in it.
         comm_patterns: those that it was packed with.
+        border_operators: those that its views were made with.
+        views: first byte and length of the segments with views of it, by mode.
     """
 
     def __init__(
@@ -66,10 +71,13 @@ class StoredSource(RecordedSource):
         at: int,
         segment: int,
         comm_patterns: tuple[str, ...],
+        border_operators: tuple[str, str] = ("", ""),
+        views: Mapping[str, tuple[int, int]] = MappingProxyType({}),
     ) -> None:
         super().__init__(recorded["label"], recorded["files"], recorded["titles"], recorded["lone"])
         self.store, self.at, self.segment = store, at, segment
-        self.comm_patterns = comm_patterns
+        self.comm_patterns, self.border_operators = comm_patterns, border_operators
+        self.views = dict(views)
 
     def trace(self, capture: Capture, comm_patterns: Sequence[str]) -> Trace:
         """All events of the rank.
@@ -81,12 +89,7 @@ class StoredSource(RecordedSource):
             OptionError: other patterns are asked for than those it was packed with.
             SourceError, MalformedInputError: the store is not what it was.
         """
-        asked = tuple(comm_patterns)
-        if asked not in ((), self.comm_patterns):
-            raise OptionError(
-                f"{self.store}: was packed {self._packed_with}; give them to `traceconv pack`",
-                "comm_patterns",
-            )
+        self.refuse_patterns(comm_patterns)
         trace, _ = rank_file.load(self.store, self.at, self.segment)
         self.progress(sum(self._sizes.values()))
         own = replace(
@@ -95,6 +98,14 @@ class StoredSource(RecordedSource):
             border_operators=capture.border_operators,
         )
         return replace(trace, capture=own)
+
+    def refuse_patterns(self, comm_patterns: Sequence[str]) -> None:
+        """Raise OptionError for other patterns than those that the rank was packed with."""
+        if tuple(comm_patterns) not in ((), self.comm_patterns):
+            raise OptionError(
+                f"{self.store}: was packed {self._packed_with}; give them to `traceconv pack`",
+                "comm_patterns",
+            )
 
     def origin(self, name: str) -> Path | None:
         return self.store
@@ -124,11 +135,10 @@ def write(
     into.write(container.head(SIGN, VERSION))
     listed = []
     for one in ranks:
-        at = into.size
-        into.append(one.path)
-        one.path.unlink()
+        at, size = _append(into, one.path)
+        views = {mode: _append(into, path) for mode, path in one.views.items()}
         capture = rank_file.recorded(one.capture)
-        listed.append({"capture": capture, "at": at, "size": into.size - at})
+        listed.append({"capture": capture, "at": at, "size": size, "views": views})
     directory = {
         "version": VERSION,
         "traceconv": __version__,
@@ -138,6 +148,14 @@ def write(
         "ranks": listed,
     }
     into.write(container.tail(directory))
+
+
+def _append(into: Destination, path: Path) -> tuple[int, int]:
+    """Move the content of a file to a store: its first byte, and how many there are."""
+    at = into.size
+    into.append(path)
+    path.unlink()
+    return at, into.size - at
 
 
 def load(source: Source) -> Store:
@@ -170,7 +188,9 @@ def load(source: Source) -> Store:
 def _capture(one: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:
     at, size = int(one["at"]), int(one["size"])
     record = one["capture"]
-    source = StoredSource(record["source"], path, at, size, comm_patterns)
+    views = msgspec.convert(one["views"], dict[str, tuple[int, int]])
+    borders = msgspec.convert(record["border_operators"], tuple[str, str])
+    source = StoredSource(record["source"], path, at, size, comm_patterns, borders, views)
     capture = rank_file.capture_of(record, source)
     if capture.rank is None or at < 0 or size < 0:
         raise ValueError("a rank without number or place")
