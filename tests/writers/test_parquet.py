@@ -92,7 +92,7 @@ def test_others_read_the_same_totals(run, module):
 
 
 def test_selected_arguments_are_written(tmp_path):
-    """``args`` as for other outputs; what is left out is counted."""
+    """``args`` as for other outputs; arguments that are left out are counted."""
     report = traceconv.merge(JOB, out=tmp_path / "run.parquet", mode="detail", args="none")
     assert of(tmp_path, "events")["args"].null_count == of(tmp_path, "events").num_rows
     assert "args-dropped" in {issue.code for issue in report.issues}
@@ -138,7 +138,7 @@ def test_equal_inputs_give_equal_bytes(run, tmp_path):
 
 
 def test_every_row_is_written(tmp_path):
-    """What a merge counts is in the files."""
+    """The files have as many rows as the report counts."""
     case = ROOT / "golden" / "trace_view" / "demo" / "input"
     report = traceconv.merge(case, out=tmp_path / "run.parquet", mode="detail")
     rows = {name: of(tmp_path, name).num_rows for name in ("events", "counters", "flows")}

@@ -143,14 +143,25 @@ class Captures:
         }
 
     def sql(self, sql: str, **given: Unpack[QueryArguments]) -> Rows:
-        """The rows that DuckDB finds in these captures; see :func:`traceconv.query`.
+        """The rows that DuckDB finds in these captures.
 
         Args:
-            given: its keywords; those of finding captures do nothing here.
+            sql:   statements; see :func:`traceconv.query` for the tables there are.
+            given: keywords of :func:`traceconv.query`; those that say how captures are found do
+                nothing here.
+
+        Raises:
+            MissingExtraError: DuckDB is not installed.
+            OptionError: the SQL is not understood, or an argument is not.
+            TraceconvError: a rank cannot be read.
         """
         from traceconv.api.sql import answer
 
-        return answer(self.found, self.issues, sql, QueryOptions.of(given))
+        asked = QueryOptions.of(given)
+        if asked.engine == "perfetto":
+            raise OptionError("takes one trace file; use `traceconv.query`", "engine")
+        kept = self.ranks(asked.merge_options.selection.ranks, asked.run.allow_missing_ranks)
+        return answer(kept.found, kept.issues, sql, asked)
 
     def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
         known, spans = None, {}

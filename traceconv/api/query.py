@@ -71,13 +71,8 @@ def query(paths: values.Paths, sql: str, **given: Unpack[QueryArguments]) -> Dat
             return _by_perfetto(paths, statement)
     elif asked.engine == "auto" and not duckdb.installed():
         raise MissingExtraError(NO_ENGINE)
-    from traceconv.api.sql import answer
-
     try:
-        found = found_below([paths], asked.input)
-        selected = asked.merge_options.selection.ranks
-        captures = found.ranks(selected, asked.run.allow_missing_ranks)
-        return answer(captures.found, captures.issues, statement, asked)
+        return found_below([paths], asked.input).sql(statement, **given)
     except (UnknownFormatError, EmptyResultError):
         if alone and _has_perfetto(paths):  # it reads system traces, which hold no ranks
             return _by_perfetto(paths, statement)
@@ -85,7 +80,7 @@ def query(paths: values.Paths, sql: str, **given: Unpack[QueryArguments]) -> Dat
 
 
 def _has_perfetto(paths: values.Paths) -> bool:
-    """Whether the trace processor is here, and one file is asked."""
+    """Whether the trace processor is installed, and the input is one file."""
     from traceconv.validation.processor import program
 
     listed = values.paths([paths])

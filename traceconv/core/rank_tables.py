@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traceconv.core.model import Trace
 
 INTEGER, NUMBER, TEXT, WORD = "int64", "double", "string", "dictionary"
-"""Types of columns. ``dictionary`` is a text of which each value is stored once."""
+"""Types of columns. In a ``dictionary`` each text is stored once."""
 
 BLOCK = 1 << 18
 """Most rows of a block: of an Arrow table, of a row group in Parquet."""
@@ -65,7 +65,7 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "heading": (WORD, "Name of the layer, in the words of its source."),
         "lane": (INTEGER, "0, or the number of the sub-track for slices that would cross others."),
         "unit": (WORD, "Unit of a counter; null for tracks with events."),
-        "kind": (WORD, "What is special about the track: ranges, off_cpu, messages, ..."),
+        "kind": (WORD, "Special kind of track: ranges, off_cpu, messages, ...; else empty."),
         "device": (INTEGER, "Number of the device; null if unknown or none."),
         "device_kind": (WORD, "GPU, NPU, TPU or CPU."),
         "stream": (INTEGER, "Number of the stream or queue; null if unknown or none."),

@@ -1,4 +1,4 @@
-"""Parquet: events, counters, flows, tracks and steps of all ranks, each in a file of its own.
+"""Parquet: one file each for events, counters, flows, tracks and steps of all ranks.
 
 *Files*: ``run.parquet`` has the events; ``run_counters.parquet``, ``run_flows.parquet``,
 ``run_tracks.parquet`` and ``run_steps.parquet`` have the rest. pandas, polars, DuckDB and Spark

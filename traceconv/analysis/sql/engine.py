@@ -27,12 +27,16 @@ SETTINGS = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
     "temp_directory": "",
-    # as in SQLite, whose queries run here: 7 / 2 is 3, NULL is the least
-    "integer_division": "true",
-    "default_null_order": "nulls_first_on_asc_last_on_desc",
 }
+
+AS_SQLITE = (
+    "set integer_division = true",  # 7 / 2 is 3
+    "set default_null_order = 'nulls_first_on_asc_last_on_desc'",
+)
+"""Perfetto's engine is SQLite; its queries mean the same here."""
 
 MACROS = {
     # columns have other names inside, so that those of the argument are the caller's
@@ -76,6 +80,8 @@ class Engine:
         limit = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         config = {**SETTINGS, "memory_limit": f"{limit // 1000}KB"}
         self._connection = self._duckdb.connect(":memory:", config=config)
+        for setting in AS_SQLITE:
+            self._connection.execute(setting)
         try:
             self._statements = self._duckdb.extract_statements(sql)
         except self._duckdb.Error as e:

@@ -296,8 +296,8 @@ class _Tracks:
 def nesting(events: EventTable) -> tuple[I64, I64]:
     """Depth of every event in its track, from 0, and the row of the slice around it; -1 = none.
 
-    Slices of a track nest, as the pass of lanes leaves them. Rows are in table order. A slice is
-    over at its end: what begins there is beside it.
+    Slices of a track nest, as the pass of lanes leaves them. Rows are in table order. A slice does
+    not contain what begins at its end.
     """
     depth: I64 = np.zeros(len(events), np.int64)
     holds = events.dur_ns > 0
@@ -311,7 +311,8 @@ def nesting(events: EventTable) -> tuple[I64, I64]:
     parent = np.full(len(events), -1, np.int64)
     for level in range(int(depth.max(initial=0))):
         outer, inner = np.flatnonzero(holds & (depth == level)), np.flatnonzero(depth == level + 1)
-        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+        at = np.searchsorted(outer, inner) - 1
+        parent[inner[at >= 0]] = outer[at[at >= 0]]
     return depth, parent
 
 
@@ -394,6 +395,6 @@ def _moved(ids: I64, by: int) -> I64:
 
 
 def _words(texts: Any) -> Words:
-    """A column of texts; None where there is none."""
+    """A column of texts, which may be None."""
     ids = np.array([-1 if one is None else i for i, one in enumerate(texts)], np.int64)
     return Words.of(ids, texts.__getitem__)
