@@ -78,7 +78,7 @@ def test_one_operator_two_percent_slower(compared):
     assert proven(found) == {("compute", "aten::mm", ""): "slower"}
     row = found.operators["Name"].tolist().index("aten::mm")
     assert found.operators["Change(%)"][row] == pytest.approx(2, abs=0.3)
-    assert found.verdict in ("cannot tell", "no change", "slower")
+    assert found.verdict in ("no verdict", "no change", "slower")
 
 
 def test_forty_milliseconds_of_waiting_for_input(compared):
@@ -168,7 +168,7 @@ def test_steps_that_differ_by_more_than_a_step_tell_nothing(tmp_path):
     run = write(tmp_path / "run", replace(PLAN, seed=3, steps=4, pace=0.9))
     found = traceconv.diff(run, steps="1-2:3-4")
     headline = found.document["headline"]
-    assert headline.startswith("cannot tell: ")
+    assert headline.startswith("no verdict: ")
     assert "(any length is within the interval)" in headline
 
 
@@ -270,7 +270,7 @@ def test_runs_of_other_things_are_refused(base, tmp_path, plan, reason):
     found = adding_up(traceconv.diff(base, after, force_compare=True, fail_on="step>1%"))
     assert found.verdict == "" and reason in found.reasons[0]
     assert set(found.items["Verdict"].tolist()) == {""}
-    assert str(found.outcome) == "cannot tell"
+    assert str(found.outcome) == "no verdict"
 
 
 def test_an_empty_capture_is_refused_even_if_forced(base, tmp_path):
@@ -298,7 +298,7 @@ def test_gates_pass_fail_or_cannot_tell(base, compared, tmp_path):
                               "computing>1us", "comm:allreduce>900%"],
     )  # fmt: skip
     outcomes = [str(one.outcome) for one in found.gates]
-    assert outcomes == ["failed", "cannot tell", "passed", "failed", "passed", "failed", "passed"]
+    assert outcomes == ["failed", "no verdict", "passed", "failed", "passed", "failed", "passed"]
     assert str(found.outcome) == "failed"
 
 
@@ -392,7 +392,7 @@ def series(values):
 def test_one_step_proves_nothing():
     """However large the difference."""
     assert half_widths(series([100]), series([500, 501]), "step").tolist() == [np.inf]
-    assert verdicts(np.array([400.0]), np.array([np.inf]), np.array([1.0])) == ["cannot tell"]
+    assert verdicts(np.array([400.0]), np.array([np.inf]), np.array([1.0])) == ["no verdict"]
 
 
 def test_steps_without_any_scatter_prove_a_difference():
@@ -406,8 +406,8 @@ def test_steps_without_any_scatter_prove_a_difference():
 
 @pytest.mark.parametrize(
     ("delta", "half", "verdict"),
-    [(5, 1, "slower"), (-5, 1, "faster"), (0.5, 0.4, "no change"), (0.8, 0.5, "cannot tell"),
-     (5, 6, "cannot tell"), (0.9, 0.05, "no change")],
+    [(5, 1, "slower"), (-5, 1, "faster"), (0.5, 0.4, "no change"), (0.8, 0.5, "no verdict"),
+     (5, 6, "no verdict"), (0.9, 0.05, "no change")],
 )  # fmt: skip
 def test_verdicts(delta, half, verdict):
     """A difference above the tolerance whose interval does not reach to 0; all of it within."""

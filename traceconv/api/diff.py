@@ -67,7 +67,7 @@ class DiffReport:
 
     @property
     def verdict(self) -> str:
-        """On the step: "slower", "faster", "no change", "cannot tell"; "" if the runs cannot be
+        """On the step: "slower", "faster", "no change", "no verdict"; "" if the runs cannot be
         compared and ``force_compare`` shows them."""
         return self.comparison.verdict
 

@@ -103,7 +103,7 @@ def diff(
     if target.path or not (passed and form is None):
         target.put(_rendered(found, form or "text", top))
     if passed and (target.path or form is None):
-        say.data(f"passed: {'; '.join(found.gate_lines())}")
+        say.data("; ".join(found.gate_lines()))
     if as_json and target.path:
         say.raw(found.json_text().rstrip("\n"))
     if report:

@@ -272,7 +272,7 @@ def headline(comparison: RunComparison) -> str:
         few = min(one.steps for one in comparison.series or ())
         why = "one step says nothing of the others" if few < 2 else "steps differ too much"
         why = why if marked else "no steps are marked"
-        return f"cannot tell: {text}{sure}, but {why}"
+        return f"no verdict: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"
 
 
@@ -297,8 +297,13 @@ def proven(comparison: RunComparison) -> list[str]:
 
 def _more(before: int, after: int) -> str:
     share = _percent(before, after)
-    percent = "" if share is None else f" ({share:+.1f} %)"
+    percent = "" if share is None else f" ({signed_percent(share)})"
     return f"{signed(after - before)}{percent}"
+
+
+def signed_percent(share: float) -> str:
+    """A relative change with its sign; from 100 % on without decimals."""
+    return f"{share:+.{0 if abs(share) >= 100 else 1}f} %"
 
 
 def signed(ns: float) -> str:
@@ -313,8 +318,8 @@ def _sure(before: int, delta: int, half: float) -> str:
         return "any length is within the interval"
     if before:
         low, high = 100 * (delta - half) / before, 100 * (delta + half) / before
-        return f"{confidence:g} % sure of {low:+.1f} to {high:+.1f} %"
-    return f"{confidence:g} % sure of {signed(delta - half)} to {signed(delta + half)}"
+        return f"{confidence:g} % interval {low:+.1f} % to {high:+.1f} %"
+    return f"{confidence:g} % interval {signed(delta - half)} to {signed(delta + half)}"
 
 
 def gate_line(one: Mapping[str, Any]) -> str:

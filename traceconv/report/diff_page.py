@@ -36,7 +36,7 @@ LISTED = 1000
 
 _FEWEST_STEPS = 3
 _TIPS = 400
-_TAGS = {"slower": "bad", "cannot tell": "doubt", "failed": "bad"}
+_TAGS = {"slower": "bad", "no verdict": "doubt", "failed": "bad"}
 _FIGURES = ("before", "after", "change", "", "interval", "verdict")
 _RUNS = ("before", "after")
 

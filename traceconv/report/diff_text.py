@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from traceconv.core.clock import us_text
-from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
+from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed, signed_percent
 from traceconv.report.figures import ranks, time
 from traceconv.report.fitting import shortened
 
@@ -75,7 +75,7 @@ def run_line(word: str, run: Document) -> str:
 def percent(row: Document) -> str:
     """The change of a row, relative to its value before."""
     share = row["change_percent"]
-    return "new" if share is None else f"{share:+.1f} %"
+    return "new" if share is None else signed_percent(share)
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -126,7 +126,7 @@ def _waterfall(document: Document, top: int | None, width: int | None) -> list[s
 def _verdict(row: Document, room: int | None) -> str:
     """The verdict, followed by the change as far as there is room."""
     text = row["verdict"] or ""
-    room = _NOTED if room is None else room + len("cannot tell")
+    room = _NOTED if room is None else room + len("no verdict")
     for note in row["changed"][:2]:
         left = room - len(text) - 2 * bool(text)
         if left < min(len(note), _LEAST_NOTED):

@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    UNSURE = "cannot tell"
+    UNSURE = "no verdict"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class DifferenceVerdict(StrEnum):
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "no change"
-    UNSURE = "cannot tell"
+    UNSURE = "no verdict"
 
 
 @dataclass(frozen=True)
