@@ -80,7 +80,7 @@ def critical_path(
         from traceconv.report import table_text
 
         brief = screen.folded(lines, 6)
-        room = screen.RESULT - len(brief)
+        room = screen.RESULT + 2 - len(brief)
         for line in (*brief, *table_text.screen(shown, say.width() if say.fits() else 100, room)):
             say.data(line)
     if as_json and target.path:

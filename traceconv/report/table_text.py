@@ -88,7 +88,10 @@ def screen(results: Sequence[Result], width: int, most: int) -> list[str]:
         found = fitting.lines(names, width, WIDEST)
         more = len(found) - most + 1
         return found if more < 2 else [*found[: most - 1], f"... {more} more tables"]
-    return [line for one in full for line in _screen_table(one, width, each)][:most]
+    lines: list[str] = []
+    for place, one in enumerate(full):
+        lines += _screen_table(one, width, (most - len(lines)) // (len(full) - place))
+    return lines[:most]
 
 
 def _screen_table(result: Result, width: int, most: int) -> list[str]:

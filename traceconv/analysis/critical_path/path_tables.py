@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from traceconv.analysis.critical_path.walk import PARTS, Path, Segment
 from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Result, Table, texts
 from traceconv.core.choices import unknown
+from traceconv.core.clock import time_text
 from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
@@ -206,12 +207,11 @@ def line(path: Path) -> str:
     )
     n = len(path.steps)
     sure = float((steps["Certain(%)"] * steps["Length(ns)"]).sum() / total)
-    mean = total / n / 1e6
     have = "rank has" if path.missing == 1 else "ranks have"
     lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
-        f"critical path of {n} step{'s' * (n != 1)}, {mean:.3f} ms a step: {said}; on {where}; "
-        f"{sure:.0f} % of it certain{lacking}"
+        f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} per step: {said}; "
+        f"on {where}; {sure:.0f} % of it certain{lacking}"
     )
 
 
