@@ -27,7 +27,7 @@ _OF_JOB = (
 )
 _ELSEWHERE = re.compile(
     r"://|SLURM|new-reader|tests/golden| open |--open|what-if|\.tar|own\.pftrace"
-    r"| query | watch |part\?|node\(|node\$N|node\*"
+    r"| query | watch | explore |part\?|node\(|node\$N|node\*"
 )
 """Commands that need a network, a scheduler, a browser or files that a page describes only."""
 

@@ -31,6 +31,7 @@ _HOMES = {
     "diagnose": "api.diagnose",
     "diff": "api.diff",
     "watch": "api.watch",
+    "explore": "api.explore",
     "validate": "validation",
     "query": "api.query",
     "write": "api.write",
@@ -45,6 +46,7 @@ _HOMES = {
     "CriticalPath": "api.critical_path",
     "Diagnosis": "api.diagnose",
     "DiffReport": "api.diff",
+    "Exploration": "api.explore",
     "WatchedWindow": "api.watch",
     "Statistics": "analysis.tables.catalog",
     "Report": "merging.run_report",
@@ -95,6 +97,7 @@ __all__ = [
     "DiffReport",
     "EmptyResultError",
     "EngineError",
+    "Exploration",
     "InputError",
     "Inspection",
     "Issue",
@@ -134,6 +137,7 @@ __all__ = [
     "critical_path",
     "diagnose",
     "diff",
+    "explore",
     "inspect",
     "join",
     "merge",
@@ -157,6 +161,7 @@ if TYPE_CHECKING:
     from traceconv.api.critical_path import CriticalPath, critical_path
     from traceconv.api.diagnose import Diagnosis, diagnose
     from traceconv.api.diff import DiffReport, diff
+    from traceconv.api.explore import Exploration, explore
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open

@@ -387,9 +387,9 @@ def test_a_browser_is_opened_where_there_is_a_window(monkeypatch, trace):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    assert not viewer._browse("x")
+    assert not viewer.browse("x")
     monkeypatch.setenv("DISPLAY", ":0")
-    assert viewer._browse("x")
+    assert viewer.browse("x")
     assert opened == ["x"]
 
 

@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[type[Group], tuple[str, ...]]] = {
     "CriticalPathArguments": (verbs.CriticalPathOptions, ()),
     "DiagnoseArguments": (verbs.DiagnoseOptions, ()),
     "WatchArguments": (verbs.WatchOptions, ()),
+    "ExploreArguments": (verbs.ExploreOptions, ()),
     "DiffArguments": (verbs.DiffOptions, ()),
 }
 """By name: the options, and those that are parameters of their own."""

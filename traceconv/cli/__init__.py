@@ -41,7 +41,7 @@ NOT_PERFETTO = (
 TASKS = {
     "Write traces": "merge convert join align pack",
     "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff watch",
-    "Use traces": "open query validate mcp",
+    "Use traces": "open explore query validate mcp",
     "Look up": "cache formats explain new-reader",
 }
 """Commands by task."""

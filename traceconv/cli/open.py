@@ -222,10 +222,10 @@ def show(
         else:
             offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
             target = offer.entry_address
-        if not browser or not _browse(target):
+        if not browser or not browse(target):
             say.data(target)
             sys.stdout.flush()
-            _advise(offer.server_port, quiet, bool(report))
+            advise(offer.server_port, quiet, bool(report))
         try:
             if report:
                 offer.serve_forever(poll_interval=0.2)
@@ -239,7 +239,7 @@ def show(
         say.message(f"{path}: the viewer has it; it stays in the memory of the browser")
 
 
-def _browse(target: str) -> bool:
+def browse(target: str) -> bool:
     """Whether a browser with a window was started on ``target``."""
     import webbrowser
 
@@ -270,7 +270,8 @@ def _page(report: Path) -> bytes:
     return content
 
 
-def _advise(port: int, quiet: bool, stays: bool) -> None:
+def advise(port: int, quiet: bool, stays: bool) -> None:
+    """Say what the link is for, unless ``quiet``."""
     if quiet:
         return
     until = "it is there until Ctrl-C" if stays else "waiting for it. Ctrl-C ends"

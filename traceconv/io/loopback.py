@@ -67,6 +67,16 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
         os.close(file)
 
 
+def secret() -> str:
+    """A part of a path that cannot be guessed."""
+    return secrets.token_urlsafe(16)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts are equal, in a time that does not tell where they differ."""
+    return secrets.compare_digest(one.encode(), other.encode())
+
+
 class Server(ThreadingHTTPServer):
     """Answers the user who started it.
 
@@ -78,7 +88,7 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = os.name == "posix"
 
     def __init__(self, port: int, answers: type[Request], host: str = HOST) -> None:
-        self.entry = f"/{secrets.token_urlsafe(16)}/"
+        self.entry = f"/{secret()}/"
         super().__init__((host, port), answers)
 
     @property
@@ -116,8 +126,8 @@ class Request(BaseHTTPRequestHandler):
         return self.headers.get("Origin") is None and site in ("none", "same-origin")
 
     def is_path(self, path: str) -> bool:
-        """Whether this address is asked for; how long the comparison takes tells nothing."""
-        return secrets.compare_digest(self.path.encode(), path.encode())
+        """Whether this address is asked for."""
+        return same(self.path, path)
 
     def head(
         self, status: HTTPStatus, length: int, kind: str, more: Mapping[str, str] | None = None
@@ -305,7 +315,7 @@ class _Answer(Request):
         """Whether the request was answered with an error."""
         known = self.server.report or self.server.target
         path = self.path.partition("?")[0] if self.server.report else self.path  # for its script
-        is_entry = known and secrets.compare_digest(path.encode(), self.server.entry.encode())
+        is_entry = known and same(path, self.server.entry)
         if not self.to_this_machine:
             status = HTTPStatus.FORBIDDEN
         elif self._is_file():  # a page fetches it, and says where the page is from

@@ -378,6 +378,20 @@ class WatchArguments(TypedDict, total=False):
     cache: bool
     progress: Progress | None
 
+class ExploreArguments(TypedDict, total=False):
+    align: Align
+    reader: str | None
+    rank_from: str
+    mapping: AnyPath | None
+    nsys: AnyPath | None
+    jobs: Count | None
+    mem_limit: Size | None
+    engine: EngineName
+    engine_address: str | None
+    allow_missing_ranks: bool
+    cache: bool
+    progress: Progress | None
+
 class DiffArguments(TypedDict, total=False):
     tolerance: float | str
     fail_on: Names | None

@@ -312,6 +312,15 @@ class WatchOptions(Group):
 
 
 @dataclass(eq=False, repr=False)
+class ExploreOptions(Group):
+    """Of :func:`traceconv.explore`."""
+
+    align: str = same_as(Clocks, "align")
+    input: Input = group(Input)
+    run: RunOptions = group(RunOptions)
+
+
+@dataclass(eq=False, repr=False)
 class DiffOptions(Analysis):
     """Options of :func:`traceconv.diff`."""
 
@@ -351,6 +360,7 @@ VERBS: dict[str, type[Group]] = {
     "critical-path": CriticalPathOptions,
     "diagnose": DiagnoseOptions,
     "watch": WatchOptions,
+    "explore": ExploreOptions,
     "diff": DiffOptions,
 }
 """By command."""

@@ -1,0 +1,260 @@
+"""``traceconv explore``: what its server answers, and to whom."""
+
+import http.client
+import json
+import queue
+import re
+import threading
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from decoded import decode
+from paths import ROOT
+
+import traceconv
+from traceconv.cli import explore as exploring
+from traceconv.cli import open as viewer
+from traceconv.cli import run, say
+
+JOB = str(ROOT / "examples" / "job")
+VIEWER = "https://ui.perfetto.dev"
+PAGE = exploring.PAGE
+
+
+def printed(capsys, *words):
+    """The JSON document of a command line."""
+    capsys.readouterr()
+    assert run(words) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The server of two runs, which are one."""
+    one = traceconv.explore(JOB)
+    compared = lambda: traceconv.diff(JOB, JOB, force_compare=True)  # noqa: E731
+    with exploring.Explorer([one, one], compared, VIEWER, 0) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def asked(server):
+    """Asks for a path below the secret one: (status, headers, content)."""
+
+    def ask(path, method="GET", entry=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        named = {"Host": f"127.0.0.1:{server.server_port}"}
+        given = {key.replace("_", "-"): value for key, value in headers.items()}
+        whole = (server.entry if entry is None else entry) + path
+        connection.request(method, whole, headers=named | given)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, answer.headers, content
+
+    return ask
+
+
+# -- who is answered -------------------------------------------------------------------------
+
+
+def test_the_page_and_its_files_are_served_with_a_strict_policy(asked):
+    """No inline script, nothing from elsewhere, in no frame."""
+    status, headers, content = asked("")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    text = content.decode()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\bstyle=|\bon\w+=", text)
+    for name in re.findall(r'(?:src|href)="([^"]+)"', text):
+        assert asked(name)[0] == 200
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_the_licences_of_the_library_are_beside_it():
+    """As they ask."""
+    assert (PAGE / "htm-preact.mjs").read_text()
+    for name in ("htm", "preact"):
+        assert "License" in (PAGE / f"LICENSE-{name}.txt").read_text()
+
+
+def test_nothing_is_fetched_from_elsewhere():
+    """The page works without a network."""
+    for name in ("index.html", "app.js", "map.js", "style.css"):
+        text = (PAGE / name).read_text()
+        assert re.findall(r"https?://[^\s\"']+", text) == []
+        assert ".innerHTML" not in text and "dangerouslySetInnerHTML" not in text
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Host": "evil.example:9001"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": VIEWER}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Sec_Fetch_Site": "same-origin"}, 200),
+        ({"Sec_Fetch_Site": "none"}, 200),
+    ],
+)
+def test_other_sites_are_refused(asked, headers, expected):
+    """The page, and what it is made of, is for people and for itself."""
+    for path in ("", "run/0", "what-if/0?change=host:0"):
+        status, _, content = asked(path, **headers)
+        assert status == expected
+        assert bool(content) == (expected == 200)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/run/0", "/x/run/0", "//", "/" + "A" * 22 + "/", "/" + "A" * 22 + "/run/0"],
+)
+def test_nothing_is_there_without_the_secret(asked, path):
+    """Whoever does not have the link gets nothing."""
+    status, _, content = asked(path, entry="")
+    assert (status, content) == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../app.js", "..%2f..%2fpyproject.toml", "app.py", "run", "run/", "run/2", "run/-1", "run/x",
+     "run/0/x", "run/\u0661".encode().decode("latin-1"), "LICENSE-htm.txt", "app.js/"],
+)  # fmt: skip
+def test_other_paths_are_not_there(asked, path):
+    """A closed list of files and documents."""
+    assert asked(quote(path, safe="/%.-"))[0] == 404
+
+
+def test_other_methods_are_refused(asked):
+    """Nothing can be changed."""
+    for method in ("POST", "PUT", "DELETE"):
+        assert asked("run/0", method)[0] == 501
+
+
+# -- what is answered ------------------------------------------------------------------------
+
+
+def test_documents_are_those_of_the_command_line(asked, capsys):
+    """One number per name: the page has no figures of its own."""
+    assert json.loads(asked("run/0")[2]) == printed(capsys, "explore", JOB, "--json")
+    assert json.loads(asked("diagnosis/0")[2]) == printed(capsys, "diagnose", JOB, "--json")
+    changes = ["rank:5=peers", "comm:* x0.5"]
+    query = "&".join(f"change={quote(one)}" for one in changes)
+    replayed = printed(capsys, "what-if", JOB, *changes, "--json")
+    assert {**replayed, **json.loads(asked(f"what-if/0?{query}")[2])} == replayed
+
+
+def test_the_map_has_the_figures_of_the_verdict(asked):
+    """The slow rank is the darkest row; its cause and its excess are those that are told."""
+    document = json.loads(asked("run/0")[2])
+    shown = document["map"]
+    row = shown["excess_ns"][shown["ranks"].index(5)]
+    culprit = traceconv.stragglers(JOB).verdict.culprits[0]
+    assert sum(row) / len(row) == pytest.approx(culprit.excess_ns, rel=0.001)
+    causes = {shown["causes"][one] for one in shown["cause"][5]}
+    assert causes == {"computing"}
+    assert [one["step"] for one in shown["steps"]] == list(range(10, 18))
+    others = [max(r) for i, r in enumerate(shown["excess_ns"]) if i != 5]
+    assert max(others) < min(row) / 10
+
+
+def test_every_change_that_is_offered_is_understood(asked):
+    """A factor of 1 changes nothing."""
+    document = json.loads(asked("run/0")[2])
+    for one in document["changes"]:
+        status, _, content = asked(f"what-if/0?change={quote(one['change'].format(1))}")
+        found = json.loads(content)
+        assert status == 200
+        if "{}" in one["change"]:
+            assert found["step_if_ns"] == pytest.approx(document["step_ns"], rel=1e-6)
+
+
+def test_a_window_is_made_for_the_viewer_alone(asked, server):
+    """These steps of these ranks, under an address that only the viewer's page can fetch."""
+    status, _, content = asked("window/0?ranks=4-5&steps=12")
+    link = json.loads(content)["link"]
+    assert status == 200 and link.startswith(f"{VIEWER}/#!/?")
+    address = parse_qs(urlsplit(link.partition("#!")[2]).query)["url"][0]
+    path = urlsplit(address).path
+    assert server.entry not in path
+    for origin in ("https://evil.example", None, server.origin):
+        headers = {"Origin": origin} if origin else {}
+        assert asked(path, entry="", **headers)[0] == 403
+    status, headers, content = asked(path, entry="", Origin=VIEWER)
+    assert status == 200 and headers["Access-Control-Allow-Origin"] == VIEWER
+    file = server.traces[path]
+    assert content == file.read_bytes()
+    names = set(decode(file).rows.name)
+    assert {f"ProfilerStep#{n}" for n in range(10, 18)} & names == {"ProfilerStep#12"}
+    assert [one.rank for one in traceconv.open(file)] == [4, 5]
+
+
+def test_reports_of_a_part_have_their_own_policy(asked):
+    """They may be shown in the page; the one script in them is named by its digest."""
+    status, headers, content = asked("report/0?ranks=4-5&steps=12-13")
+    assert status == 200 and headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+    assert b"Content-Security-Policy" in content and b"rank 5" in content
+    assert asked("diff-report/0")[0] == 200
+    assert "verdict" in json.loads(asked("diff/0")[2])
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("what-if/0", "no change is given"),
+        ("what-if/0?change=rank:99=peers", "no such rank"),
+        ("what-if/0?change=nonsense", "is no"),
+        ("window/0?ranks=77", "77"),
+        ("window/0?ranks=;rm", "ranks"),
+        ("report/0?steps=999", "999"),
+    ],
+)
+def test_wrong_questions_are_explained(asked, path, told):
+    """As the command line does, without a traceback."""
+    status, _, content = asked(path)
+    assert status == 422
+    error = json.loads(content)["error"]
+    assert told in error or "not a change" in error
+
+
+# -- the command -----------------------------------------------------------------------------
+
+
+def test_the_link_is_printed_and_works(monkeypatch):
+    """Where there is no browser."""
+    links = queue.Queue()
+    monkeypatch.setattr(viewer, "PORT", 0)
+    monkeypatch.setattr(say, "data", links.put)
+    servers = []
+    serve = exploring.Explorer.serve_forever
+
+    def served(self, **options):
+        servers.append(self)
+        serve(self, poll_interval=0.01)
+
+    monkeypatch.setattr(exploring.Explorer, "serve_forever", served)
+    thread = threading.Thread(target=run, args=(["explore", JOB, "--no-browser", "-q"],))
+    thread.start()
+    link = urlsplit(links.get(timeout=30))
+    assert re.fullmatch(r"/[\w-]{22}/", link.path)
+    connection = http.client.HTTPConnection(link.netloc, timeout=10)
+    connection.request("GET", link.path)
+    assert connection.getresponse().status == 200
+    connection.close()
+    servers[0].shutdown()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_more_than_two_runs_are_refused(capsys):
+    """With what is possible."""
+    assert run(["explore", JOB, JOB, JOB]) == 2
+    assert "at most two runs" in capsys.readouterr().err

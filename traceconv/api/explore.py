@@ -1,0 +1,125 @@
+"""A run as a page shows it: what it loses and where, what changes would gain, any window of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from traceconv.analysis.replay import what_if as replayed
+from traceconv.analysis.replay.job import Replay
+from traceconv.api.diagnose import Diagnosis, diagnose
+from traceconv.api.merge import merge
+from traceconv.core.errors import EmptyResultError
+from traceconv.core.version import __version__
+from traceconv.merging.run_report import Report
+from traceconv.options import values
+from traceconv.options.declaration import takes
+from traceconv.options.verbs import ExploreOptions
+from traceconv.report import rank_map
+
+if TYPE_CHECKING:
+    from traceconv.options.arguments import ExploreArguments
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """A run that can be asked.
+
+    Attributes:
+        path:      of its captures.
+        diagnosis: of all of it.
+        given:     keywords that find its captures.
+    """
+
+    path: str
+    diagnosis: Diagnosis
+    given: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<Exploration of {self.path}: {self.diagnosis!r}>"
+
+    @property
+    def replay(self) -> Replay | None:
+        """Of the job; None where nothing may be concluded from one."""
+        verdict = self.diagnosis.verdict
+        found: Replay | None = verdict.replay if verdict else None
+        return found if found is not None and found.usable else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document: the verdict, the findings with their evidence, the map of ranks and
+        steps, and the changes that can be tried. ``map`` says what is missing where the job cannot
+        be replayed."""
+        document = self.diagnosis.document
+        assert document is not None
+        overview, replay = document["overview"], self.replay
+        verdict = self.diagnosis.verdict
+        why = (verdict.reason if verdict else "") or "ranks of one job are needed"
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "traceconv": __version__,
+            "path": self.path,
+            "ranks": document["ranks"],
+            "headline": overview["headline"],
+            "verdict": overview["verdict"],
+            "tiles": overview["tiles"],
+            "findings": overview["findings"],
+            "remedies": overview["what_if"],
+            "replay_error": replay.error if replay else None,
+            "step_ns": round(float(replay.base.mean())) if replay else None,
+            "map": rank_map.rank_map(replay) if replay else {"missing": f"no data: {why}"},
+            "changes": [*rank_map.knobs(replay, overview)] if replay else [],
+        }
+
+    def what_if(self, changes: Sequence[str]) -> dict[str, Any]:
+        """The steps with some changes, as ``traceconv what-if --json`` says them.
+
+        Raises:
+            OptionError: a change is not understood.
+            EmptyResultError: the job cannot be replayed.
+        """
+        replayed.refuse_unknown(changes)
+        if self.replay is None:
+            raise EmptyResultError("this job cannot be replayed")
+        return replayed.what_if(self.replay, changes).as_dict()
+
+    def report(self, ranks: str, steps: str) -> str:
+        """The HTML report of a part of the run.
+
+        Args:
+            ranks, steps: as of ``--ranks`` and ``--steps``.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.diagnose`.
+        """
+        part: dict[str, Any] = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
+        if ranks == steps == "all":
+            return self.diagnosis.html_text()
+        return diagnose(self.path, **{**part, "analyse": True}).html_text()
+
+    def window(self, ranks: str, steps: str, out: str) -> Report:
+        """Write the trace of some steps of some ranks, in the detail mode.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.merge`.
+        """
+        asked: dict[str, Any] = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
+        return merge(self.path, **{**asked, "mode": "detail", "out": out, "force": True})
+
+
+@takes(ExploreOptions)
+def explore(path: values.AnyPath, **given: Unpack[ExploreArguments]) -> Exploration:
+    """Read the run below ``path`` once, so that it can be asked many things.
+
+    Raises:
+        OptionError: an argument is not understood.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    ExploreOptions.of(given)
+    asked: dict[str, Any] = {**given, "analyse": True}
+    shared = {name: one for name, one in asked.items() if name not in ("analyse", "progress")}
+    found = diagnose(os.fspath(path), **asked)
+    return Exploration(os.fspath(path), found, shared)

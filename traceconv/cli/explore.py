@@ -1,0 +1,295 @@
+"""``traceconv explore``: a page about a run, served to the browser of this user.
+
+The page is in ``explorer/``; what it shows are the JSON documents of the command line. A window of
+the trace is merged when it is asked for, and the viewer fetches it from this machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import click
+
+from traceconv.cli import completion, options, say
+from traceconv.cli import open as opening
+from traceconv.core.errors import OptionError, OutputError, TraceconvError
+from traceconv.io import loopback
+from traceconv.scratch.temporary import TemporaryFolder
+
+if TYPE_CHECKING:
+    from traceconv import Exploration
+
+PAGE = Path(__file__).with_name("explorer")
+
+_JSON = "application/json"
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_FILES = {
+    "": "index.html",
+    **{n: n for n in ("app.js", "map.js", "htm-preact.mjs", "style.css", "icon.svg")},
+}
+"""The files of the page by their address."""
+
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_REPORT_POLICY = "frame-ancestors 'self'"
+"""A report has a policy of its own, which allows the one script in it."""
+
+WINDOWS_KEPT = 8
+"""Traces of windows that are on the disk at a time."""
+
+
+class Explorer(loopback.Server):
+    """Serves the page of one run, or of two side by side.
+
+    Attributes:
+        viewer: the address of the viewer that windows are opened in.
+        traces: by address, the traces of windows; below a path of their own, for the viewer learns
+            their addresses.
+    """
+
+    def __init__(
+        self, runs: Sequence[Exploration], compared: Callable[[], Any], viewer: str, port: int
+    ) -> None:
+        self.runs, self.compared, self.viewer = runs, cache(compared), viewer
+        parts = urlsplit(viewer)
+        self.viewer_origin = f"{parts.scheme}://{parts.netloc}"
+        self.traces: dict[str, Path] = {}
+        self.busy = Lock()
+        self.folder = TemporaryFolder()
+        self._count = 0
+        super().__init__(port, _Answer)
+        self.trace_entry = f"/{loopback.secret()}/"
+        self.documents = [_json(one.as_dict()) for one in runs]
+
+    @property
+    def origin(self) -> str:
+        return f"http://{loopback.HOST}:{self.server_address[1]}"
+
+    def window(self, run: Exploration, ranks: str, steps: str) -> dict[str, Any]:
+        """Make the trace of some steps of some ranks; where the viewer shows it.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.merge`.
+        """
+        self._count += 1
+        name = f"ranks{ranks}-steps{steps}-{self._count}.pftrace"
+        path = Path(self.folder.name) / f"{self._count}.pftrace"
+        report = run.window(ranks, steps, str(path))
+        address = self.trace_entry + quote(name, safe="")
+        self.traces[address] = path
+        for old in list(self.traces)[:-WINDOWS_KEPT]:
+            with suppress(OSError):
+                self.traces.pop(old).unlink()
+        view = opening.view_of(report, by_rank=True)
+        link = opening.link(self.viewer, f"{self.origin}{address}", view)
+        return {"link": link, "bytes": path.stat().st_size}
+
+    def server_close(self) -> None:
+        super().server_close()
+        self.folder.cleanup()
+
+
+class _Answer(loopback.Request):
+    """One request for the page, a document of it, or a trace."""
+
+    server: Explorer
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if not self.to_this_machine:
+            self._say(HTTPStatus.FORBIDDEN)
+        elif path in self.server.traces:
+            self._trace(self.server.traces[path])
+        elif not loopback.same(path[: len(self.server.entry)], self.server.entry):
+            self._say(HTTPStatus.NOT_FOUND)
+        elif not (self.by_a_person or self._by_the_page()):
+            self._say(HTTPStatus.FORBIDDEN)
+        else:
+            self._page(path[len(self.server.entry) :], parse_qs(query, max_num_fields=100))
+
+    def do_OPTIONS(self) -> None:
+        """Browsers ask before a public page fetches from this machine."""
+        known = self.to_this_machine and self.path in self.server.traces
+        status = HTTPStatus.NO_CONTENT if known else HTTPStatus.NOT_FOUND
+        self.head(status, 0, _JSON, loopback.for_viewer(self.server.viewer_origin))
+
+    def _by_the_page(self) -> bool:
+        site = self.headers.get("Sec-Fetch-Site", "same-origin")
+        return self.headers.get("Origin") == self.server.origin and site == "same-origin"
+
+    def _trace(self, path: Path) -> None:
+        if self.headers.get("Origin") != self.server.viewer_origin:
+            return self._say(HTTPStatus.FORBIDDEN)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return self._say(HTTPStatus.NOT_FOUND)
+        allowed = loopback.for_viewer(self.server.viewer_origin)
+        return self._say(HTTPStatus.OK, content, "application/octet-stream", allowed)
+
+    def _page(self, name: str, query: Mapping[str, list[str]]) -> None:
+        if name in _FILES:
+            file = PAGE / _FILES[name]
+            policy = {"Content-Security-Policy": _PAGE_POLICY}
+            return self._say(HTTPStatus.OK, file.read_bytes(), _KINDS[file.suffix], policy)
+        what, _, number = name.partition("/")
+        make = _DOCUMENTS.get(what)
+        if make is None or not number.isascii() or not number.isdigit():
+            return self._say(HTTPStatus.NOT_FOUND)
+        if int(number) >= len(self.server.runs):
+            return self._say(HTTPStatus.NOT_FOUND)
+        given = {key: values[0] for key, values in query.items()}
+        asked = {"ranks": "all", "steps": "all", **given, "change": query.get("change", [])}
+        try:
+            with self.server.busy:  # readers and writers of one process, one after the other
+                kind, content = make(self.server, int(number), asked)
+        except TraceconvError as e:
+            told = _json({"error": say.with_flags(str(e))})
+            return self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told, _JSON)
+        policy = {"Content-Security-Policy": _REPORT_POLICY} if kind != _JSON else {}
+        return self._say(HTTPStatus.OK, content, kind, policy)
+
+    def _say(
+        self,
+        status: HTTPStatus,
+        content: bytes = b"",
+        kind: str = "text/plain",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.head(status, len(content), kind, {"X-Frame-Options": "SAMEORIGIN", **(more or {})})
+        self.wfile.write(content)
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    import orjson
+
+    return orjson.dumps(say.flagged(document))
+
+
+def _about(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, _json({"runs": len(server.runs)})
+
+
+def _run(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, server.documents[number]
+
+
+def _diagnosis(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, _json(server.runs[number].diagnosis.as_dict())
+
+
+def _what_if(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, _json(server.runs[number].what_if(asked["change"]))
+
+
+def _window(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, _json(server.window(server.runs[number], asked["ranks"], asked["steps"]))
+
+
+def _report(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    text = server.runs[number].report(asked["ranks"], asked["steps"])
+    return _KINDS[".html"], text.encode()
+
+
+def _diff(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _JSON, _json(server.compared().as_dict())
+
+
+def _diff_report(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
+    return _KINDS[".html"], server.compared().html_text().encode()
+
+
+_DOCUMENTS: Mapping[str, Callable[[Explorer, int, Mapping[str, Any]], tuple[str, bytes]]] = {
+    "about": _about,
+    "run": _run,
+    "diagnosis": _diagnosis,
+    "what-if": _what_if,
+    "window": _window,
+    "report": _report,
+    "diff": _diff,
+    "diff-report": _diff_report,
+}
+"""What the page asks for, by the first part of its address; the second is the number of the run."""
+
+
+@click.command(cls=options.Command, short_help="Explore a run in the browser.")
+@click.argument("paths", nargs=-1, metavar="[RUN] [OTHER]", shell_complete=completion.files)
+@options.of("explore")
+@options.option(
+    "--no-browser", is_flag=True, section="Viewer",
+    help="Print the link instead of opening a browser.",
+)  # fmt: skip
+@options.option(
+    "--ui", "viewer", metavar="URL", default=opening.VIEWER, section="Viewer",
+    callback=options.parsed(opening.viewer_of),
+    help=f"The viewer, if you host one yourself.  [default: {opening.VIEWER}]",
+)  # fmt: skip
+@options.as_json
+@options.chatter
+def explore(
+    paths: tuple[str, ...],
+    no_browser: bool,
+    viewer: str,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Explore the run in RUN (default: here) on a local page, or two runs side by side.
+
+    The page has a map of ranks and steps, the findings, sliders for what-if, and opens any window
+    in ui.perfetto.dev. It is served to this user of this machine until Ctrl-C. Nothing is uploaded.
+
+    \b
+    traceconv explore ./prof
+    traceconv explore ./monday ./tuesday --no-browser
+    """
+    from traceconv import diff, explore
+
+    if len(paths) > 2:
+        raise OptionError("at most two runs can be explored side by side", "paths")
+    asked = options.given(given)
+    with say.bar(quiet=quiet) as progress:
+        runs = [explore(path, **asked, progress=progress) for path in paths or (".",)]
+    if as_json:
+        for one in runs:
+            say.document(one.as_dict())
+        return
+
+    def compared() -> Any:
+        if len(runs) < 2:
+            raise OptionError("there is one run only", "paths")
+        return diff(*(one.path for one in runs), jobs=1, force_compare=True)
+
+    try:
+        server = Explorer(runs, compared, viewer, opening.PORT)
+    except OSError as e:
+        raise OutputError(
+            f"port {opening.PORT} of this machine cannot be used ({e.strerror}), and the viewer "
+            "accepts no other port; end the other `traceconv open` or `traceconv explore` first"
+        ) from e
+    with server:
+        if no_browser or not opening.browse(server.entry_address):
+            say.data(server.entry_address)
+            sys.stdout.flush()
+            opening.advise(server.server_port, quiet, stays=True)
+        for one in runs:
+            say.show_issues(one.diagnosis.issues, quiet, verbose)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever(poll_interval=0.2)
