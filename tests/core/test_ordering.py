@@ -6,25 +6,6 @@ from hypothesis import strategies as st
 
 from traceconv.core.ordering import ascending, factored_rows, in_lanes
 
-
-@given(
-    st.sampled_from(["i1", "i4", "i8", "u8", "f8"]),
-    st.lists(st.integers(-100, 100), max_size=50),
-    st.integers(-(2**40), 2**40),
-)
-def test_different_values_are_those_of_numpy(kind, values, base):
-    """Of any type, near each other or not: in order, and the number of each."""
-    wide = kind in ("i8", "f8")
-    values = [abs(v) if kind == "u8" else v + base * wide for v in values]
-    column = np.array(values if len(values) < 40 else [*values, 2**62 * wide], kind)
-    expected, which = np.unique(column, return_inverse=True)
-    assert np.unique(column).tolist() == expected.tolist()
-    assert np.unique(column).dtype == column.dtype
-    found, numbers = np.unique(column, return_inverse=True)
-    assert (found.tolist(), numbers.tolist()) == (expected.tolist(), which.tolist())
-    assert found.dtype == column.dtype
-
-
 WHOLE = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
 

@@ -1,4 +1,4 @@
-"""Order of columns: keys of several columns, and sorting by time and by lane."""
+"""Order of columns: keys of several columns, and sorting by lane."""
 
 from __future__ import annotations
 
@@ -66,15 +66,6 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
     return [*zip(*parts, strict=True)], which
 
 
-def among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are among some that are in order: as ``numpy.isin``, in a tenth of its time."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    at = np.searchsorted(ordered, values)
-    found: NDArray[np.bool_] = ordered[np.minimum(at, len(ordered) - 1)] == values
-    return found
-
-
 _RUNS = 16  # values in a run that ascends, on average: from there on runs are merged
 
 
@@ -99,28 +90,4 @@ def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
     most = int(lane.max(initial=0))
     narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.int64
     order: NDArray[np.intp] = np.argsort(lane.astype(narrow), kind="stable")
-    return order
-
-
-def order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
-    """The permutation that sorts by (start, -dur), ties in input order.
-
-    Start and position are packed into one number and sorted as values, see :func:`ascending`. This
-    takes a fifth of the time of a stable sort of positions.
-    """
-    n, low = len(start), int(start.min())
-    place = n.bit_length()
-    if (int(start.max()) - low).bit_length() + place > 63:
-        return np.lexsort((-dur, start))
-    key = (start - low) << place
-    key |= np.arange(n)  # the position also keeps ties in input order
-    key = ascending(key)
-    order: NDArray[np.intp] = key & ((1 << place) - 1)
-    key >>= place
-    dur = dur.take(order)
-    # few starts are equal: only runs of them whose durations ascend are sorted again
-    same = key[1:] == key[:-1]
-    if (same & (dur[1:] > dur[:-1])).any():
-        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        order[tied] = order[tied][np.lexsort((-dur[tied], key[tied]))]
     return order

@@ -50,7 +50,6 @@ from traceconv.core.intervals import (
     union,
 )
 from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace, TrackKind
-from traceconv.core.ordering import among
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -79,7 +78,7 @@ def _late(trace: Trace) -> Known | None:
     found = [np.zeros((0, 2), np.int64)]
     for one in devices:
         waits = _waits(trace, one, intersection(one.exposed, within))
-        called = among(calls.device, one.kernels)
+        called = np.isin(calls.device, one.kernels)
         start, time = events.start_ns[calls.device[called]], calls.time_ns[called]
         order = np.lexsort((time, start))  # of kernels that start together the first launched
         start, time = start[order], time[order]
@@ -90,7 +89,7 @@ def _late(trace: Trace) -> Known | None:
     waits = np.concatenate(found)
     ns = waits[:, 1] - waits[:, 0]
     shown = slices_of(trace, OpClass.NOT_OVERLAPPED)
-    shown = shown[among(events.ends(shown), np.sort(waits[:, 1]))]
+    shown = shown[np.isin(events.ends(shown), waits[:, 1])]
     return lost(
         len(steps), int(ns.sum()), int(steps.known_ns.sum()), EXPOSED, longest(trace, shown),
         {"waits": len(ns), "longest_ns": int(ns.max(initial=0))},

@@ -38,7 +38,6 @@ from traceconv.core.intervals import (
 )
 from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, StepSource, StepTable, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import among
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.passes.input_wait import input_spans, leading
@@ -215,14 +214,14 @@ def _small_kernels(trace: Trace) -> Known | None:
         rows = one.kernels[inside(events.start_ns[one.kernels], within)]
         lengths.append(events.dur_ns[rows])
         short = np.unique(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
-        before = gaps[among(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
+        before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
         ns += total(before)
         ends.append(before[:, 1])
     kernels = np.concatenate(lengths)
     if not len(kernels):
         return None
     free = slices_of(trace, OpClass.FREE)
-    shown = free[among(events.ends(free), np.sort(np.concatenate(ends)))]
+    shown = free[np.isin(events.ends(free), np.concatenate(ends))]
     figures = {
         "kernels_per_step": len(kernels) / len(steps),
         "short_percent": 100 * int((kernels < SHORT_NS).sum()) / len(kernels),

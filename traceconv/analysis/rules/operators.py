@@ -40,7 +40,6 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import among
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 from traceconv.core.side_tables import ABSENT
@@ -223,7 +222,7 @@ def _uneven(trace: Trace) -> Known | None:
     whole = int(events.dur_ns[rows].sum())
     # shapes are looked up only for names with a tail: looking them up takes most of the time
     some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
-    some = rows[among(name, np.unique(events.name[some]))]
+    some = rows[np.isin(name, events.name[some])]
     shapes = _input_shapes(trace, some)
     stated = shapes.known
     if len(some) and not stated.any():
