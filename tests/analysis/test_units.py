@@ -73,6 +73,7 @@ def _communication(build, t):
     for start in (25, 125):
         sizes = {"In msg nelems": PACKET, "Out msg nelems": PACKET, "dtype": "Char",
                  "Group size": 2}  # fmt: skip
+        sizes |= {"In split size": [3, 5], "Out split size": [2, 4]}
         build.slice(comm, start * t, 30 * t, f"hcom_allReduce__{start}_0_1", op=OpClass.COMM,
                     args=sizes)  # fmt: skip
         for at, length, name in ((1, 6, "Notify_Wait"), (10, 8, "Memcpy"), (20, 4, "Notify_Wait")):
@@ -267,6 +268,8 @@ def test_truth_of_single_figures(capture):
                           "(reserved, not allocated)": PACKET}  # fmt: skip
     assert found["memory_step"]["Growth(B)"].tolist() == [ABSENT, -PACKET] * 2
     assert found["frequency"]["Mean"].tolist()[:2] == [4.0, 3.75]  # 2 and 6; 6 to 150, then 3
+    assert found["expert"]["Received"].tolist() == [12, 12]
+    assert found["expert"]["Load(%)"].tolist() == [100.0, 100.0]
     line = found["stack"]["Line"] == "train.py(3): step"
     assert found["stack"]["Device Time(ns)"][line].tolist() == [32 * TICK] * 2 + [64 * TICK]
     module = found["range"]["Range"] == "Net_0"

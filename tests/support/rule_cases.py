@@ -560,6 +560,76 @@ def memory(*gib):
 
 CAPACITY = {"memory-capacity.capacity": 64.0}
 
+# -- of tables ----------------------------------------------------------------------------
+
+
+def ranged(kernel, apart, each=20, steps=3):
+    """Steps with a range that launches equal kernels, so far apart on the host."""
+    build, length = builder(), each * max(kernel, apart) * 2
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    marks = build.track(Layer.HOST, "Thread 1", title="NVTX", thread=1, kind=TrackKind.RANGES)
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA", thread=1)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(marks, at, each * apart, "embedding", op=OpClass.HOST)
+        for i in range(each):
+            call = build.slice(calls, at + i * apart, US, "cudaLaunchKernel", op=OpClass.HOST)
+            begin = at + 2 * US + i * max(kernel, apart)
+            build.flow(call, build.slice(stream, begin, kernel, "k", op=OpClass.COMPUTE), "launch")
+    return [build]
+
+
+def replayed(named, unnamed):
+    """Steps that replay a graph of a kernel whose operator is known and of one where it is not."""
+    build = builder()
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA", thread=1)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for number in range(3):
+        at = number * MS
+        build.slice(host, at, MS, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        call = build.slice(calls, at, 5 * US, "cudaGraphLaunch", op=OpClass.HOST)
+        known = {"operator": "aten::add", "operator known by": "capture trace"}
+        for name, start, ns, args in (("a", 10 * US, named, known), ("b", 500 * US, unnamed, {})):
+            node = build.slice(stream, at + start, ns, name, op=OpClass.COMPUTE, args=args)
+            build.flow(call, node, "launch")
+    return [build]
+
+
+def messages(*sizes):
+    """A step of all-reduces: (bytes, ns, how many)."""
+    build, at = builder(), 0
+    host, lane = (
+        build.track(Layer.HOST, "Thread 1", thread=1),
+        build.track(Layer.COMM, "NCCL", "Group 0"),
+    )
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for n_bytes, ns, count in sizes:
+        args = {"In msg nelems": n_bytes, "Out msg nelems": n_bytes, "dtype": "Byte",
+                "Group size": 2, "Collective name": "allreduce"}  # fmt: skip
+        for _ in range(count):
+            build.slice(lane, at, ns, "ncclDevKernel_AllReduce", op=OpClass.COMM, args=args)
+            at += ns
+    build.slice(stream, at, MS, "k", op=OpClass.COMPUTE)
+    build.slice(host, 0, at + MS, "ProfilerStep#1", op=OpClass.HOST, step=1)
+    return [build]
+
+
+def routed(*received):
+    """Ranks of one group that get so many rows each."""
+    builds = []
+    for rank, rows in enumerate(received):
+        build = builder(rank)
+        lane = build.track(Layer.COMM, "NCCL", "experts")
+        split = f"[{', '.join(str(rows // len(received)) for _ in received)}]"
+        args = {"In split size": split, "Out split size": split}
+        build.slice(lane, 0, MS, "ncclDevKernel_SendRecv", op=OpClass.COMM, args=args)
+        builds.append(build)
+    return builds
+
+
 FIRES = {
     "iteration-gap": iterations(MS, MS, MS, pause=2 * MS),
     "forward-backward": iterations(MS, MS, fp_bp=0.9),
@@ -614,6 +684,10 @@ FIRES = {
     "pipeline-bubbles": staged((700 * US, 100 * US), (600 * US, 300 * US)),
     "stage-imbalance": staged((900 * US, 50 * US), (600 * US, 100 * US)),
     "slow-rank": cluster(500, 600, 510, 500),
+    "expert-imbalance": routed(100, 100, 160),
+    "launch-bound-range": ranged(2 * US, 10 * US),
+    "unnamed-graph-time": replayed(60 * US, 40 * US),
+    "small-messages": messages((1 << 10, 20 * US, 20), (1 << 26, MS, 1)),
 }
 """Ranks on which each rule speaks."""
 
@@ -671,5 +745,9 @@ QUIET = {
     "pipeline-bubbles": staged((800 * US, 100 * US), (750 * US, 150 * US)),
     "stage-imbalance": staged((650 * US, 300 * US), (600 * US, 300 * US)),
     "slow-rank": cluster(500, 600, 510, 598),
+    "expert-imbalance": routed(100, 100, 104),
+    "launch-bound-range": ranged(20 * US, 2 * US),
+    "unnamed-graph-time": replayed(100 * US, 0),
+    "small-messages": messages((1 << 20, 20 * US, 20), (1 << 26, MS, 1)),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -14,6 +14,7 @@ from traceconv.analysis.rules import device as _rules_device
 from traceconv.analysis.rules import efficiency as _rules_efficiency
 from traceconv.analysis.rules import gaps as _rules_gaps
 from traceconv.analysis.rules import host as _rules_host
+from traceconv.analysis.rules import of_tables as _rules_tables
 from traceconv.analysis.rules import operators as _rules_ops
 from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
@@ -27,6 +28,7 @@ from traceconv.core.plugins import Plugins, collect
 _MODULES = (
     _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
     _rules_comm, _rules_ops, _rules_efficiency, _rules_stages, _rules_cluster,
+    _rules_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Rule] = collect(

@@ -16,6 +16,7 @@ from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import collective as _collective_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
+from traceconv.analysis.tables import expert as _expert_tables
 from traceconv.analysis.tables import file_tables
 from traceconv.analysis.tables import graph as _graph_tables
 from traceconv.analysis.tables import idle as _idle_tables
@@ -41,7 +42,8 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
-    _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables, _sampled_tables,
+    _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables,
+    _sampled_tables, _expert_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -88,6 +90,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "comm": ("comm", "comm_op"),
     "link": ("link",),
     "collective": ("collective",),
+    "expert": ("expert", "expert_peer"),
     "idle": ("idle", "idle_gap"),
     "launch": ("launch",),
     "stack": ("stack", "stack_path"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import kind_of
 from traceconv.analysis.tables.definition import (
@@ -61,6 +62,13 @@ def _count(text: str) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 18 else -1
 
 
+def group_names(trace: Trace, rows: NDArray[np.intp]) -> Texts:
+    """The group of each collective, as its track is headed."""
+    tracks, code = np.unique(trace.events.track[rows], return_inverse=True)
+    named = [trace.tracks[track] for track in tracks.tolist()]
+    return Texts([track.group or track.name for track in named], code)
+
+
 def _facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMM)
     if not len(rows):
@@ -79,9 +87,7 @@ def _facts(trace: Trace) -> Columns:
         return NOTHING
     rows, n_bytes = rows[known], (elements * width)[known]
     operation = operation[known]
-    tracks, code = np.unique(trace.events.track[rows], return_inverse=True)
-    named = [trace.tracks[track] for track in tracks.tolist()]
-    group = Texts([track.group or track.name for track in named], code)
+    group = group_names(trace, rows)
     ranks = size[known].whole(ABSENT)
     groups = Groups.of(group.numbers(), operation.numbers(), ranks, n_bytes)
     first = groups.first

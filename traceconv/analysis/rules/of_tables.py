@@ -1,0 +1,199 @@
+"""Rules of losses that tables of ``traceconv stats`` show: ranges, graphs, sizes of collectives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from traceconv.analysis.rank_facts import EXPOSED, IDLE
+from traceconv.analysis.rules.definition import (
+    OWN,
+    Case,
+    FindingSeverity,
+    Known,
+    Limit,
+    Limits,
+    Rule,
+    each_rank,
+    of_table,
+    rows_of,
+)
+from traceconv.analysis.tables import collective, expert, graph, range
+from traceconv.analysis.tables.definition import Table
+from traceconv.analysis.utilisation import measured
+from traceconv.core.model import Trace
+
+_FEWEST = 10
+"""Launches of a range, or operations of a size, that say something."""
+_STEP = 0.9
+"""A range of this part of the steps is the step."""
+
+
+def _table(tables: Sequence[Table], name: str) -> Callable[[Trace], Known | None]:
+    """The columns of a rank in a table, and its steps; None if it has none of either."""
+    columns = of_table(tables, name)
+
+    def facts(trace: Trace) -> Known | None:
+        steps = measured(trace.steps)
+        rows = columns(trace) if len(steps) and not trace.hints.partial_device else None
+        return rows and {"rows": rows, "steps": len(steps), "steps_ns": int(steps.known_ns.sum())}
+
+    return facts
+
+
+# -- ranges ---------------------------------------------------------------------------------
+
+
+def _launch_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """The range within which the device is idle longest, among those as long on the host as on
+    the device: there the device does what the host launches at once, and waits for the next. A
+    range is left out that is not in every step, or is the step."""
+    worst = max(
+        (
+            row for row in rows_of(known["rows"])
+            if row["Tasks"] >= _FEWEST * row["count"] and row["count"] >= known["steps"]
+            and row["total"] < _STEP * known["steps_ns"]
+            and row["total"] >= limits["host"] / 100 * row["Projected Time(ns)"]
+        ),
+        key=lambda row: row["Projected Time(ns)"] - row["Busy Time(ns)"],
+        default=None,
+    )  # fmt: skip
+    if worst is None:
+        return
+    idle_ns = worst["Projected Time(ns)"] - worst["Busy Time(ns)"]
+    value = 100 * idle_ns / known["steps_ns"]
+    if value > limits[""]:
+        figures = {
+            "idle_ns": idle_ns,
+            "busy_ns": worst["Busy Time(ns)"],
+            "host_ns": worst["total"],
+            "launches": worst["Tasks"],
+            "mean_task_ns": worst["Busy Time(ns)"] // worst["Tasks"],
+        }
+        gone = {IDLE: idle_ns / known["steps"]}
+        yield Case(rank, value, figures, str(worst["Range"])[:100], gone=gone)
+
+
+# -- graphs ---------------------------------------------------------------------------------
+
+
+def _unnamed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    total, named = (sum(known["rows"][key]) for key in ("Total Time(ns)", "Named Time(ns)"))
+    value = 100 * (total - named) / total if total else 0.0
+    if value > limits[""]:
+        figures = {"unnamed_ns": total - named, "replayed_ns": total}
+        yield Case(rank, value, {**figures, "graphs": len(known["rows"]["Graph"])})
+
+
+# -- small messages -------------------------------------------------------------------------
+
+
+def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """Messages of at most ``size`` that move fewer bytes per time than half of the best of their
+    group and kind. The shortest operation of each size waits least for others."""
+    alike: dict[tuple[str, str], list[dict[str, int]]] = defaultdict(list)
+    for row in rows_of(known["rows"]):
+        if row["low"] > 0:
+            alike[row["Group"], row["Operation"]].append(row)
+    spent = lost = least = 0.0
+    count = 0
+    for rows in alike.values():
+        best = max(row["Message(B)"] / row["low"] for row in rows)
+        for row in rows:
+            least += row["count"] * row["low"]
+            small = row["Message(B)"] <= limits["size"] * 1e6
+            if small and best and row["Message(B)"] / row["low"] < best / 2:
+                spent += row["count"] * row["low"]
+                lost += row["count"] * (row["low"] - row["Message(B)"] / best)
+                count += row["count"]
+    value = 100 * spent / least if least else 0.0
+    if count >= _FEWEST and value > limits[""]:
+        figures = {"operations": count, "transfer_ns": round(spent), "lost_ns": round(lost)}
+        yield Case(rank, value, figures, gone={EXPOSED: lost / known["steps"]})
+
+
+# -- experts --------------------------------------------------------------------------------
+
+
+def _uneven(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+    """The rank of each group that gets most rows, against the mean of the group."""
+    loads: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank, one in known.items():
+        for group, received in zip(one["Group"], one["Received"], strict=True):
+            loads[group][rank] = received
+    for group, received in loads.items():
+        mean = sum(received.values()) / len(received)
+        most = max(received, key=received.__getitem__)
+        value = 100 * (received[most] / mean - 1) if mean and len(received) > 1 else 0.0
+        if value > limits[""]:
+            figures = {"received": received[most], "mean": round(mean), "ranks": len(received)}
+            yield Case(most, value, figures, group)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "expert-imbalance",
+        "One rank gets more rows by all-to-all than the others of its group",
+        "communication",
+        "share by which the rank with most rows (tokens of its experts) is above the mean",
+        (Limit(20.0, "%", OWN),),
+        "collectives that state split sizes, of two ranks or more",
+        "Balance the experts: an auxiliary loss, a capacity factor, or redundant copies of the "
+        "experts that are asked most.",
+        of_table(expert.TABLES, "expert"),
+        _uneven,
+        fewest=2,
+    ),
+    Rule(
+        "launch-bound-range",
+        "The device waits within a range for the host to launch",
+        "host",
+        "share of the steps in which the device is idle between the first and the last task "
+        "launched within the range",
+        (
+            Limit(5.0, "%", OWN),
+            Limit(
+                80.0,
+                "%",
+                OWN,
+                "host",
+                measure="of the time on the device that its launches take on the host",
+            ),
+        ),
+        "ranges or modules (NVTX, record_function, nn.Module) with launch flows, in every step, of "
+        "ten launches or more each",
+        "Launch less in this range: compile it or capture it as a graph, fuse its small kernels, "
+        "and avoid synchronisations in it.",
+        _table(range.TABLES, "range"),
+        each_rank(_launch_bound),
+    ),
+    Rule(
+        "unnamed-graph-time",
+        "Kernels of replayed graphs have no known operator",
+        "operators",
+        "share of the replayed device time without operator and module",
+        (Limit(1.0, "%", OWN),),
+        "replays of graphs",
+        "Put the trace of the capture of the graph beside the profile, or record nodes of graphs "
+        "(nsys --cuda-graph-trace=node).",
+        _table(graph.TABLES, "graph"),
+        each_rank(_unnamed),
+        severity=FindingSeverity.NOTE,
+    ),
+    Rule(
+        "small-messages",
+        "Collectives of small messages take much of the communication",
+        "communication",
+        "share of the transfer time (shortest time of each size x count) in small messages that "
+        "reach less than half of the best rate of their group and kind",
+        (
+            Limit(20.0, "%", OWN),
+            Limit(1.0, "MB", OWN, "size", measure="largest small message"),
+        ),
+        "collectives with sizes of PyTorch or HCCL (table collective)",
+        "Send fewer, larger messages: larger buckets (bucket_cap_mb of DDP), coalesced "
+        "collectives, fewer separate tensors.",
+        _table(collective.TABLES, "collective"),
+        each_rank(_small),
+    ),
+)
