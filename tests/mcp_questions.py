@@ -89,8 +89,10 @@ QUESTIONS = (
     ("How many bytes are copied on its devices?", "table",
      {"path": AFTER, "name": "copy", "filters": ["Copy~Device-to-Device"]},
      lambda a: sum(column(a, "Bytes")) == 7_195_376_640 and sum(column(a, "Count")) == 872),
-    ("How many ranks are in that one file?", "inspect", {"path": AFTER},
-     lambda a: captures(a, "rank") == [0, 1]),
+    ("How many kernels are in the NCCL sample, and how long are they together?", "sql",
+     {"path": HTA, "query": "select count(*) as n, sum(dur_ns) as ns from events "
+      "where layer in ('device', 'comm') and op in ('compute', 'comm')"},
+     lambda a: a["rows"] == [[2700, 162_532_340]]),
     ("How many bytes does CloverLeaf copy to the device?", "table",
      {"path": CLOVER, "name": "copy", "filters": ["Copy~Host-to-Device"]},
      lambda a: sum(column(a, "Bytes")) == 225_065_752 and sum(column(a, "Count")) == 254),

@@ -209,6 +209,31 @@ def test_redaction_replaces_names_consistently(root):
     assert {t for t in texts_of(again["rows"]) if t.startswith("name-")} <= cells
 
 
+def test_sql_sees_the_capture_and_no_files(root):
+    """Rows with their number; neither files of the machine nor those of the root."""
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    one = tools(root)
+    said = asked(
+        one.sql(
+            "job",
+            "select name, count(*) as n from events where op = 'compute' group by 1 order by 1",
+        )
+    )
+    assert said["columns"] == ["name", "n"] and said["rows_count"] == 3
+    assert said["rows"][0] == ["aten::_foreach_add_", 24]
+    for query in (
+        "select * from read_text('/etc/passwd')",
+        "copy (select 1) to '/tmp/x.csv'",
+        "select * from read_csv('job/*')",
+        "attach '/tmp/x.db'",
+        "select getenv('PATH')",
+        "select",
+    ):
+        said = asked(one.sql("job", query))
+        assert "error" in said, query
+
+
 def test_errors_are_answers(root):
     """An error names the valid choices, or the wrong argument."""
     one = tools(root)

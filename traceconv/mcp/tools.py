@@ -329,14 +329,18 @@ class Tools:
 
     @_tool
     def sql(self, path: str, query: str, skip: int = 0) -> tuple[Document, Mapping[str, str]]:
-        """Rows of an SQL query over the events of a capture or a merged trace.
+        """Rows of an SQL query (DuckDB) over captures or a merged trace. Tables: events (rank,
+        layer, track, op, start_ns, dur_ns, name, graph, step, args), steps, counters, flows,
+        tracks, ranks, those of Perfetto (slice, thread_track, counter, args, ...), and every table
+        of the tool table. DESCRIBE events lists columns. op is compute, comm, copy, host, ...
 
         Args:
             path: a file or folder below the root.
-            query: one SELECT statement.
+            query: statements; the rows are those of the last one.
             skip: rows to leave out at the front.
         """
-        found = traceconv.query(self._input(path), self.workspace.revealed(query))
+        statement = self.workspace.revealed(query)
+        found = traceconv.query(self._input(path), statement, engine="duckdb")
         rows = list(zip(*(_values(column) for column in found.columns.values()), strict=True))
         self.workspace.learn_table(found.columns, rows)
         answer: Document = {
