@@ -54,6 +54,11 @@ export function order(map, by) {
   return rows.sort((a, b) => losses[b] - losses[a] || a - b);
 }
 
+/** What is shown at first: of many ranks by loss, those that lose most. */
+function begin(rows, by) {
+  return { first: 0, count: by === "loss" && rows.length > 128 ? 64 : rows.length };
+}
+
 /** The largest value of a measure, of which the 99.9th percentile is the end of the scale. */
 export function scale(map, measure) {
   const key = measure === "cause" ? "excess_ns" : measure;
@@ -67,13 +72,15 @@ export function RankMap({ map, measure, by, limit, chosen, choose, open, name })
   const canvas = useRef(null);
   const rows = useMemo(() => order(map, by), [map, by]);
   const columns = map.steps.length;
-  const [view, setView] = useState({ first: 0, count: rows.length });
+  const [view, setView] = useState(() => begin(rows, by));
   const [cursor, setCursor] = useState({ row: 0, step: 0 });
   const [pointed, setPointed] = useState(null);
   const [width, setWidth] = useState(0);
   const [dark, setDark] = useState(false);
   const drag = useRef(null);
   const height = Math.max(48, Math.min(560, rows.length * 22));
+  const lines = Math.min(view.count, height);
+  useEffect(() => setView(begin(rows, by)), [rows]);
 
   useEffect(() => {
     const watcher = new ResizeObserver(([one]) => setWidth(Math.floor(one.contentRect.width)));
@@ -88,21 +95,25 @@ export function RankMap({ map, measure, by, limit, chosen, choose, open, name })
     };
   }, []);
 
+  /** The worst of the ranks that share a line of the picture. */
+  const worstOf = (line, step) => {
+    const values = map[measure === "cause" ? "excess_ns" : measure];
+    const from = view.first + Math.floor((line * view.count) / lines);
+    const to = view.first + Math.floor(((line + 1) * view.count) / lines);
+    let most = null, worst = from;
+    for (let at = from; at < to && at < rows.length; at++) {
+      const value = values[rows[at]][step];
+      if (value !== null && (most === null || value > most)) [most, worst] = [value, at];
+    }
+    return { worst, most };
+  };
   const cells = useMemo(() => {
-    // row of the picture: the worst of the ranks that share it
-    const lines = Math.min(view.count, height);
     const picture = new ImageData(columns, lines);
     const low = colour("--cell"), high = colour("--loss"), none = colour("--unknown");
     const causes = map.causes.map((_, i) => colour(`--cause-${i}`));
     for (let line = 0; line < lines; line++) {
-      const from = view.first + Math.floor((line * view.count) / lines);
-      const to = view.first + Math.floor(((line + 1) * view.count) / lines);
       for (let step = 0; step < columns; step++) {
-        let most = null, worst = from;
-        for (let at = from; at < to; at++) {
-          const value = map[measure === "cause" ? "excess_ns" : measure][rows[at]][step];
-          if (value !== null && (most === null || value > most)) [most, worst] = [value, at];
-        }
+        const { worst, most } = worstOf(line, step);
         let shade = none;
         if (most !== null) {
           const share = Math.min(1, Math.max(0, most / limit));
@@ -153,9 +164,9 @@ export function RankMap({ map, measure, by, limit, chosen, choose, open, name })
   const cell = (event) => {
     const box = canvas.current.getBoundingClientRect();
     const step = Math.floor(((event.clientX - box.left) / box.width) * columns);
-    const row = view.first + Math.floor(((event.clientY - box.top) / box.height) * view.count);
-    if (step < 0 || step >= columns || row < 0 || row >= rows.length) return null;
-    return { row, step };
+    const line = Math.floor(((event.clientY - box.top) / box.height) * lines);
+    if (step < 0 || step >= columns || line < 0 || line >= lines) return null;
+    return { row: worstOf(line, step).worst, step };
   };
   const select = (a, b) => {
     const [low, high] = [Math.min(a.row, b.row), Math.max(a.row, b.row)];
