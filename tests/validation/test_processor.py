@@ -221,3 +221,16 @@ def test_the_importer_disagrees(program, trace, wrong, rule, place):
     (found,) = (one for one in verdict.findings if one.rule == rule)
     assert found.places[0].startswith(place)
     assert (verdict.importer is None) == (wrong == "refuse")
+
+
+def test_it_answers_where_duckdb_does_not(program, trace, tmp_path, monkeypatch):
+    """Without DuckDB; for PerfettoSQL; for a trace that holds no profile. DuckDB has the rest."""
+    program()
+    assert traceconv.query(trace, VALUES + "-- create perfetto table")["a"].tolist() == [1]
+    other = tmp_path / "system.pftrace"
+    other.write_bytes(b"\x0a\x02\x10\x01")
+    assert traceconv.query(other, VALUES)["a"].tolist() == [1]
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert traceconv.query(trace, VALUES)["a"].tolist() == [1]
+    with pytest.raises(MissingExtraError, match=r"traceconv\[sql\]"):
+        traceconv.query(trace, VALUES, ranks=0)
