@@ -111,3 +111,13 @@ def test_tables_are_written_all_or_none(here, monkeypatch, capsys):
     assert run(["stats", "run", "-o", "u.csv", "-q"]) == 3
     assert "cannot be written: No space left" in capsys.readouterr().err
     assert (len(synced), list(here.glob("u*"))) == (2, [])
+
+
+def test_an_empty_summary_says_which_view_is_not(tmp_path, capsys):
+    """Of a capture without device work; of others nothing is said."""
+    log = tmp_path / "host.json"
+    log.write_text('[{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 5}]')
+    for mode, said in (("summary", True), ("detail", False)):
+        out = str(tmp_path / f"{mode}.pftrace")
+        assert run(["merge", str(log), "-m", mode, "-o", out]) == 0
+        assert ("-m detail has all" in capsys.readouterr().err) == said

@@ -152,7 +152,7 @@ class Task:
             say.document(report.as_dict())
         if self.quiet:
             return
-        lines = list(report.lines())
+        lines = [say.with_flags(line) for line in report.lines()]
         for line in lines if self.verbose else screen.folded(lines, 12):
             say.message(line)
         if self.options.get("dry_run"):

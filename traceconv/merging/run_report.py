@@ -142,7 +142,14 @@ class Report:
         if steps := self._steps_line():
             lines.append(steps)
         closing = (self.headline or self._headline(), self.verdict or self._slowest_line())
-        return [*lines, *filter(None, closing)]
+        return [*lines, *filter(None, closing), *self._emptiness()]
+
+    def _emptiness(self) -> list[str]:
+        """What to do about a summary that has nothing to sum up."""
+        without = sum(one.count for one in self.issues if one.code == "no-device-events")
+        if self.mode != "summary" or without < len(self.ranks) or not self.found:
+            return []
+        return ['no device work was recorded, so this view has steps only; `mode="detail"` has all']
 
     def _steps_line(self) -> str:
         counts: dict[str, list[int]] = {}
