@@ -25,7 +25,7 @@ from rule_cases import (
     varied,
 )
 
-from traceconv.analysis.rules.efficiency import flat_product, product
+from traceconv.analysis.rules.efficiency import flat_product
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.model import Layer, OpClass
@@ -378,25 +378,6 @@ def test_products_that_move_much_are_measured_by_the_memory():
 def test_products_of_elements(sizes, operations):
     """From numbers of elements, where they can be those of a product."""
     found = flat_product(*sizes)
-    assert (found and found.operations) == operations
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "operations"),
-    [
-        ((2, 3), (3, 4), 48),
-        ((5, 2, 3), (5, 3, 4), 240),
-        ((2, 3), (4, 3), None),
-        ((5, 2, 3), (1, 3, 4), None),
-        ((2, 3), (5, 3, 4), None),
-        ((2, 0), (0, 4), None),
-        ((2**40, 2**40), (2**40, 2), None),
-        ((2, 2.5), (2.5, 2), None),
-    ],
-)
-def test_products_of_shapes(left, right, operations):
-    """Shapes that fit together; stacks of equal length."""
-    found = product(left, right)
     assert (found and found.operations) == operations
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from math import prod
 from statistics import median
 
 from . import waiting
@@ -202,7 +203,11 @@ def _launched(host):
         if left[-1] == right[-2] and len(left) == len(right) and left[:-2] == right[:-2]:
             first = min(mine, key=lambda row: row.start)
             time = sum(row.dur for row in mine)
-            yield time, first, *_product(left[-2], left[-1], right[-1], each)
+            flops, n_bytes = _product(left[-2], left[-1], right[-1], each)
+            if at and dims[0]:  # a bias is read once, and added to each element
+                flops += each * left[-2] * right[-1]
+                n_bytes += prod(dims[0]) * (2 if _plain_type(types[0]) in _HALF else 4)
+            yield time, first, flops, n_bytes
 
 
 def _product(m, k, n, each=1):

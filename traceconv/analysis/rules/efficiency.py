@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
+from traceconv.analysis.tables.work import Work, work_of
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -60,7 +61,8 @@ _PRODUCTS = NameTest(lambda name: name in _FACTORS)
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
-_ATTENTION = NameTest("aten::_flash_attention_forward".__eq__)
+_FLASH = "aten::_flash_attention_forward"
+_ATTENTION = NameTest(_FLASH.__eq__)
 _CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
 """Its arguments (ATen/native/native_functions.yaml of PyTorch): whether a query looks back only,
 where packed sequences begin, and how far it looks."""
@@ -74,7 +76,7 @@ class Product(NamedTuple):
 
     Attributes:
         operations: multiplications and additions.
-        n_bytes: of all three matrices, in half precision; of 8 bits, at least.
+        n_bytes: of all matrices, each moved once.
         eight_bits: whether those that are multiplied are of 8 bits.
     """
 
@@ -83,22 +85,17 @@ class Product(NamedTuple):
     eight_bits: bool = False
 
 
-def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
-    """The product of two matrices, or two equal stacks of them; None if they do not fit."""
-    if len(left) != len(right) or not 2 <= len(left) <= 3 or left[-1] != right[-2]:
-        return None
-    if tuple(left[:-2]) != tuple(right[:-2]) or min(*left, *right) <= 0:
-        return None
-    each = math.prod(left[:-2])
-    rows, inner, columns = left[-2], left[-1], right[-1]
-    sizes = rows * inner + inner * columns + rows * columns
-    return _plausible(Product(2 * each * rows * inner * columns, 2 * each * sizes))
-
-
 def _plausible(of: Product) -> Product | None:
     """None of sizes that no device has."""
     fits = all(type(number) is int and number < _MOST for number in of[:2])
     return of if fits else None
+
+
+def _known(work: Work | None, eight_bits: bool = False) -> Product | None:
+    """What the table of FLOPs says of a call; None if it does not know all of it."""
+    if work is None or min(work.flops, work.n_bytes) <= 0:
+        return None
+    return Product(work.flops, work.n_bytes, eight_bits)
 
 
 def flat_product(left: int, right: int, result: int) -> Product | None:
@@ -218,13 +215,10 @@ def _read(said: Said) -> Product | None:
     text, types, how = said
     try:
         if how in _FACTORS:
-            dims, kinds = orjson.loads(text), orjson.loads(types)
-            one, other = _FACTORS[how]
-            found = product(dims[one], dims[other])
-            if how == _SCALED:
-                eight = _EIGHT_BITS.fullmatch(kinds[one]) and _EIGHT_BITS.fullmatch(kinds[other])
-                return found and Product(found[0], found[1] // 2, True) if eight else None
-            return found if {kinds[one], kinds[other]} <= _HALF else None
+            kinds = [orjson.loads(types)[i] for i in _FACTORS[how]]
+            eight = how == _SCALED and all(map(_EIGHT_BITS.fullmatch, kinds))
+            half = how != _SCALED and {*kinds} <= _HALF
+            return _known(work_of(how, text, types, ""), bool(eight)) if eight or half else None
         inputs, _, result = text.partition(" -> ")
         shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
         plain = all(one == "ND" for one in how.split(";")[:2])
@@ -258,8 +252,7 @@ def _read_attention(said: Said) -> Product | None:
     causal = given[_CAUSAL] == "True"
     if (key[0], key[3]) != (batch, size) or heads % key[2] or (causal and key[1] != length):
         return None
-    operations = 4 * batch * heads * length * key[1] * size // (2 if causal else 1)
-    return _plausible(Product(operations, 4 * (math.prod(query) + math.prod(key))))
+    return _known(work_of(_FLASH, *said))
 
 
 def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
