@@ -140,6 +140,9 @@ def test_results_are_exact():
     assert rows("select v from (values (2), (null), (1)) t(v) order by v")[0] == (ABSENT,)
     assert rows("select 18446744073709551615::ubigint u") == [("18446744073709551615",)]
     assert rows("select 1 a, 2 a") == [(1, 2)]
+    other = "select date '2026-01-02' d, [1, 2] l, interval 1 day i, '-infinity'::date o, 'x'::blob"
+    assert rows(other) == [("2026-01-02", "[1, 2]", "1 day", "-infinity", "78")]
+    assert len(rows("from test_all_types()")) == 3
 
 
 def test_parameters_are_bound():

@@ -90,7 +90,7 @@ ASKED = [sql for _, sql in RECIPES if not any(word in sql for word in ONLY_HERE)
     "select upid, pid, name from process where pid > 0 order by 1",
     "select type, name, count(*), count(parent_id) from track group by 1, 2 order by 1, 2",
 ]
-REAL = [
+ANSWERED = [
     "gpu/kineto/hta_alexnet_cuda_sync.json.gz",
     "gpu/kineto/tracelens_h100_bert_small.json.gz",
     "gpu/nsys/saxpy-mpi-cuda_nsys_perlmutter0.sqlite",
@@ -99,7 +99,7 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ANSWERED)
 def test_duckdb_and_perfetto_give_the_same_answers(name, tmp_path):
     """The recipes of the guide and five more questions, over captures and over their merge."""
     pytest.importorskip("duckdb")

@@ -48,6 +48,9 @@ MACROS = {
 """Functions of Perfetto, and how they are made."""
 
 _WORD = lazy_regex(r"\w+")
+_PLAIN = lazy_regex(
+    r"U?(?:TINY|SMALL|BIG)INT|U?INTEGER|HUGEINT|DECIMAL.*|FLOAT|DOUBLE|BOOLEAN|VARCHAR|BLOB"
+)
 _HUGE = lazy_regex(r"decimal128\((\d+), (-?\d+)\)")
 
 
@@ -136,7 +139,7 @@ class Engine:
             values = {name: self._parameters[name] for name in one.named_parameters}
             try:
                 rows = self._connection.sql(one.query, params=values)
-                found = found if rows is None else rows.to_arrow_table()
+                found = found if rows is None else _plain(rows).to_arrow_table()
             except self._duckdb.OutOfMemoryException as e:
                 why = str(e).partition("\n")[0]
                 raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
@@ -153,6 +156,20 @@ def _advised(error: Exception, sql: str, known: Collection[str] = ()) -> str:
     if lacking:
         return unknown("table", lacking[1], known)
     return text
+
+
+def _plain(rows: Any) -> Any:
+    """The same rows; dates, lists and other types that columns cannot have are texts."""
+    shown = [
+        f"#{place}" if _PLAIN.fullmatch(str(kind)) else f"#{place}::text"
+        for place, kind in enumerate(rows.types, 1)
+    ]
+    if not any("::" in one for one in shown):
+        return rows
+    quoted = (name.replace('"', '""') for name in rows.columns)
+    return rows.project(
+        ", ".join(f'{one} as "{name}"' for one, name in zip(shown, quoted, strict=True))
+    )
 
 
 def _result(table: Any) -> DataTable:
