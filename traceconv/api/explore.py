@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from traceconv.analysis.replay import what_if as replayed
 from traceconv.analysis.replay.job import Replay
 from traceconv.api.diagnose import Diagnosis, diagnose
-from traceconv.api.merge import merge
+from traceconv.api.merge import merged
+from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import EmptyResultError
 from traceconv.core.version import __version__
 from traceconv.merging.run_report import Report
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import ExploreOptions
+from traceconv.options.verbs import ExploreOptions, MergeRequest
 from traceconv.report import rank_map
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ class Exploration:
         verdict = self.diagnosis.verdict
         found: Replay | None = verdict.replay if verdict else None
         return found if found is not None and found.usable else None
+
+    @cached_property
+    def captures(self) -> Captures:
+        """Those of the run, found once: of thousands of ranks that takes longer than a window."""
+        return found_below([self.path], ExploreOptions.of(self.given).input)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document: the verdict, the findings with their evidence, the map of ranks and
@@ -106,8 +113,9 @@ class Exploration:
         Raises:
             TraceconvError: see :func:`traceconv.merge`.
         """
-        asked: dict[str, Any] = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
-        return merge(self.path, **{**asked, "mode": "detail", "out": out, "force": True})
+        part = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
+        request = MergeRequest.of({**part, "mode": "detail", "out": out, "force": True})
+        return merged([self.path], request, found=self.captures)
 
 
 @takes(ExploreOptions)

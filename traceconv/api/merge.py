@@ -48,17 +48,23 @@ def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
 
 
 @one_run()
-def merged(paths: Sequence[values.Paths], request: MergeRequest, keep: bool = False) -> Report:
+def merged(
+    paths: Sequence[values.Paths],
+    request: MergeRequest,
+    keep: bool = False,
+    found: Captures | None = None,
+) -> Report:
     """As :func:`merge`, of options that have been checked.
 
     Args:
-        keep: a file of trace events for which nothing is asked is written as it is.
+        keep:  a file of trace events for which nothing is asked is written as it is.
+        found: what is below the paths, if that is known.
     """
     asked, limit = request.merge_options, request.limits.size_limit()
     if limit is not None:
         asked = replace(asked, limit=limit)
     run, wanted = request.run, request.output
-    found = found_below(paths, request.input)
+    found = found or found_below(paths, request.input)
     captures = found.ranks(asked.selection.ranks, run.allow_missing_ranks)
     if request.shard is not None:
         return _shard(captures, asked, request, request.shard)
