@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.core.ordering import ascending, factored_rows, in_lanes
+from traceconv.core.ordering import factored_rows, in_lanes
 
 WHOLE = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
@@ -24,10 +24,3 @@ def test_rows_of_a_lane_stay_in_order(lanes):
     """However many lanes there are."""
     order = in_lanes(np.array(lanes, np.int32)).tolist()
     assert order == sorted(range(len(lanes)), key=lambda i: (lanes[i], i))
-
-
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=80), st.booleans())
-def test_values_in_order(values, in_runs):
-    """Whether they come in runs or not."""
-    values = sorted(values) * 2 if in_runs else values
-    assert ascending(np.array(values, np.int64)).tolist() == sorted(values)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from traceconv.core.ordering import ascending
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -35,7 +33,8 @@ def union(start: I64, end: I64) -> I64:
         start, end = start[filled], end[filled]
     if not len(start):
         return none()
-    first, last = ascending(start), ascending(end)
+    # stable: lanes follow each other, and their runs are merged
+    first, last = np.sort(start, kind="stable"), np.sort(end, kind="stable")
     gap = np.flatnonzero(first[1:] > last[:-1])
     out = np.empty((len(gap) + 1, 2), np.int64)
     out[0, 0], out[-1, 1] = first[0], last[-1]
@@ -139,5 +138,5 @@ def _sorted_with(edges: I64, owner: NDArray[np.uint8]) -> tuple[I64, NDArray[np.
     if (int(edges.max()) - base) >> 60:
         order = np.argsort(edges, kind="stable")
         return edges[order], owner[order]
-    packed = ascending((edges - base) << 3 | owner)  # 61 bits of time, 3 of owner
+    packed = np.sort((edges - base) << 3 | owner, kind="stable")  # 61 bits of time, 3 of owner
     return (packed >> 3) + base, (packed & 7).astype(np.uint8)

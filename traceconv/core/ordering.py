@@ -66,19 +66,6 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
     return [*zip(*parts, strict=True)], which
 
 
-_RUNS = 16  # values in a run that ascends, on average: from there on runs are merged
-
-
-def ascending(values: I64) -> I64:
-    """The values in order.
-
-    What is in order for long, as lanes one after the other are, is merged in a tenth of the time;
-    anything else is sorted by vector instructions.
-    """
-    breaks = np.count_nonzero(values[1:] < values[:-1])
-    return np.sort(values, kind="stable" if breaks * _RUNS < len(values) else None)
-
-
 def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
     """The permutation that puts rows in the order of lanes, rows of a lane as they are given.
 

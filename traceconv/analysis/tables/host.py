@@ -15,7 +15,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I8, I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
-from traceconv.core.ordering import ascending, in_lanes
+from traceconv.core.ordering import in_lanes
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.places import threads
@@ -118,7 +118,7 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     if ((after < before) | ((after == before) & (end[1:] > end[:-1]))).any():  # several tracks
         order = np.lexsort((start - end, start))
         start, inside = start[order], inside[order]
-    end = ascending(end)
+    end = np.sort(end, kind="stable")
     time = np.concatenate((end, start))
     order = np.argsort(time, kind="stable")  # of both halves in order: soon done
     opens = order >= n
