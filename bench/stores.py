@@ -68,7 +68,7 @@ def merged(source: str, out: Path, mode: Any) -> Any:
 
 
 def attempt(make: Callable[[str], Any], source: str) -> Any:
-    """What was made, or the error."""
+    """The result, or the error."""
     try:
         return make(source)
     except traceconv.TraceconvError as e:

@@ -105,6 +105,10 @@ def _checked(words: list[str]) -> int:
     return code
 
 
+def _packed(place: Path) -> None:
+    traceconv.pack(str(place / "in"), out=str(place / "run.tcz"), force=True, views=True, jobs=1)
+
+
 def _joined(place: Path) -> object:
     shards = [str(place / f"{i}.shard") for i in range(2)]
     for i in range(2):
@@ -125,6 +129,7 @@ COMMANDS = (
     ),
     Command("bundle", lambda p: _merge(p, "b.tar", mode="detail", jobs=1), ("b.tar",)),
     Command("shard, join", _joined, ("0.shard", "1.shard", "joined.pftrace")),
+    Command("pack", _packed, ("run.tcz",)),
     Command("report", _report, ("report.html",)),
     Command("salvage", _salvage, ("saved.json", "saved.json.losses.json")),
     Command(

@@ -1,4 +1,4 @@
-"""What analyses keep of large inputs: never another answer than from the files, never an error."""
+"""The cache of analyses: answers equal those of the files, and damage is never an error."""
 
 import os
 import subprocess
@@ -162,7 +162,7 @@ def test_what_was_used_longest_ago_is_removed_first(kept, job):
 
 
 def test_the_command_shows_and_removes_what_is_kept(kept, job, capsys):
-    """And says nothing is kept where it is off."""
+    """It clears and limits the cache, too."""
     tables(job)
     assert run(["cache"]) == 0
     assert f"{kept}: 1 file, " in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Stores: what was packed comes back, from one file or several, and nothing else is believed."""
+"""Stores: packed ranks come back equal, from one file or several; damage is refused."""
 
 import json
 import shutil
@@ -150,7 +150,7 @@ def test_a_store_of_a_store_is_the_same(store, tmp_path):
 
 
 def outcome(store, out):
-    """What a store comes to: a trace, or an error of ours."""
+    """The trace and the tables of a store, or the error."""
     try:
         tables = [
             table.columns

@@ -1,4 +1,4 @@
-"""Windows of time from a store: what is in them, and only the blocks that hold it are read."""
+"""Windows of time from a store: equal to those of captures, and read block by block."""
 
 import json
 

@@ -49,7 +49,7 @@ class PackReport:
         return f"<PackReport: ranks {format_ranges(self.ranks)} in {self.path}>"
 
     def lines(self) -> list[str]:
-        """What was packed, in a line."""
+        """The ranks and rows, in a line."""
         many = len(self.ranks) != 1
         rows = ", ".join(f"{n:,} {kind}s" for kind, n in self.counts.items() if n)
         return [f"rank{'s' * many} {format_ranges(self.ranks)}: {rows or 'no events'}"]

@@ -1,4 +1,4 @@
-"""``traceconv cache``: what is kept for the next analysis of the same files."""
+"""``traceconv cache``: the summaries that analyses keep."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from traceconv.cli import options, say
 from traceconv.options import values
 
 
-@click.command(cls=options.Command, short_help="Show or clear what is kept between analyses.")
+@click.command(cls=options.Command, short_help="Show, limit or clear the cache of analyses.")
 @options.option(
-    "--clear", is_flag=True, section="Output", usual=True, help="Remove everything that is kept."
+    "--clear", is_flag=True, section="Output", usual=True, help="Remove all kept files."
 )
 @options.option(
     "--limit",
@@ -19,14 +19,14 @@ from traceconv.options import values
     section="Output",
     usual=True,
     callback=options.parsed(values.size),
-    help="Keep at most so much, from now on, in units of 1024.  [default: 1G]",
+    help="Size of the cache at most, in units of 1024, from now on.  [default: 1G]",
 )
 @options.as_json
 @options.chatter
 def cache(clear: bool, most: int | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Show what analyses of large inputs keep, and where. The next analysis of the same files takes
-    it in place of reading them. TRACECONV_CACHE names another folder, or is "off"; --no-cache of an
-    analysis neither takes nor keeps anything.
+    """Show where analyses keep their summaries of ranks, and the size. The next analysis of the
+    same files uses these summaries and reads no capture. TRACECONV_CACHE names another folder, or
+    is "off"; with --no-cache an analysis does not use the cache.
 
     \b
     traceconv cache
@@ -44,7 +44,7 @@ def cache(clear: bool, most: int | None, as_json: bool, quiet: bool, verbose: bo
         of = {"folder": found.folder, "files": found.files}
         say.document({"schema_version": 1, **of, "bytes": found.bytes, "limit": found.limit})
     elif not found.folder:
-        say.data("nothing is kept: TRACECONV_CACHE is off")
+        say.data("the cache is off (TRACECONV_CACHE)")
     elif not quiet:
         files, bytes_ = say.number(found.files, "file"), say.size(found.bytes)
         say.data(f"{found.folder}: {files}, {bytes_} of at most {say.size(found.limit)}")

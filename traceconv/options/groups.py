@@ -283,8 +283,8 @@ class RunOptions(Group):
     )  # fmt: skip
     cache: bool = option(
         True, values.switch, "--cache/--no-cache",
-        help="Keep what is made of each rank of large inputs, for the next analysis of the same "
-        "files. `traceconv cache` shows and removes what is kept.",
+        help="Keep the summary of each rank for the next analysis of the same files. "
+        "`traceconv cache` shows and clears the cache.",
     )  # fmt: skip
     progress: Progress = option(
         values.no_progress, values.progress,

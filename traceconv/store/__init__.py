@@ -1,4 +1,4 @@
-"""Ranks as columns in files: what a run spills, the shares of a merge, and stores.
+"""Ranks as columns in files: spilled ranks, shards and stores.
 
 :mod:`.rank_file` is the one form of a rank on disk, as it is or packed in :mod:`.blocks`;
 :mod:`.store_file` is a file with many of them.
@@ -11,7 +11,7 @@ from traceconv.core.source import Source
 SUFFIX = ".tcz"
 
 SIGN = b"traceconv store "
-"""What a store begins with; the version and a line feed follow."""
+"""The first bytes of a store; the version and a line feed follow."""
 
 
 def is_store(source: Source) -> bool:

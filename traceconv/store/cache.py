@@ -1,18 +1,17 @@
-"""What an analysis has made of each rank, kept for the next command on the same files.
+"""Summaries of ranks on disk, for the next analysis of the same files.
 
-An analysis makes one summary per rank and compares these; making them takes nearly all of its time.
-They are kept in files below one folder, each with the summaries of the ranks of one run
-(:mod:`.container`). A summary is found by a key of everything that it depends on:
+An analysis makes one summary per rank and compares them; reading and summarizing take most of its
+time. Summaries are kept in files below one folder; a file (:mod:`.container`) has those of one run.
+The key of a summary covers everything it depends on:
 
-* what finding told of the rank, and the reader's own notes of it;
-* each file that is read for it: path, size, time of change, inode, and samples of its content;
-* what was made of the rank: view, selection, tables, rules, clocks;
-* the files of this package, so that no other version's work is taken.
+* the capture as it was found, with the state of its reader;
+* each file that is read: path, size, time of change, inode, and samples of its content;
+* the work: view, selection, tables, rules, clocks;
+* the files of this package, so that another version makes its own.
 
-A file that has just been written is not trusted: it may change again without a new time stamp.
-Nothing is kept of ranks that plugins may have read, of URLs and of standard input. A kept file that
-is damaged is removed, and its ranks are read again. Files appear complete. Those that were used
-longest ago are removed when all of them exceed the limit.
+A file that was written a moment ago has no key: it may change again without a new time stamp.
+Input from plugins, URLs and standard input is not kept. A damaged file is removed, and its ranks
+are read again. Files appear complete. Above the limit, the least recently used are removed.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ from traceconv.store import blocks, container, rank_file
 SIGN, VERSION = b"traceconv kept ", 1
 SUFFIX = ".kept"
 
-SMALL_BYTES = 8 << 20
-"""Input that is read sooner than it is worth keeping anything."""
+SMALL_BYTES = 1 << 20
+"""Smaller input is read as fast as it is looked up."""
 
 LIMIT = 1 << 30
 """Bytes of all files, unless the user chose another limit."""
 
 SETTLED_NS = 2_000_000_000
-"""A file that was changed within so many ns may change again with the same time stamp."""
+"""Time stamps of files may be this coarse, ns."""
 
 _SAMPLE = 4096
 _MOST = 1 << 30
 """Bytes of a summary at most."""
 
 answered: list[int] = []
-"""How many ranks came from the cache, by analysis."""
+"""Ranks that came from the cache, per analysis."""
 
 
 def folder() -> Path | None:
     """The folder of kept files: ``TRACECONV_CACHE``, or one in the user's folder for caches; None
-    if nothing is kept ("off").
+    if the cache is off.
     """
     chosen = os.environ.get("TRACECONV_CACHE", "")
     if chosen.lower() in ("off", "0", "no"):
@@ -75,8 +74,8 @@ class Kept:
     """The kept summaries of some ranks, for one piece of work.
 
     Args:
-        work: what is made of a rank.
-        wanted: whether the user lets anything be kept.
+        work: makes the summary of a rank.
+        wanted: False neither finds nor keeps anything.
     """
 
     def __init__(self, captures: Sequence[Capture], work: object, wanted: bool) -> None:
@@ -90,7 +89,7 @@ class Kept:
             self._folder = place / _digest(type(work).__qualname__, work, _program())
             self._keys = _keys(captures)
         except (OSError, TypeError, ValueError, TraceconvError):
-            self._folder = None  # something that has no key
+            self._folder = None  # no key
 
     def found(self) -> dict[int, bytes]:
         """The kept summaries by rank."""
@@ -145,7 +144,7 @@ def _read(path: Path, wanted: Mapping[str, int]) -> dict[int, bytes]:
 
 
 def _keys(captures: Sequence[Capture]) -> dict[int, str]:
-    """The keys of ranks; a rank is left out if one of its files may be another one next time.
+    """The keys of ranks, but for ranks with a file that may be another one next time.
 
     Raises:
         OSError: a file cannot be read.
@@ -168,7 +167,7 @@ def _keys(captures: Sequence[Capture]) -> dict[int, str]:
 
 
 def _identity(path: Path) -> list[Any] | None:
-    """What tells a file from any other; None if it was changed a moment ago."""
+    """The identity of a file; None if it was changed a moment ago."""
     found: list[Any] = [str(path.absolute())]
     beside = path.with_name(f"{path.name}-wal")  # of a database
     for one in (path, beside) if beside.exists() else (path,):
@@ -186,7 +185,7 @@ def _identity(path: Path) -> list[Any] | None:
 def _digest(*values: Any) -> str:
     try:  # sets in one order
         told = msgspec.msgpack.encode(values, enc_hook=_encodable, order="deterministic")
-    except TypeError:  # keys that are no texts
+    except TypeError:  # a dictionary by numbers or tuples
         told = msgspec.msgpack.encode(values, enc_hook=_encodable)
     return hashlib.sha256(told).hexdigest()[:40]
 
@@ -205,7 +204,7 @@ def _encodable(value: object) -> Any:
 
 @lru_cache
 def _program() -> str:
-    """What this version of the package is: paths, sizes and times of its files."""
+    """The identity of the package: paths, sizes and times of its files."""
     files = sorted(Path(__file__).parents[1].rglob("*.[pst][yo]*"))
     about = [(str(one), one.stat()) for one in files if one.suffix in (".py", ".so", ".toml")]
     return _digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in about])
@@ -221,7 +220,7 @@ def _files(place: Path | None) -> Iterator[Path]:
 
 
 def limit() -> int:
-    """Bytes that all files may take: what :func:`set_limit` chose."""
+    """Bytes that all files may take; see :func:`set_limit`."""
     place = folder()
     if place is not None:
         with suppress(OSError, ValueError):
@@ -230,15 +229,15 @@ def limit() -> int:
 
 
 def set_limit(most: int) -> None:
-    """Choose how many bytes all files may take, from now on.
+    """Change the bytes that all files may take.
 
     Raises:
-        SourceError: nothing is kept.
+        SourceError: the cache is off.
         OutputError: the folder cannot be written.
     """
     place = folder()
     if place is None:
-        raise SourceError("nothing is kept: TRACECONV_CACHE is off")
+        raise SourceError("the cache is off; unset TRACECONV_CACHE, or name a folder with it")
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     with replacing(place / "limit") as file:
         file.write(b"%d\n" % most)
@@ -246,10 +245,10 @@ def set_limit(most: int) -> None:
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What is kept.
+    """The size of the cache.
 
     Attributes:
-        folder: of the files; "" if nothing is kept.
+        folder: of the files; "" if the cache is off.
         files, bytes: how many, and their size.
         limit:  bytes they may take.
     """
@@ -261,15 +260,15 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def contents() -> Contents:
-    """What is kept."""
+    """The size of the cache."""
     place = folder()
     sizes = [size for _, size, _ in _aged(place)]
     return Contents("" if place is None else str(place), len(sizes), sum(sizes), limit())
 
 
 def shrink(most: int | None = None) -> int:
-    """Remove the files used longest ago, until ``most`` bytes are left (None: the limit); and what
-    killed runs have left. How many were removed.
+    """Remove the least recently used files until ``most`` bytes are left (None: the limit), and
+    incomplete files of killed runs. Returns how many were removed.
     """
     place = folder()
     left = limit() if most is None else most
@@ -289,7 +288,7 @@ def shrink(most: int | None = None) -> int:
 
 
 def _aged(place: Path | None) -> list[tuple[Path, int, int]]:
-    """Path, size and last use of the files; incomplete ones that are left over are removed."""
+    """Path, size and last use of the files; removes incomplete ones of killed runs."""
     found = []
     if place is not None and place.is_dir():
         for path in place.glob("*/*"):
@@ -303,4 +302,4 @@ def _aged(place: Path | None) -> list[tuple[Path, int, int]]:
 
 
 _LEFT_S = 3600
-"""An incomplete file that has not grown for so long was left by a run that was killed."""
+"""Seconds after which an incomplete file belongs to no run."""

@@ -182,7 +182,7 @@ class _Output:
         return place
 
     def put_bytes(self, pieces: Iterable[bytes]) -> list[Any]:
-        """The same for bytes that come in pieces of any size."""
+        """Write bytes that are given in pieces of any size as a column."""
         size, left = 0, bytearray()
 
         def full() -> Iterator[bytes]:
@@ -532,9 +532,7 @@ class _Opened:
         return mapped_again(*place) if isinstance(place[0], str) else self._within(*place)
 
     def side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
-        """Its side tables, each of which is read when it is used, and may add issues to those of
-        the trace.
-        """
+        """Its side tables. They are read when they are used; that may add issues to the trace."""
         found = {}
         for number, one in enumerate(self.described.get("side_tables", ())):
             issues = Issues()
@@ -597,7 +595,7 @@ def _error(kind: str, *arguments: Any) -> TraceconvError:
     """The error that reading a side table ended with."""
     known = getattr(errors, kind)
     if not issubclass(known, TraceconvError):
-        raise ValueError(f"{kind} is no error")
+        raise ValueError(f"{kind} is not an error of traceconv")
     error: TraceconvError = known(*arguments)
     return error
 
@@ -757,7 +755,7 @@ def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:
 
 
 def _flows_between(flows: FlowTable, rows: I32) -> FlowTable:
-    """The flows both of whose ends are among ``rows``, numbered as these are."""
+    """The flows from and to ``rows``, with the positions in ``rows`` as their ends."""
     if not len(rows):
         return FlowTable.empty()
     ends = [np.minimum(np.searchsorted(rows, end), len(rows) - 1) for end in (flows.src, flows.dst)]

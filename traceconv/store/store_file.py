@@ -26,7 +26,7 @@ from traceconv.store import SIGN, container, rank_file
 
 
 class PackedRank(msgspec.Struct, frozen=True):
-    """A rank that was packed into a file of its own.
+    """A packed rank in a separate file.
 
     Attributes:
         capture: as it was found.
@@ -40,7 +40,7 @@ class PackedRank(msgspec.Struct, frozen=True):
 
 
 class Store(msgspec.Struct, frozen=True):
-    """What a store holds besides events.
+    """The captures in a store.
 
     Attributes:
         captures: of its ranks, ascending; their sources read from the store.
@@ -159,7 +159,7 @@ def _append(into: Destination, path: Path) -> tuple[int, int]:
 
 
 def load(source: Source) -> Store:
-    """What the store ``source`` holds.
+    """Open the store ``source``; reads no events.
 
     Raises:
         SourceError: it cannot be read, or is not on this machine.
