@@ -84,6 +84,7 @@ def test_every_answer_fits_and_says_what_was_cut(root):
     assert said["cut"][0].startswith(f"rows: {len(said['rows'])} of {count}; table(path='job'")
     rest = asked(one.table("job", "idle_gap", skip=len(said["rows"])))
     assert rest["rows"][0] not in said["rows"] and rest["rows_count"] == count
+    assert asked(one.table("job", "idle_gap", skip=-5))["rows"] == said["rows"]
 
 
 @pytest.mark.parametrize("content", ["long", "many", "wide"])

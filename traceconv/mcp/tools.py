@@ -152,7 +152,7 @@ class Tools:
         every = _by_rule(said["findings"])
         answer: Document = {
             "headline": said["headline"],
-            "findings": every[skip:],
+            "findings": every[max(skip, 0) :],
             "findings_count": len(every),
             "remedies": said["remedies"],
             "replay": _replay(said["stragglers"]),
@@ -163,7 +163,7 @@ class Tools:
         }
         answer["next"] += [f"what_if(path={path!r}, changes=[{one['change']!r}])"
                            for one in said["remedies"][:1]]  # fmt: skip
-        for one in every[skip : skip + 1]:
+        for one in every[max(skip, 0) :][:1]:
             where = f"ranks='{one['rank']}'" + "".join(f", steps='{n}'" for n in one["steps"][:1])
             answer["next"].append(f"window(path={path!r}, {where})")
         return answer, {"findings": f"findings(path={path!r}, skip=N)"}
@@ -261,7 +261,7 @@ class Tools:
         answer["classes"] = said["classes"]
         answer["operators"] = [
             {key: value for key, value in one.items() if key not in ("items", "label")}
-            for one in said["operators"][skip:]
+            for one in said["operators"][max(skip, 0) :]
         ]
         answer["remarks"] = said["remarks"]
         answer["issues"] = _issues(said["issues"])
@@ -317,7 +317,7 @@ class Tools:
             "title": shown["title"],
             "formula": shown["formula"],
             "columns": [name + unit for name, unit in zip(headings, units, strict=True)],
-            "rows": shown["rows"][skip:],
+            "rows": shown["rows"][max(skip, 0) :],
             "rows_count": shown["total_rows"],
             "null_in_Rank_or_Step": "a row over all of them",
             "other_tables": [one["name"] for one in full if one is not shown],
@@ -345,7 +345,7 @@ class Tools:
         self.workspace.learn_table(found.columns, rows)
         answer: Document = {
             "columns": list(found.columns),
-            "rows": rows[skip:],
+            "rows": rows[max(skip, 0) :],
             "rows_count": len(rows),
             "next": [f"window(path={path!r}, ranks='N', steps='N')"],
         }
