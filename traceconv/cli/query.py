@@ -52,8 +52,8 @@ def query(
     has them; ranks; and every table of `traceconv stats`. Times are in ns.
 
     \b
-    traceconv query ./prof "select name, sum(dur) from slice group by 1 order by 2 desc limit 10"
-    traceconv query ./prof @slow.sql --param least=1000000 --ranks 0-7 -o slow.csv
+    traceconv query ./prof "select name, sum(dur) from slice group by 1"
+    traceconv query ./prof @slow.sql --param least=1000 --ranks 0-7 -o slow.csv
     traceconv query out.pftrace "select ts, value from counter" --engine perfetto
     """
     target = files.Target.of(
