@@ -63,7 +63,7 @@ def test_a_click_selects_a_cell_and_opens_its_window(shown):
     """The rank that costs most is the first row; its window opens in the viewer."""
     box = shown.locator("canvas").bounding_box()
     shown.mouse.click(box["x"] + 5, box["y"] + 5)
-    assert shown.inner_text(".chosen strong") == "Ranks 5, steps 10"
+    assert shown.inner_text(".chosen strong") == "Rank 5, step 10"
     with shown.context.expect_page() as opened:
         shown.click("text=Open in Perfetto")
     opened.value.wait_for_url("https://ui.perfetto.dev/**")
@@ -75,8 +75,8 @@ def test_the_map_works_by_keyboard(shown):
     shown.focus("canvas")
     shown.keyboard.press("ArrowRight")
     shown.keyboard.press("Shift+ArrowDown")
-    assert shown.inner_text(".chosen strong").endswith("steps 11")
-    assert "," in shown.inner_text(".chosen strong").split(", steps")[0]
+    assert shown.inner_text(".chosen strong").endswith("step 11")
+    assert "," in shown.inner_text(".chosen strong").split(", step")[0]
     assert shown.text_content("[aria-live]").startswith("rank ")
 
 

@@ -2,7 +2,7 @@
 // line; texts are set as text, never as markup.
 
 import { html, render, useEffect, useMemo, useRef, useState } from "./htm-preact.mjs";
-import { MEASURES, RankMap, ranges, scale, time } from "./map.js";
+import { MEASURES, RankMap, named, ranges, scale, time } from "./map.js";
 
 async function fetched(address) {
   const answer = await fetch(address);
@@ -90,6 +90,7 @@ function Run({ run, number, measure, by, limit, show }) {
   const [opened, setOpened] = useState(null);
   const steps = chosen && map ? map.steps.slice(chosen.from, chosen.to + 1).map((one) => one.step) : [];
   const part = chosen ? { ranks: ranges(chosen.ranks), steps: ranges(steps) } : null;
+  const title = chosen ? `${named("Rank", chosen.ranks)}, ${named("step", steps)}` : "";
   const open = async (asked = part) => {
     if (!asked) return;
     setOpened({ text: "Making the window …" });
@@ -115,8 +116,8 @@ function Run({ run, number, measure, by, limit, show }) {
         ${map
           ? html`<${RankMap} ...${{ map, measure, by, limit, chosen, choose, name: run.path }} open=${() => open()} />`
           : html`<p class="note">${run.map.missing}</p>`}
-        <${Chosen} ...${{ part, opened, open, chosen, map }} report=${() =>
-          show({ address: `report/${number}?${query(part)}`, title: `Ranks ${part.ranks}, steps ${part.steps}` })} />
+        <${Chosen} ...${{ part, title, opened, open, chosen }} report=${() =>
+          show({ address: `report/${number}?${query(part)}`, title })} />
         <p><button type="button" onClick=${() => show({ address: `report/${number}`, title: "Report" })}>Report of the whole run</button></p>
       </section>
       <div class="side">
@@ -127,11 +128,11 @@ function Run({ run, number, measure, by, limit, show }) {
   </div>`;
 }
 
-function Chosen({ part, opened, open, report, chosen, map }) {
+function Chosen({ part, title, opened, open, report, chosen }) {
   if (!part) return html`<p class="note">Click a cell, or drag over several, for its window and its report.</p>`;
   const many = chosen.ranks.length > 32;
   return html`<div class="chosen">
-    <p><strong>${`Ranks ${part.ranks}, steps ${part.steps}`}</strong></p>
+    <p><strong>${title}</strong></p>
     <p><button type="button" class="main" onClick=${() => open()}>Open in Perfetto</button>
       <button type="button" onClick=${report}>Report of these</button></p>
     ${many && html`<p class="note">A window of ${chosen.ranks.length} ranks takes longer to make and to load.</p>`}
@@ -164,7 +165,7 @@ function WhatIf({ run, number, chosen }) {
   const asked = useRef(0);
   const knobs = useMemo(() => {
     const own = (chosen && chosen.ranks.length <= 256 ? chosen.ranks : []);
-    const more = own.length ? [{ label: `ranks ${ranges(own)} like their peers`, change: `rank:${ranges(own)}=peers` }] : [];
+    const more = own.length ? [{ label: `${named("rank", own)} like ${own.length > 1 ? "their" : "its"} peers`, change: `rank:${ranges(own)}=peers` }] : [];
     const there = new Set(run.changes.map((one) => one.change));
     return [...run.changes, ...more.filter((one) => !there.has(one.change))];
   }, [run, chosen]);

@@ -32,6 +32,11 @@ export function ranges(numbers) {
   return parts.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
 }
 
+/** "rank 3", "ranks 3-5". */
+export function named(word, numbers) {
+  return `${word}${numbers.length === 1 ? "" : "s"} ${ranges(numbers)}`;
+}
+
 function colour(name) {
   const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   return [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
@@ -59,13 +64,13 @@ function begin(rows, by) {
   return { first: 0, count: by === "loss" && rows.length > 128 ? 64 : rows.length };
 }
 
-/** The largest value of a measure, of which the 99.9th percentile is the end of the scale. */
+/** The end of the scale of a measure: its largest value but for a few, fewer than one slow rank has. */
 export function scale(map, measure) {
   const key = measure === "cause" ? "excess_ns" : measure;
   const values = map[key].flat().filter((one) => one !== null && one > 0);
   if (!values.length) return 1;
   const sorted = Float64Array.from(values).sort();
-  return sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * 0.999))];
+  return sorted[Math.max(0, sorted.length - 1 - Math.floor(map.steps.length / 4))];
 }
 
 export function RankMap({ map, measure, by, limit, chosen, choose, open, name }) {
