@@ -19,6 +19,7 @@ from . import (
     rules,
     sampled,
     stack,
+    table_rules,
     written,
 )
 from . import steps as step_tables
@@ -226,6 +227,7 @@ class Capture:
             for rank, ones in self.operations.items()
         }
         recomputed = rules.findings(self.ranks, self.hosts, self.every, stated, self.tables["link"])
+        recomputed |= table_rules.findings(self.tables, self.every)
         document, said = self.diagnosis.as_dict(), {}
         for one in (*document["findings"], *document["minor"], *document["good"]):
             figures = {"value": one["value"], **one["figures"]}

@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         (Limit(20.0, "%", OWN),),
         "collectives that state split sizes, of two ranks or more",
         "Balance the experts: an auxiliary loss, a capacity factor, or redundant copies of the "
-        "experts that are asked most.",
+        "most used experts.",
         of_table(expert.TABLES, "expert"),
         _uneven,
         fewest=2,
@@ -174,7 +174,7 @@ RULES: tuple[Rule, ...] = (
         "share of the replayed device time without operator and module",
         (Limit(1.0, "%", OWN),),
         "replays of graphs",
-        "Put the trace of the capture of the graph beside the profile, or record nodes of graphs "
+        "Keep the trace of the graph capture in the folder of the profile, or record graph nodes "
         "(nsys --cuda-graph-trace=node).",
         _table(graph.TABLES, "graph"),
         each_rank(_unnamed),

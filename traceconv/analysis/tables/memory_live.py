@@ -1,4 +1,4 @@
-"""Tables of what memory holds: by operator at the peak, and per step."""
+"""The table of allocated memory at the peak, by operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DEVICE_TYPES = {"0": "CPU", "1": "GPU", "6": "GPU", "12": "XPU", "15": "HPU", "
                  "20": "NPU"}  # fmt: skip
 """``c10/core/DeviceType.h`` of PyTorch; 20 is PrivateUse1, which Ascend's adapter uses."""
 _OF_GE = "cann::"
-"""Begins the names of blocks of CANN's graph engine, an allocator of its own with own totals."""
+"""Begins the names of blocks of CANN's graph engine, an allocator with separate totals."""
 BEFORE, UNUSED = "(before the recording)", "(reserved, not allocated)"
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -159,7 +159,7 @@ def _facts(trace: Trace) -> Columns:
 
 
 def _at_peak(blocks: _Blocks, own: NDArray[np.intp]) -> Columns:
-    """What the blocks of one device hold when their sum is largest, by operator and module."""
+    """Blocks of one device when their sum is largest, by operator and module."""
     start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     time = np.concatenate((end, start))  # of equal times, releases come first
     order = np.argsort(time, kind="stable")

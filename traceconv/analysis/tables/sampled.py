@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.analysis.tables.definition import NOTHING, Column, Ranked, Table, stacked, texts
+from traceconv.analysis.tables.definition import NOTHING, Column, Table, stacked, texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Trace, Track, TrackKind
@@ -97,13 +97,9 @@ def _table(name: str, title: str, needs: str, wanted: Callable[[Track], bool]) -
             *Column.whole("Samples"), *Column.number("Min", "Mean", "Max"),
         ),
         partial(_facts, wanted),
-        _listed,
+        stacked,
         capped=True,
     )  # fmt: skip
-
-
-def _listed(ranked: Ranked) -> Columns:
-    return dict(stacked(ranked))
 
 
 TABLES: Sequence[Table] = (

@@ -1,4 +1,4 @@
-"""Tables of call paths: what the host spends in each, and the device on what is launched there."""
+"""Tables of call paths: host time in each, and device time of the work launched there."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ TABLES: Sequence[Table] = (
         "stack_path",
         "Host and device time by call path",
         f"{_FORMULA}Path = the slices around it on its thread without steps, outermost first, and "
-        "in front the stack recorded with an operator where Python's calls are no slices; "
+        "preceded by the recorded stack of an operator where Python calls are not slices; "
         f"separated by {SEPARATOR!r}. Up to {PATHS_KEPT} paths of a rank, those with most Self and "
         f"Device Time; the rest is {OTHERS}. Launches outside of recorded slices have no path.",
         "slices of the host: operators, Python's calls, ranges",
