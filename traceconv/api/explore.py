@@ -72,6 +72,7 @@ class Exploration:
             "ranks": document["ranks"],
             "headline": overview["headline"],
             "verdict": overview["verdict"],
+            "straggler": overview["straggler"]["text"] if verdict else "",
             "tiles": overview["tiles"],
             "findings": overview["findings"],
             "remedies": overview["what_if"],

@@ -41,9 +41,10 @@ function Page({ runs }) {
       <p class="chips"><span>traceconv ${runs[0].traceconv}</span>${runs.map((run) => html`<span>${run.path}</span>`)}</p>
       ${runs.length > 1 && html`<${Compared} show=${setReport} />`}
       <div class=${runs.length > 1 ? "runs two" : "runs"}>
-        ${runs.map(({ verdict }) => html`<section class=${`verdict ${verdict.severity}`}>
+        ${runs.map(({ verdict, straggler }) => html`<section class=${`verdict ${verdict.severity}`}>
           <h1>${verdict.text}</h1>
           ${verdict.lost && html`<p>${verdict.lost}</p>`}
+          ${verdict.severity !== "warning" && straggler && html`<p>${straggler}</p>`}
           ${verdict.advice && html`<p><strong>What to do: </strong>${verdict.advice}</p>`}
         </section>`)}
       </div>
@@ -77,7 +78,7 @@ function Scale({ map, measure, limit }) {
 function Compared({ show }) {
   const [said, setSaid] = useState("Comparing …");
   useEffect(() => {
-    fetched("diff/0").then((one) => setSaid(one.text || one.verdict), (error) => setSaid(error.message));
+    fetched("diff/0").then((one) => setSaid(one.headline || one.verdict), (error) => setSaid(error.message));
   }, []);
   return html`<section class="card"><h2>The second run beside the first</h2><p>${said}</p>
     <button type="button" onClick=${() => show({ address: "diff-report/0", title: "Comparison" })}>Report of the comparison</button>
