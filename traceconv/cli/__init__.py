@@ -39,10 +39,11 @@ NOT_PERFETTO = (
 
 
 TASKS = {
-    "Write traces": "merge convert join align pack",
-    "Analyse captures": "inspect stats diagnose stragglers critical-path what-if diff watch",
-    "Use traces": "open explore query validate mcp",
-    "Look up": "cache formats explain new-reader",
+    "Write traces": "merge convert join align",
+    "Analyse captures": "inspect diagnose stragglers stats critical-path what-if diff query",
+    "Show and serve": "open explore watch mcp",
+    "Keep and check": "pack cache validate",
+    "Look up": "formats explain new-reader",
 }
 """Commands by task."""
 

@@ -59,6 +59,8 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
     if replay is None:
         return {"missing": f"no data: {verdict.reason or 'the job cannot be replayed'}"}
     graph = replay.graph
+    if not len(graph):
+        return {"missing": "no data: no operations were recorded"}
     usual = np.abs(graph.recorded_ns - np.median(graph.recorded_ns))
     step = int(np.argmin(usual))
     rows = np.flatnonzero(graph.step == step)

@@ -34,7 +34,7 @@ def _busy(lost: Lost, overlap: Told) -> str:
         return "No device work was recorded, so it is unknown where time goes."
     each = sum(row["steps"] for row in overlap["rows"])
     what = f"{each} steps with device work" if overlap["per"] == "step" else "No step is marked"
-    parts = [f"computing {lost.percent(lost.computing_ns)}"] * bool(lost.steps)
+    parts = [f"computing {lost.percent(lost.computing_ns)}"] if lost.steps else []
     parts.append("device utilisation " + " ".join(_utilisation(overlap)))
     coverage = "; ".join(overlap.get("coverage", ()))
     return f"{what}: {', '.join(parts)}{f' ({coverage})' if coverage else ''}."

@@ -332,7 +332,8 @@ class Replay:
         there = work > 0
         pace = share.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
         off = np.divide(share, pace, out=np.ones(share.shape), where=there) - 1
-        left = min(self._noise / max(float(np.sqrt((off[there] ** 2).mean())), 1e-9), 1.0)
+        spread = float(np.sqrt((off[there] ** 2).mean())) if there.any() else 0.0
+        left = min(self._noise / max(spread, 1e-9), 1.0)
         factor = (1 + left * off) / (1 + off)
         return np.where(graph.kind < 0, factor[graph.step, graph.rank], 1.0)
 
