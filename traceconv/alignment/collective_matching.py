@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.alignment.hypotheses import Timed, nothing
+from traceconv.alignment.hypotheses import FEWEST, Timed
 from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
 
@@ -26,7 +26,8 @@ class Matched(msgspec.Struct, frozen=True):
         start_ns, end_ns: int64 (operations, ranks), on each rank's own clock.
         row:   int32 (operations, ranks): the row in that rank's records, -1 where it has none.
         doubts: per rank, why its operations may be others than those of ``base``, or "". They are
-            matched nevertheless if both ranks have the same ones in the same order.
+            matched nevertheless if both ranks have the same ones in the same order, or in a named
+            group so few, as of one step, that nothing else could tell.
         identified: per rank, whether the source says which of its operations are which of
             ``base``'s; then nothing was concluded from times.
     """
@@ -92,6 +93,8 @@ def _matched(
 ) -> Matched:
     base = max(range(len(sequences)), key=lambda i: (len(sequences[i]), -i))
     lead = sequences[base]
+    one, index = members[base]
+    named = one.groups[index].named
     shape = (len(lead), len(sequences))
     row = np.full(shape, -1, np.int32)
     start, end = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -103,17 +106,20 @@ def _matched(
             known = other.rank in stamped and lead.rank in stamped
             apart = stamped[other.rank] - stamped[lead.rank] if known else None
             doubts[column] = found.why_not(apart)
-            same = np.array_equal(lead.token, other.token) and len(found) == len(lead)
-            if doubts[column] and not same:
-                found = nothing("")
+            same = np.array_equal(lead.token, other.token)
             ours, theirs = found.ours, found.theirs
             identified[column] = found.identified
+            if doubts[column] and not (same and len(found) == len(lead)):
+                few = (
+                    named and same and len(lead) < FEWEST and np.array_equal(lead.step, other.step)
+                )
+                ours = theirs = np.arange(len(lead) if few else 0)
+                identified[column] = False
         row[ours, column] = other.rows[theirs]
         start[ours, column], end[ours, column] = other.start_ns[theirs], other.end_ns[theirs]
-    one, index = members[base]
     kinds = tuple(one.kinds[k] for k in one.kind[lead.rows].tolist())
     ranks = tuple(m[0].rank for m in members)
-    named, sizes = one.groups[index].named, one.size[lead.rows]
+    sizes = one.size[lead.rows]
     said = tuple(doubts), tuple(identified)
     return Matched(key, named, kinds, sizes, ranks, base, start, end, row, *said)
 

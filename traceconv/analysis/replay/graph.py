@@ -27,7 +27,7 @@ from traceconv.alignment.messages import exchanges, messages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.operations import HOST
 from traceconv.analysis.replay.step_numbers import numbered
-from traceconv.core.columns import F64, I32, I64
+from traceconv.core.columns import F64, I32, I64, Mask
 
 MOST_ERROR = 0.05
 """Relative error of a replay with recorded lengths beyond which nothing is concluded from it."""
@@ -263,10 +263,9 @@ class _Origins(msgspec.Struct, frozen=True):
         np.minimum.at(begins, step, start)
         np.maximum.at(ends, step, end)
         ends = np.maximum.accumulate(ends)
-        together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all()) and _waits(
-            start, end, step, rank
-        )
         follows = (np.diff(named[:, 0]) == 0) & (np.diff(named[:, 1]) == 1)
+        together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all())
+        together &= _waits(start, end, step, rank, follows)
         begins = np.minimum(begins, opened)
         origin = begins.copy()
         origin[1:] = np.where(follows, ends[:-1], np.maximum(begins[1:], ends[:-1]))
@@ -291,7 +290,7 @@ class _Origins(msgspec.Struct, frozen=True):
         return before
 
 
-def _waits(start: I64, end: I64, step: I64, rank: I64) -> bool:
+def _waits(start: I64, end: I64, step: I64, rank: I64, follows: Mask) -> bool:
     """Whether the start of a step on each rank depends on the end of the last rank more than on its
     own: a pause after each step may be longer than ranks are apart, and they still do not wait."""
     shape = int(step.max(initial=-1)) + 1, int(rank.max(initial=-1)) + 1
@@ -299,8 +298,8 @@ def _waits(start: I64, end: I64, step: I64, rank: I64) -> bool:
     np.minimum.at(begins, (step, rank), start)
     np.maximum.at(ends, (step, rank), end)
     seen = np.isfinite(begins).all(axis=1)
-    seen = seen[1:] & seen[:-1]
-    if not seen.any():
+    seen = seen[1:] & seen[:-1] & follows
+    if seen.sum() < _FEWEST:
         return True
     off = []
     for times in (ends[:-1][seen], begins[1:][seen]):
