@@ -154,7 +154,7 @@ def _append(into: Destination, path: Path) -> tuple[int, int]:
     """Move the content of a file to a store: its first byte, and how many there are."""
     at = into.size
     into.append(path)
-    path.unlink()
+    path.unlink(missing_ok=True)
     return at, into.size - at
 
 
