@@ -1,4 +1,4 @@
-"""A run as a page shows it: what it loses and where, what changes would gain, any window of it."""
+"""A run for exploring: its losses by rank and step, gains of changes, and any window of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Exploration:
-    """A run that can be asked.
+    """A run that was read once, for many questions.
 
     Attributes:
         path:      of its captures.
@@ -121,7 +121,7 @@ class Exploration:
 
 @takes(ExploreOptions)
 def explore(path: values.AnyPath, **given: Unpack[ExploreArguments]) -> Exploration:
-    """Read the run below ``path`` once, so that it can be asked many things.
+    """Read the run below ``path`` once, for many questions.
 
     Raises:
         OptionError: an argument is not understood.

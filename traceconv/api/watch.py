@@ -48,7 +48,7 @@ _INCOMPLETE = {"truncated", "part-missing", "rank-failed"}
 """Issues of files that may still be written."""
 
 _PROVISIONAL = {"ascend_raw"}
-"""Readers of what a profiler has before it exports it: such captures wait for the export."""
+"""Readers of raw data that the profiler may still export: such captures wait for the export."""
 
 _VARYING = lazy_regex(r"\d+|[A-Z]{8,}")
 _RANK = lazy_regex(r"(?i)rank[-_]?\d+")
@@ -178,7 +178,7 @@ def watch(folder: values.AnyPath, **given: Unpack[WatchArguments]) -> Iterator[W
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one rank recorded in one window.
+    """The capture of one rank in one window.
 
     Attributes:
         paths: of the capture, as the verbs take them.

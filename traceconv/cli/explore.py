@@ -1,7 +1,7 @@
 """``traceconv explore``: a page about a run, served to the browser of this user.
 
-The page is in ``explorer/``; what it shows are the JSON documents of the command line. A window of
-the trace is merged when it is asked for, and the viewer fetches it from this machine.
+The page is in ``explorer/`` and shows the JSON documents of the command line. A window of the trace
+is merged on demand, and the viewer fetches it from this machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PAGE_POLICY = (
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _REPORT_POLICY = "frame-ancestors 'self'"
-"""A report has a policy of its own, which allows the one script in it."""
+"""Reports bring their policy, which allows the one script in them."""
 
 WINDOWS_KEPT = 8
 """Traces of windows that are on the disk at a time."""
@@ -75,7 +75,7 @@ class Explorer(loopback.Server):
         self._count = 0
         super().__init__(port, _Answer)
         self.trace_entry = f"/{loopback.secret()}/"
-        self.documents = [_json(one.as_dict()) for one in runs]
+        self.documents = {id(one): _json(one.as_dict()) for one in runs}
 
     @property
     def origin(self) -> str:
@@ -158,12 +158,15 @@ class _Answer(loopback.Request):
         asked = {"ranks": "all", "steps": "all", **given, "change": query.get("change", [])}
         try:
             with self.server.busy:  # readers and writers of one process, one after the other
-                kind, content = make(self.server, int(number), asked)
+                found = make(self.server, self.server.runs[int(number)], asked)
         except TraceconvError as e:
             told = _json({"error": say.with_flags(str(e))})
             return self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told, _JSON)
-        policy = {"Content-Security-Policy": _REPORT_POLICY} if kind != _JSON else {}
-        return self._say(HTTPStatus.OK, content, kind, policy)
+        if isinstance(found, str):
+            policy = {"Content-Security-Policy": _REPORT_POLICY}
+            return self._say(HTTPStatus.OK, found.encode(), _KINDS[".html"], policy)
+        content = found if isinstance(found, bytes) else _json(found)
+        return self._say(HTTPStatus.OK, content, _JSON)
 
     def _say(
         self,
@@ -182,50 +185,18 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(say.flagged(document))
 
 
-def _about(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, _json({"runs": len(server.runs)})
-
-
-def _run(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, server.documents[number]
-
-
-def _diagnosis(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, _json(server.runs[number].diagnosis.as_dict())
-
-
-def _what_if(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, _json(server.runs[number].what_if(asked["change"]))
-
-
-def _window(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, _json(server.window(server.runs[number], asked["ranks"], asked["steps"]))
-
-
-def _report(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    text = server.runs[number].report(asked["ranks"], asked["steps"])
-    return _KINDS[".html"], text.encode()
-
-
-def _diff(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _JSON, _json(server.compared().as_dict())
-
-
-def _diff_report(server: Explorer, number: int, asked: Mapping[str, Any]) -> tuple[str, bytes]:
-    return _KINDS[".html"], server.compared().html_text().encode()
-
-
-_DOCUMENTS: Mapping[str, Callable[[Explorer, int, Mapping[str, Any]], tuple[str, bytes]]] = {
-    "about": _about,
-    "run": _run,
-    "diagnosis": _diagnosis,
-    "what-if": _what_if,
-    "window": _window,
-    "report": _report,
-    "diff": _diff,
-    "diff-report": _diff_report,
+_DOCUMENTS: Mapping[str, Callable[[Explorer, Exploration, Mapping[str, Any]], Any]] = {
+    "about": lambda server, run, asked: {"runs": len(server.runs)},
+    "run": lambda server, run, asked: server.documents[id(run)],
+    "diagnosis": lambda server, run, asked: run.diagnosis.as_dict(),
+    "what-if": lambda server, run, asked: run.what_if(asked["change"]),
+    "window": lambda server, run, asked: server.window(run, asked["ranks"], asked["steps"]),
+    "report": lambda server, run, asked: run.report(asked["ranks"], asked["steps"]),
+    "diff": lambda server, run, asked: server.compared().as_dict(),
+    "diff-report": lambda server, run, asked: server.compared().html_text(),
 }
-"""What the page asks for, by the first part of its address; the second is the number of the run."""
+"""JSON documents and pages of HTML, by the first part of their address; the second is the number of
+the run."""
 
 
 @click.command(cls=options.Command, short_help="Explore a run in the browser.")

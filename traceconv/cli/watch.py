@@ -92,7 +92,7 @@ def address(value: str, option: str) -> tuple[str, int]:
 def _served(
     where: tuple[str, int] | None, quiet: bool
 ) -> Iterator[Callable[[WatchedWindow], None]]:
-    """What shows a window to whoever asks for the metrics, while the context lasts."""
+    """A function that publishes a window as metrics, while the context lasts."""
     if where is None:
         yield lambda one: None
         return

@@ -1,4 +1,4 @@
-"""Servers on the loopback interface, for a browser of the same user and nobody else.
+"""Servers on the loopback interface, for the browser of the same user only.
 
 * Addresses lie below a random path that only the link names, so other programs and users do not
   know them. A connection from another user of this machine is refused where the system says whose

@@ -1,7 +1,7 @@
 """The figures of the last window of a job as OpenMetrics text, for Prometheus.
 
 Specification: https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md.
-What is unknown has no sample; lengths are in seconds, as its naming rules ask.
+Unknown figures have no sample; lengths are in seconds, as its naming rules ask.
 """
 
 from __future__ import annotations
