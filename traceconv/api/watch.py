@@ -314,13 +314,17 @@ class _Watching:
     def _piece(
         self, capture: Capture, files: tuple[Path, ...], every: Sequence[tuple[Path, ...]]
     ) -> _Piece:
-        """A capture by its folder, if nothing else is in it, else by its files."""
-        folder = Path(os.path.commonpath([path.parent for path in files]))
-        alone = len(files) > 1 and not any(
-            path.is_relative_to(folder) for one in every if one is not files for path in one
-        )
-        inside = folder != self.folder and folder.is_relative_to(self.folder)
-        paths = (folder,) if alone and inside else files
+        """A capture by its folder, if nothing else is in it, else by its files. What describes it,
+        such as its rank, may be in a folder above."""
+        others = [path for one in every if one is not files for path in one]
+        described = (*files, *(path for path in _known(capture) if path in self.changed))
+        paths = files
+        for own in (described, files):
+            folder = Path(os.path.commonpath([path.parent for path in own]))
+            inside = folder != self.folder and folder.is_relative_to(self.folder)
+            if len(own) > 1 and inside and not any(one.is_relative_to(folder) for one in others):
+                paths = (folder,)
+                break
         written = max(self.changed[path][0][1] for path in files)
         name = str(paths[0].relative_to(self.folder))
         return _Piece(
