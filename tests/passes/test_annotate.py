@@ -213,7 +213,7 @@ def test_one_rank_has_no_verdict(tmp_path):
 
 def test_findings_are_of_the_chosen_steps(tmp_path):
     """Marks say no more than the trace shows: the pause before step 3 was the shorter one."""
-    assert '"iteration-gap: 35.99 %"' in _annotated(tmp_path, steps=[3]).read_text()
+    assert '"iteration-gap: 36.0 %"' in _annotated(tmp_path, steps=[3]).read_text()
 
 
 def test_one_rank_is_annotated_too(tmp_path):

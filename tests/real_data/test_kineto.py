@@ -18,14 +18,14 @@ from traceconv.core.model import Layer
 KINETO = GPU / "kineto"
 
 
-# events, X, kernels, of these NCCL, steps, sum of kernel times in us, arrow heads in the file
+# events, X, kernels, of these NCCL or Gloo, steps, sum of kernel times in us, arrow heads
 TABLE = {
     "hta_nccl_data_rank0of2.json.gz": (40573, 26933, 2700, 21, 3, "162532.340", 9195),
     "hta_sampled_rank-0.json.gz": (4855, 4811, 1154, 10, 2, "606519", 0),
     "hta_sampled_rank-1.json.gz": (4720, 4676, 1104, 10, 2, "651026", 0),
     "hta_ns_rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz":
         (68692, 45420, 4350, 0, 5, "468153.602", 15928),
-    "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": (30, 16, 0, 0, 1, "0", 0),
+    "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": (30, 16, 10, 10, 1, "2135455.918", 0),  # Gloo
     "hta_mi250_minitoy_train.json.gz": (220, 113, 14, 0, 2, "110.881", 25),
     "hta_alexnet_cuda_sync.json.gz": (1408, 868, 79, 0, 0, "10692", 345),
     "hta_event_sync_multi_stream.json.gz": (149, 57, 3, 0, 0, "369", 42),
@@ -104,7 +104,7 @@ def told(sample, request):
 
 def own_rows(rows):
     """Whether each row stands on a lane of the file, not on one we made."""
-    made = (*OURS, "Host (device projection)")
+    made = (*OURS, "Host (device projection)", "CPU")
     return [shown_on(path)[0] not in made for path in rows.track]
 
 

@@ -38,5 +38,5 @@ def test_the_limit_of_msprof_analyze():
     """Its test data has fetches of 1.3 ms in all, which are no finding by 10 ms, but 9 % of a step
     of 14 ms."""
     [found] = traceconv.diagnose(str(ADVICE), rule="input-wait").findings.findings
-    assert found.amount() == "9.357 %"
+    assert found.amount() == "9.36 %"
     assert found.ms_per_step == pytest.approx(1.3186, abs=1e-4)

@@ -8,6 +8,7 @@ from . import waiting
 from .device import kernels
 from .figures import percent
 from .intervals import Length, common, minus, total, union
+from .losses import length as time_text
 
 _CUDA = ("cuda", "hip", "cu", "rt")
 _WAITING = {
@@ -294,7 +295,7 @@ def _foreign(known, steps, ran, taken):
     return {
         "value": percent(taken, _known_ns(known, steps)), "saves": taken / len(steps),
         "processes": len(of), "runs_per_step": len(ran) / len(steps), "steps": len(steps),
-        "most_per_step": [f"{name} {ns / len(steps) / 1e6:.3f} ms" for name, ns in most],
+        "most_per_step": [f"{name} {time_text(ns / len(steps))}" for name, ns in most],
         "per_step_ns": round(taken / len(steps)), "slices": _longest([run for run, _ in ran]),
     }  # fmt: skip
 

@@ -182,4 +182,6 @@ def length(ns):
     value = ns / (scale or 1e3)
     if value == int(value):
         return f"{int(value)} {unit}"
+    if value < 1:
+        return f"{value:.3g} {unit}"
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"

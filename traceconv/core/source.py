@@ -188,6 +188,15 @@ class RecordedSource(Source):
         super().__init__(label)
         self._sizes, self._titles, self.lone = dict(sizes), titles or {}, lone
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both describe the same files: each rank has a description of its own."""
+        if not isinstance(other, RecordedSource):
+            return NotImplemented
+        return (self.label, self._sizes) == (other.label, other._sizes)
+
+    def __hash__(self) -> int:
+        return hash(self.label)
+
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._sizes))
 

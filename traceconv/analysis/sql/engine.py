@@ -51,7 +51,7 @@ _WORD = lazy_regex(r"\w+")
 _PLAIN = lazy_regex(
     r"U?(?:TINY|SMALL|BIG)INT|U?INTEGER|HUGEINT|DECIMAL.*|FLOAT|DOUBLE|BOOLEAN|VARCHAR|BLOB"
 )
-_HUGE = lazy_regex(r"decimal128\((\d+), (-?\d+)\)")
+_HUGE = lazy_regex(r"decimal128\((\d{1,3}), (-?\d{1,3})\)")
 
 
 def installed() -> bool:
