@@ -293,6 +293,13 @@ def test_units_are_taken_from_names_of_columns(heading, wanted):
     assert wanted in proposed(f"{heading}\na,1,2,3\nb,2,3,4\n".encode()).mapping
 
 
+def test_every_column_with_a_known_heading_is_proposed():
+    """In other words for rank, start, length, name and stream."""
+    text = "Worker,Began (ms),Took (ms),What,Queue\n0,1,2,matmul,7\n0,4,2,all_reduce,8\n"
+    wanted = "name=What,ts=Began (*),dur=Took (*),rank=Worker,stream=Queue"
+    assert proposed(text.encode()).mapping == wanted
+
+
 def test_decimal_commas(tmp_path):
     """Where columns are delimited by semicolons, a comma is a decimal point."""
     (tmp_path / "log.csv").write_text("event;start_s;end_s\nload;1,5;2,25\nrun;2,5;3,0\n")
@@ -313,6 +320,8 @@ def test_a_column_of_numbers_may_begin_with_none():
     [
         ("op,start_ms,Worker\na,1,/w/worker-3/\nb,2,/w/worker-4/\n", r"rank=Worker/(\d+)/"),
         ("op,begin_ms,worker\na,1,3\nb,2,4\n", "rank=worker"),
+        ("op,begin_ms,device\na,1,0\nb,2,1\n", "rank=device"),
+        ("op,begin_ms,process\na,1,4021\nb,2,4022\n", ""),
         ("op,begin_ms,worker\na,1,a3-4\nb,2,a4-4\n", ""),
         ("op,begin_ms,job\na,1,worker 3\nb,2,worker 4\n", ""),
         ("2024-05-01 12:00:00 INFO rank 3: a\n2024-05-01 12:00:01 INFO rank 4: b\n", "(?P<rank>"),

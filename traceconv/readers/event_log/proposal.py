@@ -34,21 +34,24 @@ _SPELLED: Mapping[str, str] = {
 """Units as column names spell them -> units here."""
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "ts": ("ts", "timestamp", "start", "begin", "starttime", "time", "datetime", "date", "t"),
+    "ts": ("ts", "timestamp", "start", "begin", "began", "started", "starttime", "begintime",
+           "time", "datetime", "date", "t"),
     "end": ("end", "endtime", "finish", "stop"),
     "dur": ("dur", "duration", "elapsed", "took", "latency", "length", "runtime", "exectime",
-            "executiontime", "walltime"),
-    "name": ("name", "event", "op", "operation", "operator", "function", "func", "kernel", "task",
-             "action", "label", "message", "msg", "title", "phase", "stage", "type"),
+            "executiontime", "walltime", "lasted", "spent"),
+    "name": ("name", "opname", "event", "op", "operation", "operator", "function", "func", "kernel",
+             "task", "action", "what", "label", "message", "msg", "title", "phase", "stage",
+             "type"),
     "rank": ("rank", "globalrank", "workerrank", "rankid", "worker", "workerid"),
-    "stream": ("stream", "streamid", "queue"),
+    "process or device": ("device", "deviceid", "gpu", "gpuid", "npu", "npuid", "process", "proc"),
+    "stream": ("stream", "streamid", "queue", "queueid"),
     "thread": ("thread", "tid", "threadid"),
     "process": ("process", "pid", "processid"),
 }  # fmt: skip
 """Names of columns, in letters and digits only, by target; likely ones first."""
 
 _PARTS = {
-    "ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
+    "ts": ("start", "begin", "began", "stamp"), "end": ("end", "finish", "stop"),
     "dur": ("dur", "elapsed", "took", "latency", "exec"),
     "name": ("name", "event", "func", "kernel", "message", "operat", "type"),
 }  # fmt: skip
@@ -163,8 +166,13 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
         whole = [n for n in rest if _all(usable[n], _WHOLE.fullmatch)]
         numbered = [n for n in texts if n != name and _all(usable[n], _ONE_NUMBER.fullmatch)]
         ranks = [*_called("rank", whole), *_called("rank", numbered)]
+        if not ranks:  # numbers of processes of the system are above 0
+            ranks = [n for n in _called("process or device", whole) if "0" in usable[n]][:1]
+            assumed = "; ".join(
+                filter(None, [assumed, *(f"{n} is taken for the rank" for n in ranks)])
+            )
         items += [f"rank={n}" if n in whole else rf"rank={n}/(\d+)/" for n in ranks[:1]]
-        free = [n for n in usable if n not in (ts, name) and n not in moments]
+        free = [n for n in usable if n not in (ts, name, *ranks[:1]) and n not in moments]
         streams, threads = _called("stream", free), _called("thread", free)
         items += [f"stream={streams[0]}"] if streams else [f"thread={n}" for n in threads[:1]]
         items += [f"process={found}" for found in _called("process", free)[:1]]
