@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import traceconv
+from traceconv.analysis.replay.what_if import WhatIf
 from traceconv.cli import cli
 from traceconv.core.errors import OptionError, OutputPathError
 
@@ -91,3 +92,20 @@ def test_the_trace_shows_the_job_as_recorded_and_with_the_change(job, tmp_path):
         assert np.abs(np.array(lengths[side::2]) - steps).max() <= 1
     with pytest.raises(OutputPathError, match="exists"):
         traceconv.what_if(job, change="rank:1=peers", out=str(out))
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "said"),
+    [
+        ((9_000_000, 12_000_000, 8_000_000), "saves 333 µs per step (3.3 %, 95 % interval -"),
+        ((13_000_000, 14_000_000, 9_000_000), "costs 2 ms per step (20 %, 95 % interval -"),
+        ((12_000_000, 12_000_000, 12_000_000), "(20 %, 95 % interval 2 ms to 2 ms)"),
+    ],
+)
+def test_intervals_keep_their_sign(after_ns, said):
+    """From the lower end to the higher one, of what is saved or of what it costs."""
+    steps = ((0, 1), (0, 2), (0, 3))
+    found = WhatIf(("gc:0",), steps, (10_000_000,) * 3, after_ns, 0.0)
+    assert said in found.line()
+    low, high = found.as_dict()["gain_interval_ns"]
+    assert low <= found.gain_ns <= high

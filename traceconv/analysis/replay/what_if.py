@@ -95,10 +95,11 @@ class WhatIf(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """The result in a line."""
         before, after = float(np.mean(self.before_ns)), float(np.mean(self.after_ns))
-        low, high = self.interval_ns
+        low, high = map(round, self.interval_ns)
         verb = "saves" if self.gain_ns >= 0 else "costs"
-        size = time_text(abs(self.gain_ns))
-        between = f"{time_text(min(abs(low), abs(high)))} to {time_text(max(abs(low), abs(high)))}"
+        if self.gain_ns < 0:  # the interval of what it costs
+            low, high = -high, -low
+        size, between = time_text(abs(self.gain_ns)), f"{time_text(low)} to {time_text(high)}"
         return (
             f"{', '.join(self.changes)}: a step takes {time_text(after)} instead of "
             f"{time_text(before)}; that {verb} {size} per step "
