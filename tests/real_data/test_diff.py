@@ -111,7 +111,9 @@ def test_the_mfu_pair_before_and_after():
         "unrecorded": 0, "critical rank": 0,
     }  # fmt: skip
     assert (found.verdict, found.reasons) == ("no verdict", ())
-    assert "no steps are marked" in found.document["headline"]
+    assert "without marked steps" in found.document["headline"]
+    assert sum("`step_marker`" in one for one in found.document["remarks"]) == 1
+    assert found.text().count("no verdict") == 1
 
 
 def test_two_steps_of_hta_trace_compare():

@@ -114,8 +114,9 @@ def diff(
     if not quiet and not (passed and form is None):
         say.show_issues(found.issues, quiet, verbose)
     if found.outcome not in (None, "passed"):
-        for line in found.gate_lines():
-            say.message(f"gate {line}")
+        if target.path or form not in (None, "text", "md"):  # these show the gates already
+            for line in found.gate_lines():
+                say.message(f"gate {line}")
         code = REGRESSION if found.outcome == "failed" else UNSURE
         click.get_current_context().exit(code)
 

@@ -262,7 +262,7 @@ def headline(comparison: RunComparison) -> str:
             (comparison.before, comparison.after), comparison.critical, strict=True
         )
     )
-    what = "a step takes" if marked else "recorded are"
+    what = "a step takes" if marked else "the recording lasts"
     text = f"{what} {time(after)}, before {time(before)}: {_more(before, after)}"
     half = float(rows.half_ns[0])
     known = math.isfinite(half) and not comparison.same
@@ -271,7 +271,7 @@ def headline(comparison: RunComparison) -> str:
     if verdict == DifferenceVerdict.UNSURE:
         few = min(one.steps for one in comparison.series or ())
         why = "one step says nothing of the others" if few < 2 else "steps differ too much"
-        why = why if marked else "no steps are marked"
+        why = why if marked else "without marked steps, chance cannot be told from change"
         return f"no verdict: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"
 
@@ -341,6 +341,17 @@ def remarks(comparison: RunComparison) -> list[str]:
     """Further facts that are needed to read the comparison."""
     found = ["Both are the same recording."] if comparison.same else []
     runs = (comparison.before, comparison.after)
+    unmarked = [
+        run.label
+        for run, rank in zip(runs, comparison.critical, strict=True)
+        if not run.ranks[rank].marked
+    ]
+    if unmarked:
+        where = f" in {unmarked[0]}" if len(unmarked) == 1 else ""
+        found.append(
+            f"No steps are marked{where}: all recorded time counts as one step. `step_marker` "
+            "takes the host ranges whose name matches as steps."
+        )
     for run, left in zip(runs, comparison.left_out, strict=True):
         if left:
             found.append(f"Not compared: {ranks(left)} of {run.label}.")
@@ -352,7 +363,6 @@ def remarks(comparison: RunComparison) -> list[str]:
     for run, rank in zip(runs, comparison.critical, strict=True):
         items = run.ranks[rank]
         if not items.marked:
-            found.append(f"{run.label} has no marked steps: all recorded time counts as one step.")
             continue
         lengths = items.steps["ns"].tolist()
         usual = median(lengths)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from traceconv.analysis.diff.significance import DifferenceVerdict
 from traceconv.core.clock import us_text
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed, signed_percent
 from traceconv.report.figures import ranks, time
@@ -32,23 +33,31 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         top:   rows of the waterfall; None for all.
         width: columns that tables keep to, from 80; None for any.
     """
+    parts_of_step = [row for row in document["classes"] if row["before_ns"] or row["after_ns"]]
+    if all(row["verdict"] == DifferenceVerdict.UNSURE for row in parts_of_step):
+        document = _without_verdicts(document)  # the headline says it
+        parts_of_step = [{**row, "verdict": None} for row in parts_of_step]
     parts = [
         [document["headline"], *(f"proven: {one}" for one in proven(document))],
         [run_line(word, document[word]) for word in ("before", "after")],
         [f"gate {gate_line(one)}" for one in document["gates"]],
         _aligned(
             ("per step", "before", "after", "change", "", ""),
-            [
-                (CLASS_WORDS[row["name"]], *_figures(row))
-                for row in document["classes"]
-                if row["before_ns"] or row["after_ns"]
-            ],
+            [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts_of_step],
         ),
         _waterfall(document, top, width),
         _ranks(document),
         list(document["remarks"]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _without_verdicts(document: Document) -> Document:
+    """The document with no verdict for operators and ranks."""
+    rows = {
+        key: [{**row, "verdict": None} for row in document[key]] for key in ("operators", "ranks")
+    }
+    return {**document, **rows}
 
 
 def proven(document: Document) -> list[str]:
