@@ -112,10 +112,20 @@ def test_steps_and_ranks_that_are_not_there_end_in_3(runs, tmp_path, capsys):
     """The message lists those there are; of reports as of captures."""
     assert run(["diff", runs["a"], "--steps", "1:99"]) == 3
     assert "step 99 is in none of the ranks; steps found: 1-6" in capsys.readouterr().err
+    assert run(["diff", runs["a"], "--steps", "1:2,8-9"]) == 3
+    assert "steps 8-9 are in none of the ranks; steps found: 1-6" in capsys.readouterr().err
     report = str(tmp_path / "r.json")
     assert run(["merge", runs["a"], "-q", "-o", str(tmp_path / "t.json"), "--report", report]) == 0
     assert run(["diff", report, "--ranks", "0:5"]) == 3
     assert "no rank 5; there are 0" in capsys.readouterr().err
+
+
+def test_a_range_selects_the_steps_that_exist_in_it(runs, capsys):
+    """A range may reach beyond the captured steps; one of its numbers must exist."""
+    assert run(["diff", runs["a"], "--steps", "0-3:4-900"]) == 0
+    said = capsys.readouterr().out
+    assert "3 steps (1-3)" in said
+    assert "3 steps (4-6)" in said
 
 
 def test_json_fits_its_schema(runs, capsys):

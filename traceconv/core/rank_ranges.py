@@ -9,6 +9,25 @@ from traceconv.core.patterns import lazy_regex
 MOST_RANKS = 1_000_000
 """No job has more ranks."""
 
+
+class Selected(tuple[int, ...]):
+    """Numbers that a user selects, ascending, each once.
+
+    Attributes:
+        parts: the single numbers and the ranges as they were written. A single number must exist;
+            of a range one must.
+    """
+
+    parts: tuple[range, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[range]) -> Selected:
+        """The numbers of ``parts``."""
+        found = cls(sorted({number for part in parts for number in part}))
+        found.parts = tuple(parts)
+        return found
+
+
 _RANGE = lazy_regex(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from traceconv.core.errors import Issues, RankError, SelectionError
 from traceconv.core.job_shape import ByCoordinates, JobShape, where
 from traceconv.core.model import Capture
-from traceconv.core.rank_ranges import format_ranges
+from traceconv.core.rank_ranges import Selected, format_ranges
 from traceconv.find.capture_ranks import shape_of_captures
 
 
@@ -108,19 +108,27 @@ def _unknown_axis(name: str, shape: JobShape) -> str:
 def refuse_missing(
     selected: Mapping[str, Sequence[int] | None], found: Mapping[str, Collection[int]]
 ) -> None:
-    """See that every selected number is in at least one of the ranks.
+    """See that every selected number, and one of every selected range, is in one of the ranks.
 
     Args:
         selected: by kind ("graph", "step"); None selects nothing.
         found:    by the same kinds, what all ranks together have.
 
     Raises:
-        SelectionError: a number is in no rank; the message lists those there are.
+        SelectionError: a number or range is in no rank; the message lists those there are.
     """
     for what, numbers in selected.items():
-        missing = sorted(set(numbers or ()) - set(found[what]))
+        there = set(found[what])
+        parts = (
+            numbers.parts
+            if isinstance(numbers, Selected)
+            else [range(n, n + 1) for n in numbers or ()]
+        )
+        missing = {n for part in parts if there.isdisjoint(part) for n in part}
         if missing:
+            many = len(missing) > 1
             raise SelectionError(
-                f"{what} {format_ranges(missing)} is in none of the ranks; "
+                f"{what}{'s' * many} {format_ranges(sorted(missing))} "
+                f"{'are' if many else 'is'} in none of the ranks; "
                 f"{what}s found: {format_ranges(sorted(found[what])) or 'none'}"
             )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from traceconv.core.choices import unknown
 from traceconv.core.errors import ClockError, OptionError
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.rank_ranges import Selected
 
 if TYPE_CHECKING:
     from traceconv.core.job_shape import ByCoordinates
@@ -108,7 +109,7 @@ def _refuse(value: Any, valid: str, option: str) -> OptionError:
 # -- numbers ------------------------------------------------------------------------------
 
 
-def numbers(value: Numbers | None, option: str) -> tuple[int, ...] | None:
+def numbers(value: Numbers | None, option: str) -> Selected | None:
     """Whole numbers from 0, ascending, each once; None for all.
 
     Raises:
@@ -116,7 +117,9 @@ def numbers(value: Numbers | None, option: str) -> tuple[int, ...] | None:
     """
     if value is None or (isinstance(value, str) and value.strip().lower() == "all"):
         return None
-    found: set[int] = set()
+    if isinstance(value, Selected):
+        return value
+    parts: list[range] = []
     if isinstance(value, str):
         for part in value.split(","):
             match = _RANGE.match(part.strip())
@@ -125,16 +128,19 @@ def numbers(value: Numbers | None, option: str) -> tuple[int, ...] | None:
             first, last = int(match[1]), int(match[2] or match[1])
             if not 0 <= last - first <= MAX_RANGE:
                 raise OptionError(f"{part.strip()!r} is not a range from low to high", option)
-            found.update(range(first, last + 1))
-    elif isinstance(value, Iterable) and not isinstance(value, bytes):
-        found = {whole(one, option, _NUMBERS) for one in value}
+            parts.append(range(first, last + 1))
+    elif isinstance(value, range):
+        parts = [value]
     else:
-        found = {whole(value, option, _NUMBERS)}
+        several = isinstance(value, Iterable) and not isinstance(value, bytes)
+        named: Iterable[Any] = value if several else (value,)  # type: ignore[assignment]
+        parts = [range(n, n + 1) for n in (whole(one, option, _NUMBERS) for one in named)]
+    found = Selected.of(parts)
     if not found:
         raise OptionError("is empty; leave it out for all", option)
-    if min(found) < 0:
-        raise OptionError(f"{min(found)} is less than 0", option)
-    return tuple(sorted(found))
+    if found[0] < 0:
+        raise OptionError(f"{found[0]} is less than 0", option)
+    return found
 
 
 def whole(value: Any, option: str, valid: str = "a whole number") -> int:
