@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import traceconv
 from traceconv.analysis.replay.what_if import WhatIf
-from traceconv.cli import cli
+from traceconv.cli import cli, run
 from traceconv.core.errors import OptionError, OutputPathError
 
 
@@ -60,6 +60,8 @@ def test_gains_that_can_be_worked_out(job, change, gain_ns):
         ("op:MatMul", "a factor is missing; write '... x0.5'"),
         ("comm:ep x0.5", "no such communication; there is "),
         ("stage:balanced", "pipeline stages of this job are unknown"),
+        ("stage:3 x0.8", "a single stage cannot be changed; stages take 'stage:balanced' only"),
+        ("op:idle* x0.5", "no such kernel; there are MatMul"),
         ("input:x", "'x' is not a factor; write 0 or x0.5"),
     ],
 )
@@ -76,6 +78,24 @@ def test_changes_stand_among_paths(job):
     assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms; that ")
     result = CliRunner().invoke(cli, ["what-if", job, "--change", "comm:* x0", "--json", "-q"])
     assert json.loads(result.output)["gain_ns"] == pytest.approx(100_000, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("foo:0", "'foo:0' is not a change; write one of 'rank:3=peers', 'rank:balanced'"),
+        ("rank=0", "'rank=0' is not a change (did you mean 'rank:3=peers'?); write one of"),
+        ("gc", "'gc' is not a change (did you mean 'gc:0'?); write one of"),
+        ("./absent", "./absent: no such file or folder"),
+    ],
+)
+def test_what_is_like_a_change_is_no_path(job, text, said, capsys):
+    """The error repeats it, and lists the changes."""
+    more = ["--change", "host:0"] * text.startswith("./")
+    assert run(["what-if", text, job, "-q", *more]) == (3 if more else 2)
+    assert said in capsys.readouterr().err
+    assert run(["what-if", "--help"]) == 0
+    assert "what-if [OPTIONS] CHANGE... [PATH]..." in capsys.readouterr().out
 
 
 def test_the_trace_shows_the_job_as_recorded_and_with_the_change(job, tmp_path):

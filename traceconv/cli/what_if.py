@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import completion, options, say
+
+_LIKE_A_CHANGE = re.compile(r"[A-Za-z_]+\s*[:=](?!//).*")
+"""What is taken for a change if no file has that name: the error states the valid ones."""
+
+_WORD = re.compile(r"[^/*?]+")
+"""The same, where nothing else is a change."""
 
 
 @click.command(cls=options.Command, short_help="Replay the job with something changed.")
-@options.paths
+@click.argument("paths", nargs=-1, metavar="CHANGE... [PATH]...", shell_complete=completion.files)
 @options.of("what-if")
 @options.as_json
 @options.chatter
@@ -19,7 +27,7 @@ def what_if(
 ) -> None:
     """Replay the job in PATH... (default: here) with something changed, and compare its steps.
 
-    Changes may be among the paths. Several apply one after the other.
+    Several changes apply one after the other. They may stand before or after the paths.
 
     \b
     traceconv what-if 'rank:3=peers' ./prof      rank 3 is like its peers
@@ -34,6 +42,11 @@ def what_if(
     from traceconv.analysis.replay.what_if import CHANGE
 
     changes = [one for one in paths if CHANGE.fullmatch(one)]
+    absent = [one for one in paths if one not in changes and not Path(one).exists()]
+    alone = not (changes or given["change"])
+    changes += [
+        one for one in absent if _LIKE_A_CHANGE.fullmatch(one) or (alone and _WORD.fullmatch(one))
+    ]
     folders = [one for one in paths if one not in changes] or ["."]
     asked = options.given(given)
     asked["change"] = (*changes, *asked.get("change", ()))

@@ -20,6 +20,7 @@ operations that the job did not run in the recording.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -41,8 +42,13 @@ CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy|pause):(.+)")
 
 _FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
 _SORTS = {"input": INPUT, "host": HOST, "gc": COLLECTOR, "copy": COPY}
+_NO_WORD = lazy_regex(r"\W")
 _RANGES = lazy_regex(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
-_EXAMPLES = "'rank:3=peers', 'stage:balanced', 'op:*gemm* x0.5', 'comm:dp overlap', 'input:0'"
+_EXAMPLES = (
+    "rank:3=peers", "rank:balanced", "stage:balanced", "op:*gemm* x0.5", "comm:dp x0.7",
+    "comm:* overlap", "input:0", "host:0", "gc:0", "copy:0", "pause:0",
+)  # fmt: skip
+_VALID = ", ".join(map(repr, _EXAMPLES))
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -130,10 +136,21 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
 def refuse_unknown(changes: Sequence[str]) -> None:
     """Raise OptionError for changes that cannot be understood, before anything is read."""
     if not changes:
-        raise OptionError(f"no change is given; pass one, as {_EXAMPLES}", "change")
+        raise OptionError(f"no change is given; write one of {_VALID}", "change")
     for change in changes:
-        if not CHANGE.fullmatch(change):
-            raise OptionError(f"{change!r} is not a change; write one of {_EXAMPLES}", "change")
+        match = CHANGE.fullmatch(change)
+        if match is None:
+            heads = {one.partition(":")[0]: one for one in reversed(_EXAMPLES)}
+            near = get_close_matches(_NO_WORD.split(change)[0].lower(), heads, 1)
+            hint = f" (did you mean {heads[near[0]]!r}?)" if near else ""
+            raise OptionError(f"{change!r} is not a change{hint}; write one of {_VALID}", "change")
+        if match[1] == "stage" and match[2].strip() != "balanced":
+            raise OptionError(
+                f"{change!r}: a single stage cannot be changed; stages take 'stage:balanced' only, "
+                "equal work in all of them. Ranks of a stage take 'rank:6-7=peers', kernels "
+                "'op:*gemm* x0.8'",
+                "change",
+            )
 
 
 class Changed:
@@ -161,7 +178,7 @@ class Changed:
         if what == "rank":
             self._ranks(change, how)
         elif what == "stage":
-            self._stages(change, how)
+            self._stages(change)
         elif what == "op":
             target, factor = self._target(change, how)
             self._parts(change, self._named(target), factor)
@@ -196,9 +213,7 @@ class Changed:
         self.lengths *= np.where(graph.kind < 0, factor, 1.0)
         self.delays *= factor[:, None]
 
-    def _stages(self, change: str, how: str) -> None:
-        if how != "balanced":
-            raise OptionError(f"{change!r}: write 'stage:balanced'", "change")
+    def _stages(self, change: str) -> None:
         if self.replay.balanced is None:
             raise OptionError(f"{change!r}: pipeline stages of this job are unknown", "change")
         self.lengths *= self.replay.balanced
@@ -262,7 +277,12 @@ class Changed:
 
     def _parts(self, change: str, of_name: NDArray[np.bool_], factor: float) -> None:
         if not of_name.any():
-            some = ", ".join(self.graph.names[:5])
+            graph = self.graph
+            kernels = [
+                name for name, sort in zip(graph.names, graph.sorts.tolist(), strict=True)
+                if sort in (COMPUTE, COPY)
+            ]  # fmt: skip
+            some = ", ".join(kernels[:5])
             raise OptionError(f"{change!r}: no such kernel; there are {some}", "change")
         self._scale_parts(of_name, factor)
 
