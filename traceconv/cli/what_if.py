@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from traceconv.cli import completion, options, say
+from traceconv.core.patterns import lazy_regex
 
-_LIKE_A_CHANGE = re.compile(r"[A-Za-z_]+\s*[:=](?!//).*")
+_LIKE_A_CHANGE = lazy_regex(r"[A-Za-z_]+\s*[:=](?!//).*")
 """What is taken for a change if no file has that name: the error states the valid ones."""
 
-_WORD = re.compile(r"[^/*?]+")
+_WORD = lazy_regex(r"[^/*?]+")
 """The same, where nothing else is a change."""
 
 
