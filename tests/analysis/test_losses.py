@@ -169,21 +169,52 @@ def test_findings_are_sorted_by_what_they_could_save(tmp_path):
 
 
 def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
-    """Rank 1 computes 10 ms longer: rank 0 waits for it, and the job loses 10 ms per step."""
+    """Rank 1 computes 10 ms longer and costs 10 ms per step; rank 0 waits that long, rank 1 never,
+    so ranks wait for 5 ms on average."""
     paths = [
         loop(tmp_path, 0, 8, kernel=(0, 50), comm=(50, 80)),
         loop(tmp_path, 1, 8, kernel=(0, 60), comm=(60, 80)),
     ]
     report, _ = merged(tmp_path, *paths)
-    assert classes(report) == {IDLE: 20, EXPOSED: 20, LATE: 10}
+    assert classes(report) == {IDLE: 20, EXPOSED: 20, LATE: 5}  # with 55 computing: 100
     lost = (
-        "Ranks 0-1 (2 of 8 ranks of the job): 100 ms per step. Lost: exposed communication "
-        "20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 10 ms (10 %)"
+        "Ranks 0-1 (2 of 8 ranks of the job): 100 ms per step. Lost: other exposed communication "
+        "20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 5 ms (5 %)"
     )
     assert report.overview["headline"].endswith(lost)
     assert report.overview["headline"].startswith("Rank 1 costs 10 ms per step (10 %)")
     late = next(one for one in report.overview["findings"] if one["rule"] == "straggler")
     assert late["ms_per_step"] == pytest.approx(10)
+
+
+def test_waiting_is_taken_from_communication_then_from_idle_time():
+    """Each rank waits at most as long as it lost, and every instant counts once: rank 0 waits in
+    communication, rank 1 also and rank 2 mostly when idle; rank 3 is late."""
+    parts = ((20, 60, 20), (20, 30, 50), (20, 5, 75), (90, 5, 5))
+    every = {
+        rank: Losses(
+            1, known_ns=100 * MS, computing_ns=ns * MS, exposed_ns=exposed * MS, free_ns=free * MS
+        )
+        for rank, (ns, exposed, free) in enumerate(parts)
+    }
+    found = lost(every, [Late(3, (0, 1, 2), 60 * MS)])
+    assert {one.name: one.ns / MS for one in found} == {LATE: 45, EXPOSED: 1.25, IDLE: 16.25}
+    assert headline(every, [Late(3, (0, 1, 2), 60 * MS)]) == (
+        "Ranks 0-3: 100 ms per step. Lost: waiting for rank 3 45 ms (45 %), "
+        "other idle 16.2 ms (16 %), other exposed communication 1.25 ms (1 %)"
+    )
+    for wait in (0, 10, 95, 1000):
+        late = [Late(3, (0, 1, 2), wait * MS), Late(-1, (0, 1), 40 * MS, stage=1)]
+        assert sum(one.ns for one in lost(every, late)) == 62.5 * MS  # the step less computing
+
+
+def test_waiting_for_a_stage_is_named():
+    """Ranks 0 and 1 wait for the other stage."""
+    one = Losses(1, known_ns=100 * MS, computing_ns=50 * MS, exposed_ns=50 * MS)
+    assert headline(dict.fromkeys(range(4), one), [Late(-1, (0, 1), 30 * MS, stage=1)]) == (
+        "Ranks 0-3: 100 ms per step. Lost: other exposed communication 35 ms (35 %), "
+        "waiting for stage 1 15 ms (15 %)"
+    )
 
 
 def test_a_pause_is_no_part_of_a_step():

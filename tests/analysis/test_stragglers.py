@@ -145,7 +145,20 @@ def test_those_that_are_late_together_are_named_together():
     assert sorted(ranks_of(verdict)) == [2, 5]
     assert [one.together for one in verdict.culprits] in ([(5,), (2,)], [(2,), (5,)])
     assert verdict.gain_ns == pytest.approx(MS, rel=0.15)
-    assert len(verdict.late) == 1
+    (late,) = verdict.late
+    assert late.others == (0, 1, 3, 4, 6, 7)  # the slow ranks do not wait for each other
+
+
+def test_other_stages_wait_for_one_with_more_work():
+    """The last of two stages has three layers, the first two: with two, each step would be shorter
+    by the work of one layer, for which the first stage waits."""
+    job = TrainingJob(dp=2, pp=2, steps=8, micro_batches=4, layers=(2, 3))
+    verdict = of_job(job)
+    assert verdict.kind == "uneven stages"
+    (late,) = verdict.late
+    assert (late.stage, late.rank, late.others) == (1, -1, (0, 1))
+    assert late.per_step_ns == pytest.approx(verdict.stage.excess_ns, rel=0.15)
+    assert late.per_step_ns > verdict.stage.gain_ns  # equal stages would share that work
 
 
 def test_one_step_is_an_observation():

@@ -66,6 +66,9 @@ def test_losses_are_those_of_the_headline(run):
     for words, (ns, percent) in lost.items():
         value, note = tiles[f"{words[:1].upper()}{words[1:]}"]
         assert (value, note.partition(" of ")[0]) == (percent, ns)
+    parts = [int(percent.removesuffix(" %")) for _, percent in lost.values()]
+    computing = int(tiles["Computing"][0].removesuffix(" %"))
+    assert computing + sum(parts) <= 100 + (len(parts) + 1) / 2, "every instant counts once"
     in_json = [time_text(one["ms_per_step"] * 1e6) for one in overview["losses"]]
     assert in_json[: len(lost)] == [ns for ns, _ in lost.values()]
     (account,) = (text for text in merged.lines() if " Lost: " in text or "no loss" in text)

@@ -60,8 +60,12 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     first = judged(JOBS / "slow_worker").lines()[0]
     assert first.startswith("straggler: rank 0 (dp0 pp0) takes 26.3 s longer than 3 peers")
     assert "1.96 times as long" in first
-    first = judged(JOBS / "stage_imbalance").lines()[0]
-    assert first.startswith("uneven stages: stage 3 (ranks 6-7) works ")
+    verdict = judged(JOBS / "stage_imbalance")
+    assert verdict.lines()[0].startswith("uneven stages: stage 3 (ranks 6-7) works ")
+    (late,) = verdict.verdict.late
+    assert (late.stage, late.others) == (3, (0, 1, 2, 3, 4, 5))
+    stage = verdict.verdict.stage
+    assert stage.gain_ns < late.per_step_ns < stage.excess_ns
 
 
 @pytest.mark.parametrize("job", ["slow_worker", "stage_imbalance"])

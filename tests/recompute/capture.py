@@ -322,10 +322,12 @@ class Capture:
             tally.one("headline", where, line, other)
         for line in self.account[-2:]:
             if line.startswith(("Rank", "Hang")):
-                other = hang.line(self.ranks) or losses.headline(known, None, _size(line))
+                other = hang.line(self.ranks) or losses.headline(known, (), _size(line))
                 tally.one("headline", "merge", line, other)
-        ours = {(one["class"], one["rank"]): one["ms_per_step"] for one in said["losses"]}
-        theirs = {(one.name, one.rank): one.ns / 1e6 for one in losses.lost(known, late)}
+        ours = {
+            (one["class"], one["rank"], one["stage"]): one["ms_per_step"] for one in said["losses"]
+        }
+        theirs = {(one.name, one.rank, one.stage): one.ns / 1e6 for one in losses.lost(known, late)}
         for key in ours.keys() | theirs.keys():
             tally.one("losses", key, ours.get(key, "not lost"), theirs.get(key, "not lost"))
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}

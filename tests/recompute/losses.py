@@ -7,7 +7,7 @@ EXPOSED, LATE, INPUT, IDLE, COPIES, PAUSE, COMPUTING = (
     "exposed", "late", "input", "idle", "copies", "pause", "computing",
 )  # fmt: skip
 _WORDS = {
-    EXPOSED: "exposed communication", LATE: "waiting for rank", INPUT: "waiting for input",
+    EXPOSED: "exposed communication", INPUT: "waiting for input",
     IDLE: "idle", COPIES: "exposed memory copies", PAUSE: "gaps between steps",
 }  # fmt: skip
 
@@ -71,37 +71,59 @@ class Losses:
 
 @dataclass(frozen=True)
 class Loss:
-    """A class of lost time, ns per step, and the rank that others wait for."""
+    """A class of lost time, ns per step, and the rank or stage that others wait for.
+
+    Attributes:
+        other: whether a part of the class is named as waiting for a rank or stage.
+    """
 
     name: str
     ns: float
     rank: int | None = None
+    stage: int | None = None
     bound: str = ""
+    other: bool = False
+
+    @property
+    def words(self):
+        """Its name in a headline."""
+        if self.name == LATE:
+            who = f"stage {self.stage}" if self.rank is None else f"rank {self.rank}"
+            return f"waiting for {who}"
+        return f"{'other ' if self.other else ''}{_WORDS[self.name]}{self.bound}"
 
 
 def lost(every, late):
     """The losses of all ranks, most first.
 
     Args:
-        late: who comes late, whom they keep waiting, and what the job would gain per step: it is
-            a loss of the job, and taken out of the communication of the others that is not
-            overlapped.
+        late: who comes late, whom they keep waiting, and for how long. No rank waits longer than
+            it lost in exposed communication and idle time. Waiting is exposed communication as
+            far as that goes, then idle time; a job waits for the mean over all ranks.
     """
     known = {rank: one for rank, one in every.items() if one.steps}
     if not known:
         return []
-    left, found = {rank: one.per[EXPOSED] for rank, one in known.items()}, []
+    found, waited = [], dict.fromkeys(known, 0)
     for one in late:
-        for rank in left.keys() & set(one.others):
-            left[rank] -= min(left[rank], one.per_step_ns)
-        found.append(Loss(LATE, one.per_step_ns, one.rank))
-    found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+        before = sum(waited.values())
+        for rank in waited.keys() & set(one.others):
+            whole = known[rank].per[EXPOSED] + known[rank].per[IDLE]
+            waited[rank] = min(waited[rank] + one.per_step_ns, whole)
+        mean = (sum(waited.values()) - before) / len(known)
+        found.append(Loss(LATE, mean, *((None, one.stage) if one.stage >= 0 else (one.rank,))))
+    of_exposed = {rank: min(ns, known[rank].per[EXPOSED]) for rank, ns in waited.items()}
+    taken = {
+        EXPOSED: sum(of_exposed.values()) / len(known),
+        IDLE: (sum(waited.values()) - sum(of_exposed.values())) / len(known),
+    }
     some = INPUT in {name for one in known.values() for name in one.per}
     some &= any(one.waited < one.steps for one in known.values())
     bounds = {INPUT: " at least", IDLE: " at most"} if some else {}
-    for name in (INPUT, IDLE, COPIES, PAUSE):
+    for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
         mean = sum(one.per.get(name, 0) for one in known.values()) / len(known)
-        found.append(Loss(name, mean, bound=bounds.get(name, "")))
+        part = taken.get(name, 0)
+        found.append(Loss(name, mean - part, bound=bounds.get(name, ""), other=part > 0))
     return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)
 
 
@@ -109,7 +131,7 @@ def headline(every, late, size):
     """What the steps lose, in a line.
 
     Args:
-        late: ranks that others wait for; None of a merge, which compares no ranks.
+        late: ranks and stages that others wait for; () of a merge, which compares no ranks.
         size: of what the ranks are a part, as (number, "job" or "group"); None if that is unknown.
     """
     who = ranks(every)
@@ -118,7 +140,9 @@ def headline(every, late, size):
     known = [one for one in every.values() if one.steps]
     if not known:
         waits = [
-            f"rank {one.rank} costs {length(one.per_step_ns)} per step; " for one in late or ()
+            f"rank {one.rank} costs {length(one.per_step_ns)} per step; "
+            for one in late
+            if one.stage < 0
         ]
         unknown = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {''.join(waits)}{unknown}"
@@ -130,8 +154,7 @@ def headline(every, late, size):
     if stated:
         of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
         what += f" (step_trace_time{of})"
-    found = lost(every, late or ())
-    mixed = late is None and len(every) > 1
+    found = lost(every, late)
     period = step
     pause = sum(one.ns for one in found if one.name == PAUSE)
     if 100 * pause >= step:
@@ -139,14 +162,11 @@ def headline(every, late, size):
         what = f"{length(period)} per iteration (step {length(step)} + gap {length(pause)})"
     named = [one for one in found if one.ns >= period / 100]
     if not named:
-        busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
+        idle = sum(one.per.get(name, 0) for one in known for name in (INPUT, IDLE)) / len(known)
+        busy = 100 - 100 * idle / step
         return f"{who}: {what}. Device busy {busy:.1f} %; no loss above 1 %"
     return f"{who}: {what}. Lost: " + ", ".join(
-        f"{_WORDS[one.name]}{' and waiting' if mixed and one.name == EXPOSED else ''}"
-        f"{'' if one.rank is None else f' {one.rank}'}{one.bound} "
-        f"{length(one.ns)} "
-        f"({round(100 * one.ns / period)} %)"
-        for one in named
+        f"{one.words} {length(one.ns)} ({round(100 * one.ns / period)} %)" for one in named
     )
 
 
@@ -161,8 +181,7 @@ def cards(every, late):
     pause = sum(one.ns for one in found if one.name == PAUSE)
     period += pause if 100 * pause >= period else 0
     computing = sum(one.per[COMPUTING] for one in known) / len(known)
-    named = {f"{_WORDS[one.name].capitalize()}{one.bound}": one.ns
-             for one in found if one.ns >= period / 100}  # fmt: skip
+    named = {one.words.capitalize(): one.ns for one in found if one.ns >= period / 100}
     return {name: f"{round(100 * ns / period)} %"
             for name, ns in {"Computing": computing, **named}.items()}  # fmt: skip
 

@@ -3,7 +3,9 @@
 Of the device windows of the steps that a capture covers, as :mod:`traceconv.analysis.utilisation`
 takes them; every instant counts in one class only:
 
-* communication that is not overlapped; of it the part in which ranks wait for one that comes late;
+* waiting for a rank or pipeline stage that takes longer than its peers, in communication that is
+  not overlapped or idle;
+* other communication that is not overlapped;
 * waiting for input (:mod:`traceconv.passes.input_wait`), which is idle time;
 * idle otherwise;
 * memory copies that nothing hides (on NPUs they are idle time, as the vendor counts);
@@ -134,17 +136,21 @@ def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A rank that others wait for.
+    """A rank or pipeline stage that other ranks wait for.
 
     Attributes:
-        rank:   which.
-        others: that wait for it.
-        per_step_ns: how long, per step.
+        rank:   which; -1 of a stage.
+        others: ranks that wait for it.
+        per_step_ns: how long each of these waits per step: by how much a step of the replay is
+            shorter if the rank or stage takes as long as its peers. What other ranks compute stays
+            the same, so they wait that much less.
+        stage:  which; -1 of a rank.
     """
 
     rank: int
     others: Sequence[int]
     per_step_ns: int
+    stage: int = -1
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -153,7 +159,8 @@ class Loss(msgspec.Struct, frozen=True):
     Attributes:
         name: of the class.
         ns:   per step: the mean over ranks.
-        rank: that others wait for, -1 of other classes.
+        rank, stage: that others wait for, -1 of other classes.
+        rest: whether the class holds more, which another loss names as waiting for a rank or stage.
         bound: "" if it is known exactly; "least" for waiting for input that only some steps record,
             "most" for the rest of the idle time.
     """
@@ -161,29 +168,40 @@ class Loss(msgspec.Struct, frozen=True):
     name: str
     ns: float
     rank: int = -1
+    stage: int = -1
+    rest: bool = False
     bound: str = ""
 
 
 def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     """The losses of a step of the job, largest first: the mean over the ranks that know them.
 
-    Of waiting for a rank, what the job would gain; it is taken out of the communication of the
-    other ranks that is not overlapped.
+    Each rank waits for a late one as long as the replay says, but at most as long as it lost. That
+    is taken out of its communication that is not overlapped first, then out of its idle time, so
+    computing and all losses add up to the step.
     """
     known = {rank: one for rank, one in every.items() if one.steps}
     if not known:
         return []
-    left = {rank: one.per(EXPOSED) for rank, one in known.items()}
-    found = []
+    left = {name: {rank: one.per(name) for rank, one in known.items()} for name in (EXPOSED, IDLE)}
+    found, split = [], set()
     for one in late:
-        waits = {rank: min(one.per_step_ns, left[rank]) for rank in one.others if rank in left}
-        left.update({rank: left[rank] - ns for rank, ns in waits.items()})
-        found.append(Loss(LATE, one.per_step_ns, one.rank))
-    found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+        waited = 0.0
+        for rank in known.keys() & set(one.others):
+            wait = float(one.per_step_ns)
+            for name, of in left.items():
+                taken = min(wait, of[rank])
+                if taken > 0:
+                    split.add(name)
+                    of[rank] -= taken
+                    wait -= taken
+                    waited += taken
+        found.append(Loss(LATE, waited / len(known), one.rank, one.stage))
     told = [(one.input_steps, one.steps) for one in known.values()]
     some = any(n for n, _ in told) and any(n < steps for n, steps in told)
     bounds = {INPUT: "least", IDLE: "most"} if some else {}
-    for name in (INPUT, IDLE, COPIES, PAUSE):
-        mean = sum(one.per(name) for one in known.values()) / len(known)
-        found.append(Loss(name, mean, bound=bounds.get(name, "")))
+    for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
+        each = left.get(name) or {rank: one.per(name) for rank, one in known.items()}
+        mean = sum(each.values()) / len(known)
+        found.append(Loss(name, mean, rest=name in split, bound=bounds.get(name, "")))
     return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)

@@ -172,7 +172,7 @@ class Report:
         return f"steps per rank: {', '.join(parts)}{data}"
 
     def _headline(self) -> str:
-        """The time that steps lose, without stragglers; "" without device data."""
+        """The time that steps lose, waiting for slow ranks included; "" without device data."""
         from traceconv.analysis.losses import losses
         from traceconv.report.headline import headline
 
@@ -182,7 +182,7 @@ class Report:
         }
         if not any(one.steps for one in every.values()):
             return ""
-        return headline(every, None, job_size=self.world_size)
+        return headline(every, job_size=self.world_size)
 
     def _slowest_line(self) -> str:
         """The rank that computes longest per step, where that is more than steps scatter."""

@@ -23,13 +23,12 @@ from traceconv.report.figures import digits, ranks, time
 
 WORDS = {
     EXPOSED: "exposed communication",
-    LATE: "waiting for rank",
     INPUT: "waiting for input",
     IDLE: "idle",
     COPIES: "exposed memory copies",
     PAUSE: "gaps between steps",
 }
-"""The words for each class of lost time."""
+"""The words for each class of lost time except waiting for a rank or stage, which they name."""
 
 _LEAST = 0.01
 """Share of a step; smaller losses are not named."""
@@ -59,7 +58,7 @@ class Lost(msgspec.Struct, frozen=True):
         """The losses of all ranks.
 
         Args:
-            late: ranks that others certainly wait for.
+            late: ranks and stages that others certainly wait for.
         """
         known = [one for one in every.values() if one.steps]
         if not known:
@@ -96,7 +95,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 def headline(
     every: Mapping[int, Losses],
-    late: Sequence[Late] | None = (),
+    late: Sequence[Late] = (),
     job_size: int = -1,
     group_size: int = -1,
     shape: JobShape = NO_SHAPE,
@@ -105,28 +104,27 @@ def headline(
 
     Args:
         every: the figures of each rank.
-        late:  ranks that others certainly wait for; None if ranks were not compared, so that
-            exposed communication includes waiting for them.
+        late:  ranks and stages that others certainly wait for.
         job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
         shape: the shape of the job, which names its ranks.
     """
     who = captured(list(every), job_size, group_size)
-    found = Lost.of(every, late or ())
+    found = Lost.of(every, late)
     if not found.steps:
         waits = [
-            f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late or ()
+            f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step"
+            for one in late
+            if one.rank >= 0
         ]
         rest = "computing was not recorded in any step, so losses are unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step = found.length() + ("" if found.gap_ns else _from(every))
     if not found.losses:
-        idle = sum(one.ns for one in lost(every, late or ()) if one.name in (INPUT, IDLE))
+        idle = sum(one.ns for one in lost(every) if one.name in (INPUT, IDLE))
         busy = 100 * (1 - idle / found.step_ns)
         return f"{who}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
-    alone = late is not None or len(every) == 1
     words = (
-        f"{words_of(one, shape, alone)} {time(one.ns)} ({found.percent(one.ns)})"
-        for one in found.losses
+        f"{words_of(one, shape)} {time(one.ns)} ({found.percent(one.ns)})" for one in found.losses
     )
     return f"{who}: {step}. Lost: {', '.join(words)}"
 
@@ -153,6 +151,7 @@ def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[d
         {
             "class": one.name,
             "rank": one.rank if one.rank >= 0 else None,
+            "stage": one.stage if one.stage >= 0 else None,
             "ms_per_step": one.ns / 1e6,
             "bound": one.bound or None,
         }
@@ -173,15 +172,10 @@ def _from(every: Mapping[int, Losses]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def words_of(one: Loss, shape: JobShape, alone: bool = True) -> str:
-    """How a class of lost time is called.
-
-    Args:
-        alone: whether waiting for ranks is told from communication.
-    """
-    name = WORDS[one.name]
-    if one.name == EXPOSED and not alone:
-        name = "exposed communication and waiting"
-    if one.rank >= 0:
-        name = f"{name.removesuffix('rank')}{shape.called(one.rank)}"
+def words_of(one: Loss, shape: JobShape) -> str:
+    """The name of a class of lost time. Without the part that waiting for a rank or stage takes,
+    it is "other" time, so each name has one figure."""
+    if one.name == LATE:
+        return f"waiting for {shape.called(one.rank) if one.rank >= 0 else f'stage {one.stage}'}"
+    name = f"other {WORDS[one.name]}" if one.rest else WORDS[one.name]
     return f"{name} at {one.bound}" if one.bound else name

@@ -384,6 +384,9 @@ class _Judging:
         low, high = interval(saved)
         others = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
         gain = float(saved.mean())
+        usual = np.minimum(others / np.maximum(table[:, top], 1.0), 1.0)
+        slow = (graph.kind < 0) & (of == stages[top])[graph.rank]
+        levelled = replay.steps(replay.lengths * np.where(slow, usual[graph.step], 1.0))
         return SlowStage(
             int(stages[top]),
             tuple(np.array(graph.ranks)[of == stages[top]].tolist()),
@@ -391,6 +394,7 @@ class _Judging:
             round(gain),
             (round(low), round(high)),
             gain / replay.step_ns,
+            round(max(float((replay.base - levelled).mean()), 0.0)),
         )
 
     def _steps(self, named: Mapping[int, Finding]) -> dict[Step, Finding | None]:

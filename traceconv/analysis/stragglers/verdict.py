@@ -189,6 +189,8 @@ class SlowStage(msgspec.Struct, frozen=True):
         gain_ns: what a step would be shorter by if all stages had equal work.
         interval_ns: 95 % interval of that.
         share: of the mean step that it is.
+        waits_ns: how long the other stages wait for it: what a step would be shorter by if its
+            ranks worked as long as those of the other stages, and these as long as now.
     """
 
     stage: int
@@ -197,6 +199,7 @@ class SlowStage(msgspec.Struct, frozen=True):
     gain_ns: int
     interval_ns: tuple[int, int]
     share: float = 0.0
+    waits_ns: int = 0
 
     advice = "Move layers to other stages, or split the embedding or loss layers from this one."
 
@@ -322,15 +325,19 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def late(self) -> tuple[Late, ...]:
-        """The ranks that others wait for, and how long. Among ranks that are late in the same
-        steps, only the one that causes the longest wait."""
+        """The ranks and the stage that others wait for, and how long. Among ranks that are late in
+        the same steps, only the one that causes the longest wait; these do not wait for it."""
         found: list[Late] = []
         known: set[int] = set()
         for one in self.culprits:
             if not known & set(one.late_steps):
                 known |= set(one.late_steps)
-                others = tuple(rank for rank in self.ranks if rank != one.rank)
+                slow = {two.rank for two in self.culprits if {*one.late_steps} & {*two.late_steps}}
+                others = tuple(rank for rank in self.ranks if rank not in {one.rank, *slow})
                 found.append(Late(one.rank, others, one.gain_ns))
+        if self.stage:
+            others = tuple(rank for rank in self.ranks if rank not in self.stage.ranks)
+            found.append(Late(-1, others, self.stage.waits_ns, self.stage.stage))
         return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
