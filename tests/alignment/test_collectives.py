@@ -281,7 +281,7 @@ def test_where_a_clock_that_was_set_would_not_show_is_said():
     assert f"the last {rest} would go unnoticed" in one.evidence
     [issue] = [i for i in said.issues if i.rank == 1]
     assert (issue.code, issue.places[0].endswith(f"the last {rest}")) == ("clock-unchecked", True)
-    assert "from the first match to the last" in said.as_dict()["text"]
+    assert "between matched collectives" in said.as_dict()["text"]
 
 
 def test_ranks_without_a_common_group_are_called_unaligned():

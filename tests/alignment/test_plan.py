@@ -178,7 +178,7 @@ def test_a_plan_as_json_values():
     assert document["ranks"]["1"]["offset_ns"] == str(UNIX - BOOT)
     assert (
         document["text"]
-        == "Unix time, as the profilers recorded it (meta), anchors agree within 2.50 ms"
+        == "Unix time as the profilers recorded it (meta), anchors agree within 2.50 ms"
     )
     json.dumps(document)
 

@@ -165,7 +165,7 @@ def test_one_step_is_an_observation():
     """Who came last, and by how much; no verdict, however much that is."""
     verdict = of_job(TrainingJob(tp=2, dp=2, steps=1, delays=(Delay((1,), 9e6),)))
     assert verdict.kind == "no verdict"
-    assert verdict.reason.startswith("one step was captured, which proves no pattern")
+    assert verdict.reason.startswith("only one step was captured, too few to show a pattern")
 
 
 def test_ranks_that_only_exchange_messages_have_nothing_to_compare():

@@ -56,7 +56,7 @@ def test_gains_that_can_be_worked_out(job, change, gain_ns):
         ("speed:2", "'speed:2' is not a change; write one of 'rank:3=peers'"),
         ("rank:7=peers", "no such rank; there are 0, 1"),
         ("rank:1", "write 'rank:1=peers'"),
-        ("op:Conv* x0.5", "no such kernel; there are MatMul"),
+        ("op:Conv* x0.5", "no kernel has such a name; there are e.g. MatMul"),
         ("op:MatMul", "a factor is missing; write '... x0.5'"),
         ("comm:ep x0.5", "no such communication; there is "),
         ("stage:balanced", "pipeline stages of this job are unknown"),

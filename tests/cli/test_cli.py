@@ -265,9 +265,9 @@ def test_version_says_which_program_this_is(capsys):
 @pytest.mark.parametrize(
     ("built", "said"),
     [
-        (native.TIERS, "tier: native\n"),
-        (native.TIERS[1:], "tier: native, but for scan\n"),
-        ((), "tier: Python (three to four times slower, same output)\n"),
+        (native.TIERS, "parts in C: all\n"),
+        (native.TIERS[1:], "parts in C: all but scan\n"),
+        ((), "parts in C: none (three to four times slower, same output)\n"),
     ],
 )
 def test_version_names_the_tier_and_the_formats(capsys, monkeypatch, built, said):
@@ -280,7 +280,7 @@ def test_version_names_the_tier_and_the_formats(capsys, monkeypatch, built, said
     assert f"rank file {rank_file.VERSION}" in out
     monkeypatch.setenv("TRACECONV_NATIVE", "0")
     run(["--version"])
-    assert "tier: Python" in capsys.readouterr().out
+    assert "parts in C: none" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["json", "systrace", "profile", "text", "symbolize"])

@@ -69,7 +69,7 @@ def test_one_late_collective_is_an_observation(kind):
     the other three both came within 7 us of each other. One step proves no pattern."""
     found = verdict(LEVEL1.format(kind))
     assert found.culprits == ()
-    start = "no verdict: one step was captured, which proves no pattern; rank "
+    start = "no verdict: only one step was captured, too few to show a pattern; rank "
     assert found.line().startswith(start)
 
 

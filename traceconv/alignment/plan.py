@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.collective_matching import Matched
 
 _METHOD_TEXT = {
-    "collective": "ends of collectives",
-    "meta": "Unix time, as the profilers recorded it (meta)",
+    "collective": "aligned by collectives",
+    "meta": "Unix time as the profilers recorded it (meta)",
     "wall": "stamps taken as Unix time (wall)",
     "host": "one clock for all, as stamped",
     "none": "as stamped, not aligned",
@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True):
         errors = [o.error_ns for o in every if o.error_ns is not None]
         known += f", error at most {time_text(max(errors))}" if errors else ""
         if any(o.checked_ns is not None for o in every):
-            known += " from the first match to the last"
+            known += " between matched collectives"
         lost = self.issues.count("unaligned")
         methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (
@@ -389,7 +389,7 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         elif one.matches < ENOUGH:
             kept[rank] = f"only {one.matches} operations match; {ENOUGH} needed"
         elif error > _COARSE_NS:
-            kept[rank] = f"they agree with its stamps, to {error / 1e6:.1f} ms only"
+            kept[rank] = f"they confirm its recorded time, within {error / 1e6:.1f} ms"
     return kept
 
 

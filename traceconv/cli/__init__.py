@@ -118,8 +118,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
     )
     used, parts = native.in_use(), native.TIERS
     lacking = ", ".join(part.removeprefix("_") for part in parts if part not in used)
-    tier = f"native, but for {lacking}" if lacking else "native"
-    click.echo(f"tier: {tier if used else 'Python (three to four times slower, same output)'}")
+    built = f"all but {lacking}" if lacking else "all"
+    click.echo(f"parts in C: {built if used else 'none (three to four times slower, same output)'}")
     click.echo(
         f"formats: raw event log {version.RAW_EVENT_LOG}, report {version.REPORT}, "
         f"shard {version.SHARD}, store {version.STORE}, rank file {version.RANK_FILE}"

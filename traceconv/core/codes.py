@@ -141,7 +141,7 @@ CODES: dict[str, Code] = {
     ),
     "unused-file": Code(
         _I,
-        "The file is known and holds nothing the trace needs.",
+        "A known file that the trace does not use.",
     ),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
@@ -238,7 +238,7 @@ CODES: dict[str, Code] = {
     ),
     "metadata-unused": Code(
         _I,
-        "Metadata records hold nothing the trace needs.",
+        "Metadata that the trace does not use.",
     ),
     "columns-unread": Code(
         _I,

@@ -211,7 +211,7 @@ def line(path: Path) -> str:
     lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
         f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} per step: {said}; "
-        f"on {where}; {sure:.0f} % of it certain{lacking}"
+        f"on {where}; {sure:.0f} % of the path is certain{lacking}"
     )
 
 

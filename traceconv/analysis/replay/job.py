@@ -89,13 +89,13 @@ class Replay:
 
     @property
     def error_text(self) -> str:
-        """``replay error 0.8 % (2.1 % with the gaps of other steps, which are 4 % of a step)``;
+        """``replay error 0.8 % (2.1 % if the gaps, 4 % of a step, are those of other steps)``;
         without gaps the first figure only."""
         text = f"replay error {_percent(self.error)}"
         if self.held_out is None or self.gaps_share < _FEW_GAPS:
             return text
-        gaps = f"{_percent(self.held_out)} with the gaps of other steps"
-        return f"{text} ({gaps}, which are {100 * self.gaps_share:.0f} % of a step)"
+        gaps = f"the gaps, {100 * self.gaps_share:.0f} % of a step, are those of other steps"
+        return f"{text} ({_percent(self.held_out)} if {gaps})"
 
     @cached_property
     def gaps_share(self) -> float:

@@ -277,13 +277,12 @@ class Changed:
 
     def _parts(self, change: str, of_name: NDArray[np.bool_], factor: float) -> None:
         if not of_name.any():
-            graph = self.graph
-            kernels = [
-                name for name, sort in zip(graph.names, graph.sorts.tolist(), strict=True)
-                if sort in (COMPUTE, COPY)
-            ]  # fmt: skip
-            some = ", ".join(kernels[:5])
-            raise OptionError(f"{change!r}: no such kernel; there are {some}", "change")
+            names, sorts = self.graph.names, self.graph.sorts
+            work = [n for n, sort in zip(names, sorts, strict=True) if sort in (COMPUTE, COPY)]
+            raise OptionError(
+                f"{change!r}: no kernel has such a name; there are e.g. {', '.join(work[:5])}",
+                "change",
+            )
         self._scale_parts(of_name, factor)
 
     def _scale_parts(self, of_name: NDArray[np.bool_], factor: float) -> None:

@@ -431,7 +431,8 @@ RULES: tuple[Rule, ...] = (
         "compute-spread",
         "Ranks differ in the time they compute",
         RANKS,
-        "most minus least computing time per step among ranks (of one pipeline stage), of the mean",
+        "largest difference in computing time per step between ranks of a pipeline stage, relative "
+        "to their mean",
         (Limit(10.0, "%", OWN),),
         f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The work is not shared out evenly, or a device is slow: compare the operators of this "
@@ -445,8 +446,7 @@ RULES: tuple[Rule, ...] = (
         "idle-spread",
         "Ranks differ in the share of time their device is idle",
         RANKS,
-        "largest minus smallest idle share among ranks (of one pipeline stage), in percentage "
-        "points",
+        "largest difference in idle share between ranks of a pipeline stage, in percentage points",
         (Limit(10.0, "%", OWN),),
         f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The host of this rank schedules late: look for other load on its machine, for CPU "

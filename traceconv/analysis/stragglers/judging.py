@@ -129,7 +129,7 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
     peers = np.bincount(own.roles)[own.roles]
     alone = [rank for rank, count in zip(graph.ranks, peers.tolist(), strict=True) if count < 2]
     if alone and len(graph.ranks) > 1:
-        yield f"{ranks_text(alone)} {'has' if len(alone) == 1 else 'have'} no peers to compare"
+        yield f"{ranks_text(alone)} not compared: no other rank has the same role"
     captured: dict[str, list[int]] = {}
     for one in every:
         for group in one.collectives.groups:
@@ -450,11 +450,17 @@ class _Judging:
             return None, "no two ranks run the same operations, so no rank has peers"
         if len(graph.steps) < _FEWEST:
             marked = any(one.replay.marked for one in self.replay.every)
-            why = "one step was captured" if marked else "no steps are marked"
+            why = (
+                "only one step was captured, too few to show a pattern"
+                if marked
+                else "no steps are marked, so no pattern can be shown"
+            )
             top = max(compared, key=lambda i: excess[i])
             longer = time_text(max(float(excess[top]), 0.0))
-            rest = f"rank {graph.ranks[top]} takes {longer} longer than its peers in it"
-            return None, f"{why}, which proves no pattern; {rest}"
+            peers = [i for i in own.members(int(own.roles[top])).tolist() if i != top]
+            whom = f"rank {graph.ranks[peers[0]]}" if len(peers) == 1 else "its peers"
+            rest = f"rank {graph.ranks[top]} takes {longer} longer than {whom}"
+            return None, f"{why}; {rest}"
         known = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
         if min(len(one) for one in known) < _FEWEST:
             return None, "ranks have too few steps in common"
