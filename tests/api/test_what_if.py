@@ -61,7 +61,7 @@ def test_gains_that_can_be_worked_out(job, change, gain_ns):
         ("comm:ep x0.5", "no such communication; there is "),
         ("stage:balanced", "pipeline stages of this job are unknown"),
         ("stage:3 x0.8", "a single stage cannot be changed; stages take 'stage:balanced' only"),
-        ("op:idle* x0.5", "no such kernel; there are MatMul"),
+        ("op:idle* x0.5", "no kernel has such a name; there are e.g. MatMul"),
         ("input:x", "'x' is not a factor; write 0 or x0.5"),
     ],
 )
