@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import traceconv
 from traceconv.analysis.replay.what_if import WhatIf
 from traceconv.cli import cli, run
-from traceconv.core.errors import OptionError, OutputPathError
+from traceconv.core.errors import EmptyResultError, OptionError, OutputPathError
 
 
 @pytest.fixture
@@ -78,6 +78,45 @@ def test_changes_stand_among_paths(job):
     assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms; that ")
     result = CliRunner().invoke(cli, ["what-if", job, "--change", "comm:* x0", "--json", "-q"])
     assert json.loads(result.output)["gain_ns"] == pytest.approx(100_000, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("gc:0", "no garbage collection was recorded; record it (torch_npu: gc_detect_threshold)"),
+        ("input:x0.5", "no waiting for input was recorded; record the host"),
+        ("host:0", "no host time was recorded; record host calls"),
+        ("copy:0", "no copy was recorded; record copies"),
+    ],
+)
+def test_what_was_not_recorded_gains_nothing_known(job, tmp_path, change, said, capsys):
+    """Neither alone nor with changes whose gain is known."""
+    assert run(["what-if", change, job, "-q"]) == 0
+    assert capsys.readouterr().out.startswith(f"{change}: gain unknown: {said}")
+    found = traceconv.what_if(job, change=["rank:1=peers", change]).as_dict()
+    unknown = ("step_if_ns", "gain_ns", "gain_interval_ns", "gain_share")
+    assert [found[key] for key in unknown] == [None] * 4
+    assert {step["if_ns"] for step in found["steps"]} == {None}
+    with pytest.raises(EmptyResultError, match="no trace is written"):
+        traceconv.what_if(job, change=change, out=str(tmp_path / "both.txt"))
+
+
+def test_what_was_recorded_and_delays_nothing_gains_nothing(job, tmp_path):
+    """A garbage collection while the device works."""
+    with (tmp_path / "rank0.jsonl").open("a") as file:
+        file.write(json.dumps({"name": "gc", "ts": 100_000, "dur": 50_000, "thread": 1}) + "\n")
+    found = traceconv.what_if(job, change=["gc:0", "host:0"]).as_dict()
+    assert (found["gain_ns"], found["gain_interval_ns"]) == (0, [0, 0])
+
+
+def test_communication_that_was_not_recorded(job, tmp_path):
+    """Of kernels only."""
+    for path in tmp_path.glob("*.jsonl"):
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(one for one in lines if "allreduce" not in one) + "\n")
+    found = traceconv.what_if(job, change="comm:* overlap")
+    assert found.result.gain_ns is None
+    assert "no communication was recorded" in found.lines()[0]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_the_guide_shows_what_is_printed() -> None:
 def test_changes_add_up() -> None:
     """Nothing that may take time is left."""
     folder = str(INSIGHT / "straggler_called_exposed")
-    changes = ["op:* x0", "comm:* overlap", "host:0", "input:0", "gc:0", "copy:0"]
+    changes = ["op:* x0", "comm:* overlap", "host:0", "input:0"]
     result = traceconv.what_if(folder, change=changes).result
     assert max(result.after_ns) < 1000  # stamps of end and start overlap
     half = traceconv.what_if(folder, change=["op:* x0.5", "op:* x0.5"]).result

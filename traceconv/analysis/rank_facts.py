@@ -183,6 +183,8 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         at, name, ns, count: what work consists of: the operation, the name, the time that belongs
             to it (of two kernels at once, to the one that began first), and how many began. The
             parts of an operation add up to it, to the ns.
+        recorded: those of :data:`SORTS` that the capture holds events of, whether or not anything
+            waited for these.
     """
 
     why: str = NOT_REQUESTED
@@ -201,6 +203,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     name: I32 = np.zeros(0, np.int32)
     ns: I64 = np.zeros(0, np.int64)
     count: I32 = np.zeros(0, np.int32)
+    recorded: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)

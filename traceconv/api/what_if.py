@@ -99,6 +99,8 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     result = replayed.what_if(replay, asked.change)
     if target is None:
         return WhatIfReport(result, found.plan, found.issues)
+    if result.unknown:
+        raise EmptyResultError(f"no trace is written: {result.line()}")
     from traceconv.merging import hypothetical
 
     report = hypothetical.write(replay, asked.change, found.captures, target, asked.run)

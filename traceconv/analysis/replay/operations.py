@@ -29,7 +29,7 @@ from traceconv.alignment.collective_records import RECEIVE, CollectiveRecords
 from traceconv.analysis.rank_facts import EDGES, SORTS, Operations
 from traceconv.analysis.replay.periods import repeated
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I64
+from traceconv.core.columns import I64, Mask, once_each
 from traceconv.core.intervals import length_within, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, OpClass, StepSource, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -91,7 +91,15 @@ def operations(trace: Trace, known: CollectiveRecords) -> Operations:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     work = _Work.of(trace, rows, start, end, steps_of)
     idle = _Idle.of(trace, union(*work.spans.T))
-    return _joined(trace, work, idle, known, calls, steps_of, marked)
+    held = {
+        COMPUTE: device & (events.op == OpClass.COMPUTE),
+        COPY: device & (events.op == OpClass.COPY),
+        HOST: trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE),
+        INPUT: input_spans(trace),
+        COLLECTOR: _collections(trace),
+    }
+    recorded = tuple(sort for sort, found in held.items() if found.any())
+    return _joined(trace, work, idle, known, calls, steps_of, marked, recorded)
 
 
 def _inside(start: I64, end: I64, steps: I64) -> NDArray[np.intp]:
@@ -160,9 +168,7 @@ class _Idle(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace, busy: I64) -> _Idle:
         pauses = input_spans(trace)
-        collecting = rows_named(trace, _OF_COLLECTION)
-        if collecting.any():
-            collecting &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
+        collecting = _collections(trace)
         waiting = subtraction(pauses, busy)
         spans = union(trace.events.start_ns[collecting], trace.events.ends(collecting))
         return cls(waiting, subtraction(subtraction(spans, busy), waiting))
@@ -176,9 +182,18 @@ class _Idle(msgspec.Struct, frozen=True):
         return found
 
 
+@once_each
+def _collections(trace: Trace) -> Mask:
+    """Event rows of garbage collections."""
+    found: Mask = rows_named(trace, _OF_COLLECTION)
+    if found.any():
+        found &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
+    return found
+
+
 def _joined(
     trace: Trace, work: _Work, idle: _Idle, known: CollectiveRecords,
-    calls: NDArray[np.intp], steps: I64, marked: bool,
+    calls: NDArray[np.intp], steps: I64, marked: bool, recorded: tuple[int, ...],
 ) -> Operations:  # fmt: skip
     start = np.concatenate((work.spans[:, 0], known.start_ns[calls]))
     end = np.concatenate((work.spans[:, 1], known.end_ns[calls]))
@@ -216,6 +231,7 @@ def _joined(
         name=parts[1].astype(np.int32),
         ns=parts[2],
         count=parts[3].astype(np.int32),
+        recorded=recorded,
     )
 
 

@@ -40,6 +40,24 @@ from traceconv.core.patterns import lazy_regex
 CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy|pause):(.+)")
 """How a change begins."""
 
+_UNRECORDED = {
+    "input": (
+        "waiting for input",
+        "record the host with the ranges of its data loader, or mark the fetch of a batch as "
+        "'data_load' (record_function, NVTX)",
+    ),
+    "host": ("host time", "record host calls (CPU activities)"),
+    "gc": (
+        "garbage collection",
+        "record it (torch_npu: gc_detect_threshold), or mark collections as host ranges named 'gc' "
+        "from gc.callbacks",
+    ),
+    "copy": ("copy", "record copies of device memory; if the profiler does, none ran"),
+    "comm": ("communication", "record more ranks of the job, with their collectives"),
+    "pause": ("time between steps", "record several steps"),
+}
+"""What a change scales, and how it gets into a capture."""
+
 _FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
 _SORTS = {"input": INPUT, "host": HOST, "gc": COLLECTOR, "copy": COPY}
 _NO_WORD = lazy_regex(r"\W")
@@ -57,8 +75,10 @@ class WhatIf(msgspec.Struct, frozen=True):
     Attributes:
         changes:  as written.
         steps:    recording window and number of each.
-        before_ns, after_ns: how long each takes, replayed.
+        before_ns, after_ns: how long each takes, replayed; ``after_ns`` is () where that is
+            unknown.
         error:    the replay error, a share.
+        unknown:  why what changes gain is unknown: what they change was not recorded.
     """
 
     changes: tuple[str, ...]
@@ -66,33 +86,40 @@ class WhatIf(msgspec.Struct, frozen=True):
     before_ns: tuple[int, ...]
     after_ns: tuple[int, ...]
     error: float
+    unknown: tuple[str, ...] = ()
 
     @property
-    def gain_ns(self) -> float:
-        """By how much the mean step becomes shorter; negative if it becomes longer."""
+    def gain_ns(self) -> float | None:
+        """By how much the mean step becomes shorter; negative if it becomes longer; None if that is
+        unknown."""
+        if self.unknown:
+            return None
         return float(np.mean(self.before_ns) - np.mean(self.after_ns))
 
     @property
-    def interval_ns(self) -> tuple[float, float]:
+    def interval_ns(self) -> tuple[float, float] | None:
         """95 % interval of that."""
+        if self.unknown:
+            return None
         return interval(np.array(self.before_ns, np.float64) - np.array(self.after_ns))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        low, high = self.interval_ns
-        before, after = float(np.mean(self.before_ns)), float(np.mean(self.after_ns))
+        """JSON values; None where nothing is known."""
+        before, gain, between = float(np.mean(self.before_ns)), self.gain_ns, self.interval_ns
+        after = self.after_ns or (None,) * len(self.steps)
         return {
             "changes": list(self.changes),
             "step_ns": round(before),
-            "step_if_ns": round(after),
-            "gain_ns": round(self.gain_ns),
-            "gain_interval_ns": [round(low), round(high)],
-            "gain_share": self.gain_ns / max(before, 1.0),
+            "step_if_ns": None if gain is None else round(before - gain),
+            "gain_ns": None if gain is None else round(gain),
+            "gain_interval_ns": None if between is None else [round(ns) for ns in between],
+            "gain_share": None if gain is None else gain / max(before, 1.0),
             "replay_error": self.error,
+            "unknown": list(self.unknown),
             "steps": [
                 {"window": window, "step": number, "ns": ns, "if_ns": other}
                 for (window, number), ns, other in zip(
-                    self.steps, self.before_ns, self.after_ns, strict=True
+                    self.steps, self.before_ns, after, strict=True
                 )
             ],
             "text": self.line(),
@@ -100,17 +127,18 @@ class WhatIf(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """The result in a line."""
-        before, after = float(np.mean(self.before_ns)), float(np.mean(self.after_ns))
-        low, high = map(round, self.interval_ns)
-        verb = "saves" if self.gain_ns >= 0 else "costs"
-        if self.gain_ns < 0:  # the interval of what it costs
+        before, gain, between = float(np.mean(self.before_ns)), self.gain_ns, self.interval_ns
+        if gain is None or between is None:
+            return f"{', '.join(self.changes)}: gain unknown: {'; '.join(self.unknown)}"
+        low, high = map(round, between)
+        verb = "saves" if gain >= 0 else "costs"
+        if gain < 0:  # the interval of what it costs
             low, high = -high, -low
-        size, between = time_text(abs(self.gain_ns)), f"{time_text(low)} to {time_text(high)}"
         return (
-            f"{', '.join(self.changes)}: a step takes {time_text(after)} instead of "
-            f"{time_text(before)}; that {verb} {size} per step "
-            f"({100 * abs(self.gain_ns) / max(before, 1.0):.2g} %, 95 % interval {between}); "
-            f"replay error {100 * self.error:.1f} %"
+            f"{', '.join(self.changes)}: a step takes {time_text(before - gain)} instead of "
+            f"{time_text(before)}; that {verb} {time_text(abs(gain))} per step "
+            f"({100 * abs(gain) / max(before, 1.0):.2g} %, 95 % interval {time_text(low)} to "
+            f"{time_text(high)}); replay error {100 * self.error:.1f} %"
         )
 
 
@@ -123,13 +151,14 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
     job = Changed(replay)
     for change in changes:
         job.apply(change)
-    after = job.steps()
+    after = job.steps() if not job.unknown else np.zeros(0)
     return WhatIf(
         tuple(changes),
         tuple((int(w), int(k)) for w, k in replay.graph.steps.tolist()),
         tuple(round(ns) for ns in replay.base.tolist()),
         tuple(round(ns) for ns in after.tolist()),
         replay.error,
+        tuple(job.unknown),
     )
 
 
@@ -154,12 +183,17 @@ def refuse_unknown(changes: Sequence[str]) -> None:
 
 
 class Changed:
-    """Lengths and delays of a graph, changed."""
+    """Lengths and delays of a graph, changed.
+
+    Attributes:
+        unknown: what a change scales and no rank has recorded, in words: what it gains is unknown.
+    """
 
     def __init__(self, replay: Replay) -> None:
         self.replay, self.graph = replay, replay.graph
         self.lengths: F64 = replay.lengths.copy()
         self.delays: F64 = replay.graph.delay_ns.copy()
+        self.unknown: list[str] = []
 
     def steps(self) -> F64:
         """(steps,): how long steps take."""
@@ -187,12 +221,21 @@ class Changed:
         elif what == "pause":
             rows = self.replay.openings & (self.graph.step > 0)
             self.delays[rows, HOST] *= self._factor(change, how)
+            if not rows.any():
+                self._not_recorded(what)
         else:
             sort, factor = _SORTS[what], self._factor(change, how)
             of_name = self.graph.sorts == sort
+            takes = of_name[self.graph.name].any() or self.graph.delay_ns[:, sort].any()
+            if not takes and not any(sort in one.replay.recorded for one in self.replay.every):
+                self._not_recorded(what)
             self.delays[:, sort] *= factor
             if of_name.any():
                 self._scale_parts(of_name, factor)
+
+    def _not_recorded(self, what: str) -> None:
+        called, advice = _UNRECORDED[what]
+        self.unknown.append(f"no {called} was recorded; {advice}")
 
     def _ranks(self, change: str, how: str) -> None:
         target, _, state = how.partition("=")
@@ -223,6 +266,9 @@ class Changed:
             target, factor = how.removesuffix(" overlap").strip(), 0.0
         else:
             target, factor = self._target(change, how)
+        if not (self.graph.kind >= 0).any():
+            self._not_recorded("comm")
+            return
         rows = self._calls(target)
         if not rows.any():
             kinds = sorted({kind for kind, _, _ in self.graph.kinds})
