@@ -1,5 +1,7 @@
 """What a Python user sees: short texts, one frame over all ranks, aligned clocks, drawings."""
 
+from itertools import pairwise
+
 import pytest
 from paths import ROOT
 
@@ -88,6 +90,9 @@ def test_overlap_is_drawn(kind):
     matplotlib.use("agg")
     stats = traceconv.stats(DEMO, by="overlap")
     axes = stats.plot(kind)
+    axes.figure.canvas.draw()
+    boxes = [one.get_window_extent() for one in axes.get_xticklabels() if one.get_text()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
     rows = stats["overlap"].columns
     steps = (rows["Rank"] >= 0) & (rows["Step"] >= 0) & (rows["Known(ns)"] > 0)
     assert len(axes.patches) == 4 * (2 if kind == "ranks" else steps.sum())

@@ -68,6 +68,14 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     assert stage.gain_ns < late.per_step_ns < stage.excess_ns
 
 
+def test_a_slow_stage_shows_in_the_drawing() -> None:
+    """Its ranks take longer than the median in every step, which their peers do, too."""
+    pytest.importorskip("matplotlib").use("agg")
+    image = judged(JOBS / "stage_imbalance").plot().images[0].get_array()
+    assert (image[6:] > 300).all()
+    assert (image[:6] < 100).all()
+
+
 @pytest.mark.parametrize("job", ["slow_worker", "stage_imbalance"])
 def test_messages_without_a_recorded_peer_are_paired_by_time(job: str, tmp_path: Path) -> None:
     """As Ascend's timelines hold them: the verdict is that of the recorded peers."""

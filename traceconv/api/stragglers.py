@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers.judging import judge
@@ -62,7 +64,8 @@ class StragglerReport:
         return [*verdict, *(link.text() for link in self.slow_links), *few]
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw a heat map: how much longer than its peers each rank takes in each step.
+        """Draw a heat map: how much longer than its peers each rank takes in each step; if stages
+        are uneven, than the median of all ranks. Unknown cells are grey.
 
         Args:
             ax: the ``matplotlib`` axes to draw on; None for new ones.
@@ -79,8 +82,11 @@ class StragglerReport:
         replay = self.verdict.replay
         if replay is None:
             raise EmptyResultError(f"there is nothing to draw: {self.verdict.reason}")
-        steps = replay.graph.steps[:, 1].tolist()
-        return plots.heat_map(replay.own.excess, list(replay.graph.ranks), steps, ax)
+        steps, own = replay.graph.steps[:, 1].tolist(), replay.own
+        excess, than = own.excess, "peers"
+        if self.verdict.stage is not None:  # peers are of one stage
+            excess, than = own.table - np.nanmedian(own.table, axis=1, keepdims=True), "the median"
+        return plots.heat_map(excess, list(replay.graph.ranks), steps, than, ax)
 
     def _repr_html_(self) -> str:
         """The printed lines, for notebooks."""

@@ -21,6 +21,11 @@ _PARTS = (
 KINDS = ("overlap", "ranks")
 """Drawings of the table "overlap"."""
 
+_TICK_CHARACTERS = 100
+"""Of the labels that fit below axes as wide as :func:`axes` makes them."""
+
+_UNKNOWN = "#c6ced6"
+
 
 def axes(ax: Any) -> Any:
     """The axes to draw on: ``ax``, or new ones if it is None.
@@ -65,7 +70,7 @@ def overlap(table: DataTable, kind: str, ax: Any) -> Any:
         length = np.bincount(of, columns[key][rows], len(names)) / count / 1e6
         ax.bar(np.arange(len(names)), length, bottom=left, width=0.9, label=words, color=colour)
         left += length
-    every = -(-len(names) // 24)
+    every = -(-len(names) * (max(map(len, names), default=0) + 2) // _TICK_CHARACTERS)
     ax.set_xticks(range(0, len(names), every), names[::every])
     ax.set_xlabel("rank" if kind == "ranks" else "step" if len(set(rank)) == 1 else "rank: step")
     ax.set_ylabel("ms")
@@ -73,11 +78,12 @@ def overlap(table: DataTable, kind: str, ax: Any) -> Any:
     return ax
 
 
-def heat_map(excess_ns: F64, ranks: list[int], steps: list[int], ax: Any) -> Any:
-    """How much longer than its peers each rank takes in each step, in ms; unknown cells are white.
+def heat_map(excess_ns: F64, ranks: list[int], steps: list[int], than: str, ax: Any) -> Any:
+    """How much longer than others each rank takes in each step, in ms; unknown cells are grey.
 
     Args:
-        excess_ns: (steps, ranks).
+        excess_ns: (steps, ranks), NaN where unknown.
+        than: what a rank is compared with.
 
     Raises:
         PluginError: matplotlib is not installed.
@@ -89,5 +95,9 @@ def heat_map(excess_ns: F64, ranks: list[int], steps: list[int], ax: Any) -> Any
         ticks(range(0, len(names), every), [str(one) for one in names[::every]])
     ax.set_xlabel("step")
     ax.set_ylabel("rank")
-    ax.figure.colorbar(image, ax=ax, label="ms longer than peers")
+    ax.figure.colorbar(image, ax=ax, label=f"ms longer than {than}")
+    ax.set_facecolor(_UNKNOWN)
+    if np.isnan(excess_ns).any():
+        patch = ax.bar(0, 0, color=_UNKNOWN, label="unknown")
+        ax.legend(handles=[patch], loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
     return ax
