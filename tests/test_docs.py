@@ -185,8 +185,8 @@ def test_every_boundary_has_the_test_that_is_named(root):
 def test_every_extra_is_in_the_table_of_extras():
     """Those for users; the others are for work on traceconv itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    ours = {"test", "test-ray", "test-s3", "viewer-test", "examples", "docs", "check", "fuzz", "sanitize",
-            "bench"}  # fmt: skip
+    ours = {"test", "test-ray", "test-s3", "viewer-test", "examples", "docs", "check", "fuzz",
+            "sanitize", "bench"}  # fmt: skip
     text = (ROOT / "docs/install.md").read_text()
     table = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
     named = {word for row in table for word in re.findall(r"`([a-z0-9]+)`", row)}

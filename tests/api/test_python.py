@@ -18,6 +18,8 @@ def test_captures_are_a_short_list():
     assert repr(captures) == "<Captures: ranks 0-1 (trace_view)>"
     assert (len(captures), [one.rank for one in captures]) == (2, [0, 1])
     assert captures._repr_html_().count("<tr>") == 3
+    assert repr(list(captures)[1]).startswith("<Capture of rank 1 (trace_view): ")
+    assert repr(captures.events()).startswith("<RankFrames of Captures: ranks 0-1 (trace_view); ")
 
 
 def test_results_are_named_in_a_line(tmp_path):
@@ -40,6 +42,17 @@ def test_results_are_named_in_a_line(tmp_path):
         assert repr(result).startswith(start)
         assert len(repr(result)) < 400
     assert list(stats) == ["step_summary", "step", "stage", "overlap", "step_trace_time"]
+
+
+def test_a_printed_table_shows_its_first_rows():
+    """Aligned, within a width, with the number of rows and columns that are left out."""
+    table = traceconv.stats(DEMO, by="step,overlap")["overlap"]
+    head, names, *rows, rest = str(table).splitlines()
+    assert head == repr(table)
+    assert names.split()[:2] == list(table.columns)[:2]
+    assert len(rows) == 10
+    assert rest.endswith(" more columns")
+    assert all(len(line) <= 100 for line in (names, *rows))
 
 
 def test_events_of_all_ranks_are_one_frame():

@@ -117,7 +117,7 @@ class Captures:
             mode:  as of :meth:`traces`.
             given: keywords of :meth:`traces`.
         """
-        return RankFrames(lambda: self.traces(mode, **given))
+        return RankFrames(repr(self)[1:-1], lambda: self.traces(mode, **given))
 
     def to_arrow(
         self, mode: values.Mode | None = "detail", **given: Unpack[TraceArguments]
@@ -183,7 +183,11 @@ class Captures:
 class RankFrames:
     """The events of several ranks, for data frames."""
 
+    captures: str
     traces: Callable[[], Iterable[Trace]]
+
+    def __repr__(self) -> str:
+        return f"<RankFrames of {self.captures}; to_pandas(), to_arrow() and to_polars() read them>"
 
     def _joined(self, args: str) -> frames.Frame:
         parts = []

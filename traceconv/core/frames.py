@@ -23,6 +23,7 @@ ABSENT = -(2**63)
 
 Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
+TEXT_ROWS, _TEXT_WIDTH, _WIDEST = 10, 100, 48
 HTML_ROWS = 20
 """Most rows of a table in a notebook."""
 
@@ -182,9 +183,35 @@ def extra(module: str, name: str = "") -> Any:
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
     """The first rows as an HTML table. Texts are escaped; a missing value is a dash."""
     length = next((len(column) for column in columns.values()), 0)
-    shown = [
+    more = f", the first {rows}" if length > rows else ""
+    shown = zip(*_cells(columns, rows), strict=True)
+    return table_html(f"{title}: {length} rows{more}", list(columns), shown)
+
+
+def text(columns: Columns, rows: int = TEXT_ROWS) -> str:
+    """The first rows as aligned text; long cells are cut, and columns beyond the width left out."""
+    length = next((len(column) for column in columns.values()), 0)
+    lines = [""] * (min(length, rows) + 1)
+    left = len(columns)
+    for name, cells in zip(columns, _cells(columns, rows), strict=True):
+        shown = [one if len(one) <= _WIDEST else f"{one[: _WIDEST - 1]}…" for one in (name, *cells)]
+        width = max(map(len, shown))
+        if lines[0] and len(lines[0]) + width + 2 > _TEXT_WIDTH:
+            break
+        number = columns[name].dtype != object
+        lines = [
+            f"{line}{'  ' * bool(line)}{one.rjust(width) if number else one.ljust(width)}"
+            for line, one in zip(lines, shown, strict=True)
+        ]
+        left -= 1
+    more = [f"{length - rows:,} more rows"] * (length > rows)
+    more += [f"{left} more columns"] * bool(left)
+    return "\n".join([*(line.rstrip() for line in lines), *([", ".join(more)] * bool(more))])
+
+
+def _cells(columns: Columns, rows: int) -> list[list[str]]:
+    """The first cells of every column; a missing value is a dash."""
+    return [
         ["–" if v is None or v == ABSENT or v != v else str(v) for v in column[:rows].tolist()]
         for column in columns.values()
     ]
-    more = f", the first {rows}" if length > rows else ""
-    return table_html(f"{title}: {length} rows{more}", list(columns), zip(*shown, strict=True))

@@ -164,6 +164,10 @@ class Capture:
     beside: tuple[tuple[str, int], ...] = ()
     traits: Mapping[str, int | str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        rank = "of unknown rank" if self.rank is None else f"of rank {self.rank}"
+        return f"<Capture {rank} ({self.reader}): {self.title}>"
+
     @property
     def title(self) -> str:
         """The capture as the user would name it."""

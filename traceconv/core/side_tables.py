@@ -67,6 +67,10 @@ class DataTable:
         rows, columns = len(next(iter(self.columns.values()), ())), len(self.columns)
         return f"<DataTable {self.name}: {rows:,} rows, {columns} columns>"
 
+    def __str__(self) -> str:
+        """The first rows, for people."""
+        return f"{self!r}\n{frames.text(self.columns)}"
+
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with the same names and values: times are ns, whole numbers with
         absent cells are ``Int64`` with ``<NA>``.
