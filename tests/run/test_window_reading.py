@@ -290,6 +290,17 @@ def mark(step, at):
     }  # fmt: skip
 
 
+def test_a_step_belongs_to_the_window_that_recorded_it():
+    """Steps begin on the host, before any work on the device."""
+    job = str(ROOT / "golden" / "trace_view" / "two_windows" / "input")
+    table = traceconv.stats(job)["step"]
+    assert list(zip(table["Step"].tolist(), table["Window"].tolist(), strict=True)) == [
+        (2, 1), (3, 1), (8, 2), (9, 2)
+    ]  # fmt: skip
+    (trace,) = traceconv.open(job).traces("detail")
+    assert trace.steps.pause_ns.tolist() == [0, 0, 0, 0]  # time between windows is unknown
+
+
 def test_every_verb_takes_a_rank_of_several_captures():
     """Steps of both windows in tables, operations of both matched."""
     job = str(ROOT / "golden" / "kineto" / "two_windows" / "input")

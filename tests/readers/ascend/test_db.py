@@ -479,6 +479,17 @@ def test_windows_of_one_process_are_one_capture(tmp_path):
     assert (len(trace.events), len(trace.windows)) == (2, 1)
 
 
+def test_a_window_spans_everything_recorded_in_it(tmp_path):
+    """Its steps and calls on the host, too, which begin before work on the device."""
+    for hour, ns in ((8, 0), (9, 10**9)):
+        folder = tmp_path / f"localhost_40_202503010{hour}0000123_ascend_pt" / OUTPUT
+        tables = Tables().kernel(ns + 30, ns + 40).call(ns + 10, ns + 20, -1)
+        tables.add("STEP_TIME", id=hour, startNs=NOW + ns, endNs=NOW + ns + 50)
+        tables.write(folder / "ascend_pytorch_profiler_0.db")
+    (capture,) = find(tmp_path)[0]
+    assert (read(capture).windows - NOW).tolist() == [[0, 50], [10**9, 10**9 + 50]]
+
+
 def test_databases_side_by_side(tmp_path):
     """Gathered in one folder, each by its own name; what stands beside them is nobody's."""
     for rank in (0, 1):

@@ -49,13 +49,17 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
                 from traceconv.readers.ascend.mindspore.host import host_info_lane
 
                 classify = host_info_lane
+            before = build.rows
             try:
-                span = _read_part(capture, build, part, classify)
+                _read_part(capture, build, part, classify)
             except MalformedInputError as e:
                 failures.append(e)
                 build.skip("malformed-record", str(e)[:200])
             else:
-                windows.setdefault(part.window, []).extend([span] if span else [])
+                spans = windows.setdefault(part.window, [])
+                # of all rows: steps begin on the host, before their work on the device
+                if part.window and (span := build.span(before)):
+                    spans.append(span)
                 stepped |= {part.graph} if part.role is Role.STEPS else set()
     if failures and not windows:
         raise failures[0]
@@ -65,26 +69,21 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
     check_clock(capture, build)
 
 
-def _read_part(
-    capture: Capture, build: TraceBuilder, part: Part, classify: Classify
-) -> tuple[int, int] | None:
-    """Read one file; the span of its device and communication slices, ns, or of all of them."""
-    before, offset = build.rows, 0
+def _read_part(capture: Capture, build: TraceBuilder, part: Part, classify: Classify) -> None:
+    """Read one file."""
+    offset = 0
     if part.role in (Role.HOST_INFO, Role.HOST_RECORDS) and capture.clock is not None:
         offset = -capture.clock.offset_ns  # it is in Unix time, whatever the others are
     if part.role is Role.HOST_RECORDS:
         from traceconv.readers.ascend.mindspore.host import read_records
 
         read_records(capture.source, part.name, build, offset)
-        return None
+        return
     lanes = HardwareLanes(build, classify)
-    whole = read_events(
+    read_events(
         capture.source, part.name, build, lanes, offset_ns=lambda _: offset, revise=lanes.revise
     )
     lanes.finish()
-    if part.role is not Role.EVENTS:
-        return None
-    return build.span(before, (Layer.DEVICE, Layer.COMM)) or whole
 
 
 # -- the step trace as a table --------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import I32, Capture, Layer
+from traceconv.core.model import I32, Capture
 from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import event_tables as tables
@@ -42,8 +42,8 @@ def read_databases(capture: Capture, build: TraceBuilder) -> None:
             failures.append(e)
             build.skip("malformed-record", str(e)[:200])
             continue
-        span = build.span(before, (Layer.DEVICE, Layer.COMM)) or build.span(before)
-        if span and part.window:
+        # of all rows: steps begin on the host, before their work on the device
+        if part.window and (span := build.span(before)):
             build.window(*span)
     if failures and len(failures) == len(parts):
         raise failures[0]
