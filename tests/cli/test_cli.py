@@ -58,6 +58,7 @@ def test_first_run_says_what_matters(here, capsys):
         "ranks 0-1",
         "clock:",
         "steps per rank: 3 of graph 1",
+        "nothing was lost",
         "rank 1",
         "wrote",
         "ui.perfetto.dev",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import files, options, say, screen
+from traceconv.core.codes import Severity
 from traceconv.core.errors import StrictError
 from traceconv.core.markup import one_line
 from traceconv.io.atomic import check
@@ -170,6 +171,9 @@ class Task:
             say.message(f"wrote {self.report}{beside * bool(first)}")
         if first.endswith((".pftrace", ".pftrace.gz", ".tar")):
             say.message(f"to look at it: traceconv open {shlex.quote(first)}, or {VIEWER}")
+        whole = all(issue.severity is Severity.INFO for issue in report.issues)
+        if whole and not self.options.get("dry_run"):
+            say.message("nothing was lost")
         say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
 
     @contextmanager

@@ -25,8 +25,9 @@ def pack(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Pack the ranks below PATH (default: the current folder) into a store: one file that is much
-    smaller than the captures and that every command reads in their place, faster.
+    """Pack the ranks below PATH (default: the current folder) into a store: one file that
+    every command reads in their place, faster. It is much smaller than uncompressed captures; of
+    .gz files it may be as large as they are.
 
     \b
     traceconv pack ./prof -o run.tcz

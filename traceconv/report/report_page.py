@@ -168,9 +168,15 @@ def _culprits(overview: Data) -> set[int]:
 
 
 def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
-    """Rows of ranks by what each costs: ranks that are late first, then by computing."""
-    late = overview.get("late_ns", {})
-    return sorted(rows, key=lambda row: (-late.get(str(row["rank"]), 0), -_busy(row), row["rank"]))
+    """Rows of ranks by what each costs: those that others wait for first, then by how late they
+    are and by computing."""
+    late, culprits = overview.get("late_ns", {}), _culprits(overview)
+
+    def place(row: Data) -> tuple[bool, int, int, int]:
+        rank = row["rank"]
+        return rank not in culprits, -late.get(str(rank), 0), -_busy(row), rank
+
+    return sorted(rows, key=place)
 
 
 def _busy(row: Data) -> int:

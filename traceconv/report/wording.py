@@ -76,7 +76,9 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
     found = []
     if lost.steps:
         per = "Step" if lost.per_step else "Recorded"
-        note = f"and a gap of {time(lost.gap_ns)}" if lost.gap_ns else f"mean of {lost.steps}"
+        many = f"{lost.steps} {'step' if lost.per_step else 'recording'}{'s' * (lost.steps > 1)}"
+        mean = f"mean of {many}, all ranks" if lost.steps > 1 else f"of {many}"
+        note = f"and a gap of {time(lost.gap_ns)}" if lost.gap_ns else mean
         found.append((per, time(lost.step_ns), note))
         parts = [("computing", lost.computing_ns)]
         parts += [(words_of(one, shape), one.ns) for one in lost.losses]
@@ -92,5 +94,9 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         value = f"rank {one['rank']}" if one else verdict["verdict"]
         compared = f"{verdict['collectives']} collectives compared"
         note = f"costs {time(one['gain_ns'])} per step" if one else compared
-        found.append(("Straggler", value, note))
+        if not one and (stage := verdict["stage"]):
+            note = f"equal stages save {time(stage['gain_ns'])} per step"
+            found.append(("Uneven stages", f"stage {stage['stage']}", note))
+        else:
+            found.append(("Straggler", value, note))
     return [dict(zip(("name", "value", "note"), one, strict=True)) for one in found]
