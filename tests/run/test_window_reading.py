@@ -298,7 +298,7 @@ def test_a_step_belongs_to_the_window_that_recorded_it():
         (2, 1), (3, 1), (8, 2), (9, 2)
     ]  # fmt: skip
     (trace,) = traceconv.open(job).traces("detail")
-    assert trace.steps.pause_ns.tolist() == [0, 0, 0, 0]  # time between windows is unknown
+    assert trace.steps.pause_ns.tolist() == [-1, 0, -1, 0]  # unknown between windows
 
 
 def test_every_verb_takes_a_rank_of_several_captures():
