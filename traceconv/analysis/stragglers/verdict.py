@@ -173,7 +173,7 @@ class Finding(msgspec.Struct, frozen=True):
         with_it = f"; late as well: {ranks_text(self.together)}" if self.together else ""
         costs = f"{time_text(self.gain_ns)} per step"
         if self.share:
-            costs += f" ({100 * self.share:.2g} %)"
+            costs += f" ({100 * self.share:.2g} % of the recorded step)"
         return (
             f"{self.called} takes {time_text(longer)} longer than {peers} {each}{cause}; it costs "
             f"{costs}{with_it}"
@@ -216,7 +216,7 @@ class SlowStage(msgspec.Struct, frozen=True):
         return (
             f"stage {self.stage} ({ranks_text(self.ranks)}) works {time_text(self.excess_ns)} "
             f"longer than the other stages per step; equal stages would save "
-            f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} %)"
+            f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} % of the recorded step)"
         )
 
 
@@ -379,13 +379,16 @@ class Verdict(msgspec.Struct, frozen=True):
         return f"{NO_VERDICT if self.bound_ns is None else 'no rank stands out'}: {self.reason}"
 
     def _of_step(self) -> str:
-        """How far the job is from an ideal one."""
+        """How far the job is from an ideal one, both without delays."""
         if not self.replay or not self.step_ns:
             return ""
         slowdown = self.replay.slowdown
         if slowdown < _UNEVEN:
             return ""
-        return f"; a step takes {slowdown:.2f} times as long as with equal ranks and links"
+        return (
+            f"; without idle time, a step takes {slowdown:.2f} times as long as with equal ranks "
+            "and links"
+        )
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
