@@ -49,6 +49,13 @@ def test_first_run_writes_a_named_file(here, capsys):
     assert [p.name for p in here.iterdir()] == ["trace_summary_ranks0-1.pftrace"]
 
 
+def test_two_reports_are_refused(here, capsys):
+    """Only the last would be written."""
+    assert run(["merge", SAMPLE, "--report", "r.html", "--report", "r.md"]) == 2
+    assert "given 2 times; write one report per call" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
 def test_first_run_says_what_matters(here, capsys):
     """Ranks, clock, steps, the slowest rank, the file and where to drag it: on stderr."""
     run(["merge", SAMPLE])

@@ -166,8 +166,20 @@ explain = option(
 as_json = option(
     "--json", "as_json", is_flag=True, section="Messages", help="One JSON document on stdout."
 )
+
+
+def _once(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The only value; click would take the last of several without a word."""
+    if len(given) > 1:
+        message = f"given {len(given)} times; write one report per call"
+        raise click.BadParameter(message, ctx, param)
+    return given[0] if given else None
+
+
 report = option(
     "--report",
+    multiple=True,
+    callback=_once,
     metavar="FILE",
     section="Output",
     usual=True,

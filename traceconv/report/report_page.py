@@ -90,6 +90,9 @@ _STAGE = (
     ("bubble_ns", "k-exposed", "bubble"),
     ("rest_ns", "k-idle", "rest"),
 )
+_LEAST = 0.001
+"""Smaller figures would be shown as 0.00."""
+
 _HEAT = {
     "lateness": "Own time of a rank beyond that of its peers. Dark rows are the ranks "
     "that others wait for, not those that wait.",
@@ -727,7 +730,7 @@ def _cell(value: Any, name: str) -> Cell:
     if name.endswith("_bytes"):
         return Mark(say.size(value), exact=f"{value} B")
     if isinstance(value, float):
-        return Mark(say.digits(value))
+        return Mark(say.digits(value) if not 0 < value < _LEAST else f"< {_LEAST}")
     if isinstance(value, int):
         return value
     if isinstance(value, Mapping):
