@@ -116,7 +116,7 @@ def write(folder, lengths):
         ready = start + max(step)
         for rank, own in enumerate(step):
             rows = (
-                {"name": "MatMul", "ts": start, "dur": own, "stream": 1},
+                {"name": "MatMul", "ts": start, "dur": own, "stream": 1, "kind": "compute"},
                 {"name": "allreduce", "ts": start + own, "dur": ready + 50_000 - start - own,
                  "kind": "comm", "plane": "world"},
             )  # fmt: skip

@@ -351,7 +351,7 @@ def logs(folder):
             start, end = (int(job.local(rank, t[at, rank])) for t in (happened.start, happened.end))
             spent = int(happened.spent[at, rank])
             for name, ts, dur, more in (
-                ("MatMul", start - spent, spent, {"stream": 1}),
+                ("MatMul", start - spent, spent, {"stream": 1, "kind": "compute"}),
                 (kind, start, end - start, {"kind": "comm", "plane": "world"}),
             ):
                 lines.append(json.dumps({"name": name, "ts": ts, "dur": dur, **more}))

@@ -21,7 +21,9 @@ def job(tmp_path):
     for _ in range(6):
         ready = start + 1_300_000
         for rank, own in ((0, 1_000_000), (1, 1_300_000)):
-            lines[rank].append({"name": "MatMul", "ts": start, "dur": own, "stream": 1})
+            lines[rank].append(
+                {"name": "MatMul", "ts": start, "dur": own, "stream": 1, "kind": "compute"}
+            )
             inside = ready + 100_000 - start - own
             lines[rank].append({"name": "allreduce", "ts": start + own, "dur": inside,
                                 "kind": "comm", "plane": "world"})  # fmt: skip

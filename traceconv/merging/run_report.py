@@ -146,10 +146,21 @@ class Report:
 
     def _emptiness(self) -> list[str]:
         """What to do about a summary that has nothing to sum up."""
-        without = sum(one.count for one in self.issues if one.code == "no-device-events")
-        if self.mode != "summary" or without < len(self.ranks) or not self.found:
-            return []
-        return ['no device work was recorded, so this view has steps only; `mode="detail"` has all']
+        lines, many = [], len(self.ranks)
+        without = Counter[str]()
+        for one in self.issues:
+            without[one.code] += one.count
+        if self.mode == "summary" and self.found and without["no-device-events"] >= many:
+            lines.append(
+                'no device work was recorded, so this view has steps only; `mode="detail"` has all'
+            )
+        unknown = without["no-device-events"] + without["computing-unknown"]
+        if unknown >= many and any(one["reader"] == "event_log" for one in self.captures):
+            lines.append(
+                "in a log of your own, add `kind=COLUMN` (compute, comm, memcpy, kernel, host, "
+                "step ...), `kind='compute'` or `stream=COLUMN` to the mapping for device work"
+            )
+        return lines
 
     def _steps_line(self) -> str:
         counts: dict[str, list[int]] = {}

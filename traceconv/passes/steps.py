@@ -156,7 +156,8 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
         step_marker: regular expression; host slices whose name it finds are the steps, instead of
-            all others. Its first group is the number; without one they are numbered by time.
+            all others; if there are none, slices of a log that states no place. Its
+            first group is the number; without one they are numbered by time.
 
     Each collection window may have its steps from another source: step markers on the host are
     used in windows without iterations. Slices of different graphs may cross on the merged lane;
@@ -164,8 +165,9 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     Issues: steps-from-host, steps-by-time, no-steps; step-marker-unmatched, step-marker-number and
     steps-replaced of a marker.
     """
+    placeless = False
     if step_marker:
-        trace = _marked_by(trace, re.compile(step_marker))
+        trace, placeless = _marked_by(trace, re.compile(step_marker))
     own = trace.rows_of(Layer.STEP)
     events = trace.events
     if not len(events):
@@ -179,7 +181,7 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
         trace = _booked(trace, made, int(iterations.sum()))
         return replace(trace, steps=step_table(trace, made))
     recorded = np.unique(_window(trace, events.start_ns[iterations]))
-    marks = _host_marks(trace)
+    marks = _host_marks(trace, placeless)
     if not (step_marker or len(marks) or len(recorded)):
         trace = _served(trace)
         marks = _host_marks(trace)
@@ -273,24 +275,30 @@ def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
     )
 
 
-def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
+def _marked_by(trace: Trace, marker: re.Pattern[str]) -> tuple[Trace, bool]:
     """The ranges that ``marker`` finds have the numbers of steps, nothing else has, and the steps
-    that the source recorded are removed; without such ranges the trace is unchanged."""
+    that the source recorded are removed; without such ranges the trace is unchanged.
+
+    Returns:
+        The trace, and whether the ranges are those of a log that states no place.
+    """
     rows, match = _ranges_named(trace, marker.search)
+    if placeless := not len(rows):
+        rows, match = _ranges_named(trace, marker.search, placeless=True)
     number = None
     if marker.groups:
         number = np.array([_number(found.group(1)) for found in match], np.int64)
         trace = trace.with_issue("step-marker-number", count=int((number < 0).sum()))
         rows, number = rows[number >= 0], number[number >= 0]
     if not len(rows):
-        return trace.with_issue("step-marker-unmatched")
+        return trace.with_issue("step-marker-unmatched"), False
     step, own = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
     trace = trace.with_issue("steps-replaced", count=int(own.sum()))
     if number is None:
         trace, rows, number = _by_time(trace, rows)
     step[rows] = number
     trace = replace(trace, events=trace.events.with_columns(step=step))
-    return trace.keep("steps", ~own) if own.any() else trace
+    return trace.keep("steps", ~own) if own.any() else trace, placeless
 
 
 def _profiler_steps(trace: Trace) -> Trace:
@@ -313,11 +321,17 @@ def _profiler_steps(trace: Trace) -> Trace:
     return replace(trace, events=trace.events.with_columns(step=step))
 
 
-def _numbered_ranges(trace: Trace) -> NDArray[np.intp]:
-    """Rows of the host slices that have the number of a step."""
+def _numbered_ranges(trace: Trace, placeless: bool = False) -> NDArray[np.intp]:
+    """Rows of the ranges that have the number of a step."""
+    return np.flatnonzero((trace.events.step >= 0) & _ranges(trace, placeless))
+
+
+def _ranges(trace: Trace, placeless: bool) -> NDArray[np.bool_]:
+    """Which rows are slices of the host, or slices of a log that states no place."""
     events = trace.events
-    found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
-    return np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    layer, op = (Layer.OTHER, OpClass.OTHER) if placeless else (Layer.HOST, OpClass.HOST)
+    of_class: NDArray[np.bool_] = (events.op == op) & (events.kind == Kind.SLICE)
+    return of_class & trace.rows_of(layer)
 
 
 def _served(trace: Trace) -> Trace:
@@ -333,13 +347,12 @@ def _served(trace: Trace) -> Trace:
 
 
 def _ranges_named(
-    trace: Trace, *tried: Callable[[str], re.Match[str] | None]
+    trace: Trace, *tried: Callable[[str], re.Match[str] | None], placeless: bool = False
 ) -> tuple[NDArray[np.intp], list[re.Match[str]]]:
-    """Host slices that last, and whose name the first of ``tried`` matches that matches any, with
+    """Ranges that last, and whose name the first of ``tried`` matches that matches any, with
     how."""
     events = trace.events
-    host = trace.rows_of(Layer.HOST) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
-    rows = np.flatnonzero(host & (events.dur_ns > 0))
+    rows = np.flatnonzero(_ranges(trace, placeless) & (events.dur_ns > 0))
     names, which = np.unique(events.name[rows], return_inverse=True)
     texts = [trace.strings[name] for name in names.tolist()]
     for matched in tried:
@@ -381,13 +394,13 @@ def _by_time(
     return trace.with_issue("steps-by-time", count=len(kept)), kept, np.arange(len(kept))
 
 
-def _host_marks(trace: Trace) -> NDArray[np.intp]:
+def _host_marks(trace: Trace, placeless: bool = False) -> NDArray[np.intp]:
     """Rows of the framework's step ranges, by start.
 
     For every number the longest is kept, and others that do not overlap a kept one: numbers start
     over with every epoch and recording window, but other threads repeat the ranges of a step.
     """
-    events, rows = trace.events, _numbered_ranges(trace)
+    events, rows = trace.events, _numbered_ranges(trace, placeless)
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
     start, end = events.start_ns, events.end_ns
     kept = rows[:0]

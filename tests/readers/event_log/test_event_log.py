@@ -186,7 +186,12 @@ STEPS = ("Step Trace", "", "iterations")
 @pytest.mark.parametrize(
     ("fields", "where"),
     [
-        ({"name": "gemm", "stream": 7}, (DEVICE, "Hardware", "", "Stream 7", "COMPUTE", -1)),
+        ({"name": "gemm", "stream": 7}, (DEVICE, "Hardware", "", "Stream 7", "UNCLASSIFIED", -1)),
+        (
+            {"name": "k", "kind": "kernel", "stream": 7},
+            (DEVICE, "Hardware", "", "Stream 7", "COMPUTE", -1),
+        ),
+        ({"name": "all_reduce", "stream": 9}, (COMM, "Communication", "", "Stream 9", "COMM", -1)),
         ({"name": "Memcpy HtoD", "stream": "c"}, (DEVICE, "Hardware", "", "c", "COPY", -1)),
         ({"name": "[CUDA memset]", "stream": 1}, (DEVICE, "Hardware", "", "Stream 1", "COPY", -1)),
         ({"name": "ncclKernel_X", "stream": 9}, (COMM, "NCCL", "", "Stream 9", "COMM", -1)),
@@ -206,7 +211,10 @@ STEPS = ("Step Trace", "", "iterations")
         ({"name": "x", "kind": "Kernel"}, (DEVICE, "Hardware", "", "No stream", "COMPUTE", -1)),
         ({"name": "x"}, (Layer.OTHER, "Other", "", "Events", "OTHER", -1)),
         ({"name": "x", "kind": "other", "thread": 1}, (HOST, "Host", "", "Thread 1", "OTHER", -1)),
-        ({"name": "x", "title": "Me", "stream": 1}, (DEVICE, "Me", "", "Stream 1", "COMPUTE", -1)),
+        (
+            {"name": "x", "title": "Me", "stream": 1},
+            (DEVICE, "Me", "", "Stream 1", "UNCLASSIFIED", -1),
+        ),
     ],
 )
 def test_kind_and_place_decide_lane_and_class(log, fields, where):

@@ -300,6 +300,27 @@ def test_every_column_with_a_known_heading_is_proposed():
     assert proposed(text.encode()).mapping == wanted
 
 
+def test_device_work_of_a_log_without_places(tmp_path, capsys):
+    """Merge says which columns make it, and a step marker finds ranges of such logs."""
+    (tmp_path / "own.csv").write_text("rank,time,duration,name\n0,0,900,step\n0,10,100,matmul\n")
+    mapping = "name=name,ts=time:us,dur=duration:us,rank=rank"
+    words = ["merge", str(tmp_path / "own.csv"), "-o", str(tmp_path / "out.pftrace"), "-f", "--map"]
+    assert run([*words, mapping, "--step-marker", "^step$"]) == 0
+    said = capsys.readouterr().err
+    assert "steps per rank: 1" in said
+    assert "kind=COLUMN" in said
+    assert "step-marker-unmatched" not in said
+    assert run([*words, f"{mapping},kind='compute'"]) == 0
+    assert "kind=COLUMN" not in capsys.readouterr().err
+
+
+def test_a_column_of_kinds_is_proposed():
+    """Where every cell has a known word."""
+    text = "op,start_us,what\na,1,compute\nb,2,comm\n"
+    assert proposed(text.encode()).mapping.endswith("kind=what")
+    assert "kind" not in proposed(text.replace("comm\n", "else\n").encode()).mapping
+
+
 def test_decimal_commas(tmp_path):
     """Where columns are delimited by semicolons, a comma is a decimal point."""
     (tmp_path / "log.csv").write_text("event;start_s;end_s\nload;1,5;2,25\nrun;2,5;3,0\n")

@@ -5,7 +5,12 @@ import re
 import pytest
 
 from traceconv.core.model import OpClass
-from traceconv.readers.shared.collective_names import LIBRARIES, OTHER_LIBRARY, lane_title
+from traceconv.readers.shared.collective_names import (
+    LIBRARIES,
+    OTHER_LIBRARY,
+    lane_title,
+    names_operation,
+)
 from traceconv.readers.shared.gpu_kernels import kernel_class
 
 SEEN = {
@@ -75,3 +80,31 @@ def test_words_of_the_user_name_no_library():
     """They make communication, on lanes of a neutral title."""
     assert kernel_class("relu_kernel", ("relu",)) is OpClass.COMM
     assert lane_title("relu_kernel") == OTHER_LIBRARY
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allreduce", "all_reduce", "AllReduce", "ALLREDUCE", "nccl_all_reduce", "grad_allreduce",
+        "all_to_all_single", "alltoallv", "c10d::_allgather_base_", "reduce_scatter_tensor",
+        "MPI_Iallreduce", "MPI_Reduce", "ncclGather", "gloo:all_gather",
+        "Default/AllReduce-op534_0",
+        "HcclBatchSendRecv", "hcom_broadcast__1_2_3", "broadcast_", "send", "MPI_Irecv(int, float)",
+        "recv_forward", "dist.barrier",
+    ],
+)  # fmt: skip
+def test_names_of_operations_among_ranks(name):
+    """In the spelling of any library."""
+    assert names_operation(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *COMPUTE, "reduce", "gather", "scatter_add", "BroadcastTo", "blockAllReduce",
+        "MatmulAllReduce", "npu_mm_all_reduce_base", "sender", "matmul",
+    ],
+)  # fmt: skip
+def test_names_of_no_operation_among_ranks(name):
+    """What may be done within one device is not communication."""
+    assert not names_operation(name)

@@ -278,7 +278,8 @@ _TEXTS = {
     # nsys stats -r cuda_gpu_trace (gputrace)
     "nsys-gpu": (
         r"ts=Start (*),dur=Duration (*),name=Name,stream=Strm,device?=Device/\((\d+)\)/,"
-        "args.correlation?=CorrId,args.context?=Ctx,title='GPU Hardware',clock='relative'"
+        "args.correlation?=CorrId,args.context?=Ctx,title='GPU Hardware',kind='kernel',"
+        "clock='relative'"
     ),
     # nsys stats -r cuda_api_trace
     "nsys-api": (
@@ -296,8 +297,8 @@ _TEXTS = {
     # nvprof --print-gpu-trace --csv
     "nvprof-gpu": (
         r"ts=Start,dur=Duration,name=Name/^(.*?)(?: \[\d+\])?$/,stream=Stream,"
-        r"device?=Device/\((\d+)\)/,args.context=Context,title='GPU Hardware',unit='row',"
-        "comment='==',clock='relative'"
+        r"device?=Device/\((\d+)\)/,args.context=Context,title='GPU Hardware',kind='kernel',"
+        "unit='row',comment='==',clock='relative'"
     ),
     # a row when a call is entered and one when it is left, without derived columns
     "enter-leave": (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
-from traceconv.readers.shared.collective_names import library_of
+from traceconv.readers.shared.collective_names import library_of, names_operation
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 from traceconv.readers.shared.numbers import id_of
 
@@ -31,11 +31,14 @@ KINDS = {
 """Layer and class of each kind but "other"."""
 
 _SYNONYMS = {
-    "kernel": "compute", "communication": "comm", "collective": "comm", "nccl": "comm",
+    "communication": "comm", "collective": "comm", "nccl": "comm",
     "hccl": "comm", "copy": "memcpy", "memset": "memcpy", "cuda_memcpy": "memcpy",
     "cuda_memset": "memcpy", "cpu": "host", "nvtx": "host", "api": "runtime",
     "iteration": "step", "iter": "step",
 }  # fmt: skip
+
+KIND_WORDS = frozenset((*KINDS, *_SYNONYMS, "kernel", "other"))
+"""Every word of a kind."""
 
 _COPY_NAME = lazy_regex(r"\[?\s*(?:cuda|hip)?[ _]?mem(?:cpy|set)", re.IGNORECASE)
 _NUMBER_BEHIND = lazy_regex(r"(\d{1,9})\D*\Z")
@@ -69,16 +72,21 @@ class Spot(NamedTuple):
 def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> EventClass:
     """Class of an event.
 
-    Without a kind, name and place decide: on a device stream a kernel, a copy or communication
-    (:func:`kernel_class`); on a thread host work; elsewhere communication, a step, a phase of one,
-    or other.
+    Without a kind, name and place decide: on a thread host work; else communication if the name
+    says so; on a device stream a copy, or unclassified; elsewhere a step, a phase of one, or other.
+    A "kernel" communicates or copies if its name says so, and else computes.
 
     Args:
         kind: of the record; "" if it states none.
         comm_words: the user's own words (lower case) for kernels that communicate.
     """
     low = kind.lower()
-    plain = _SYNONYMS.get(low, low) or _by_name(name, spot, comm_words)
+    if low == "kernel":
+        plain = _kernel(name, comm_words) or "compute"
+    else:
+        plain = _SYNONYMS.get(low, low) or _by_name(name, spot, comm_words)
+    if plain == "unclassified":
+        return EventClass(Layer.DEVICE, OpClass.UNCLASSIFIED)
     if plain not in KINDS:
         layer = Layer.DEVICE if spot.stream else Layer.HOST if spot.thread else Layer.OTHER
         return EventClass(layer, OpClass.OTHER, known=plain == "other")
@@ -92,14 +100,22 @@ def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()
     return EventClass(layer, op, step_number(name) if plain == "host" else -1)
 
 
+def _kernel(name: str, comm_words: Sequence[str]) -> str:
+    """The kind of a kernel whose name says it; "" for others."""
+    op = kernel_class(name, comm_words)
+    if op is OpClass.COMM:
+        return "comm"
+    return "memcpy" if op is OpClass.COPY or _COPY_NAME.match(name) else ""
+
+
 def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
     if spot.thread:
         return "host"
-    op = kernel_class(name, comm_words)
-    if spot.plane or op is OpClass.COMM:
+    kernel = _kernel(name, comm_words)
+    if spot.plane or kernel == "comm" or names_operation(name):
         return "comm"
     if spot.stream:
-        return "memcpy" if op is OpClass.COPY or _COPY_NAME.match(name) else "compute"
+        return kernel or "unclassified"
     if step_number(name) >= 0:
         return "step"
     words = {word for _, words in _PHASES for word in words}

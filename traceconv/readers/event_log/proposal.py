@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from traceconv.core.errors import InputError, OptionError
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.event_log import find
+from traceconv.readers.event_log.lanes import KIND_WORDS
 from traceconv.readers.event_log.mapping import UNITS, parsed
 from traceconv.readers.event_log.records import batches
 from traceconv.readers.shared.lines import Lines, unheard
@@ -176,6 +177,10 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
         streams, threads = _called("stream", free), _called("thread", free)
         items += [f"stream={streams[0]}"] if streams else [f"thread={n}" for n in threads[:1]]
         items += [f"process={found}" for found in _called("process", free)[:1]]
+        kinds = (
+            n for n in texts if n != name and {c.strip().lower() for c in usable[n]} <= KIND_WORDS
+        )
+        items += [f"kind={found}" for found in kinds][:1]
         yield ",".join(items), assumed
 
 

@@ -7,6 +7,7 @@ arguments, precedes it. Patterns match kernels that communicate, not all kernels
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -132,3 +133,44 @@ def lane_title(name: str) -> str:
     """The title of the track of a communication kernel."""
     found = library_of(name)
     return found.title if found else OTHER_LIBRARY
+
+
+_PIECES = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""Words of a name: ``ncclAllReduce``, ``MPI_Iallreduce``, ``all_to_all``."""
+
+_LONGEST = 300
+"""Characters of a name that are looked at."""
+
+_ARGUMENTS = lazy_regex(r"[(<].*", re.DOTALL)
+
+_COLLECTIVE = lazy_regex(
+    r"(?:\A|_)i?(?:all_?(?:reduce|gather|to_?all|2_?all)|reduce_?scatter|send_?recv|a_?2_?a\b)"
+)
+_IN_A_DEVICE = lazy_regex(
+    r"(?:\A|_)(?:block|warp|wave|thread|team|cta|cub|(?:mat|b|q)?(?:mul|mm)|gemm)(?:_|\Z)"
+)
+"""Words in the names of kernels that reduce within a device, or compute while they communicate."""
+
+_CALL = lazy_regex(
+    r"(?P<library>(?:(?:p?mpi|nccl|rccl|hccl|hcom|xccl|oneccl|ucc|gloo|c_10_d|torch|dist|distributed)"
+    r"_)*)i?(?:bcast|broadcast|barrier|p_?2_?p|(?:i?send|i?recv|receive|send_?receive)|"
+    r"(?P<plain>reduce|gather|scatter)v?)"
+    r"(?:_(?:v|objects?|list|tensor|coalesced|async|start|done|op|forward|backward|prev|next|\d+))*"
+)
+
+
+def names_operation(name: str) -> bool:
+    """Whether a name is of an operation among ranks, as NCCL, RCCL, HCCL, MPI, Gloo and torch spell
+    them: ``ncclAllReduce``, ``MPI_Iallgatherv``, ``c10d::allreduce_``, ``all_to_all_single``,
+    ``grad_reduce_scatter``.
+
+    ``reduce``, ``gather`` and ``scatter`` are operations within a device, too: they count behind
+    the name of a library.
+    """
+    whole = _ARGUMENTS.sub("", name[:_LONGEST])
+    texts = whole, whole.replace("/", "::").rpartition("::")[2]
+    words, own = ("_".join(_PIECES.findall(text)).lower() for text in texts)
+    if _IN_A_DEVICE.search(own):
+        return False
+    call = _CALL.fullmatch(words) or _CALL.fullmatch(own)
+    return bool(_COLLECTIVE.search(own) or (call and (call["library"] or not call["plain"])))
