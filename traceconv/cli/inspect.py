@@ -8,6 +8,8 @@ import click
 
 from traceconv.cli import options, say, screen
 
+_MORE = f"further captures, tables and unread files; {screen.MORE}"
+
 
 @click.command(cls=options.Command, short_help="Show the captures in a folder.")
 @options.paths
@@ -32,6 +34,6 @@ def inspect(
         say.document(found.as_dict())
     else:
         lines = [say.with_flags(line) for line in found.lines(every=verbose)]
-        for line in lines if verbose else screen.folded(lines):
+        for line in lines if verbose else screen.folded(lines, more=_MORE):
             say.data(line)
     say.show_issues(found.issues, quiet, verbose)
