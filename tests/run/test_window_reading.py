@@ -274,6 +274,12 @@ def test_inspection_lists_every_window(tmp_path):
     assert "rank 0: 2 captures, each a collection window of its rank" in seen.lines()
 
 
+def test_inspection_counts_windows_that_a_reader_joins():
+    """Folders of one process are one capture; its line names the first."""
+    seen = traceconv.inspect(str(ROOT / "golden" / "trace_view" / "two_windows" / "input"))
+    assert "rank 3: 2 collection windows; the first is shown" in seen.lines()
+
+
 def test_analyses_read_every_window(tmp_path):
     """Steps of both, and no time between them."""
     capture(tmp_path / "a.json", [*slices(0), mark(1, 0)])

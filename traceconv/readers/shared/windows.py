@@ -54,6 +54,7 @@ def _joined(windows: Sequence[Capture]) -> Capture:
         world_size=max(window.world_size for window in windows),
         clock=next((window.clock for window in windows if window.clock), None),
         detail=sum((window.detail for window in windows), ()),
+        windows=len(windows),
     )
 
 

@@ -278,4 +278,5 @@ def joined(captures: Sequence[Capture]) -> Capture:
         graphs=tuple(sorted({g for c in captures for g in c.graphs})),
         world_size=max(c.world_size for c in captures),
         detail=detail,
+        windows=len(captures),
     )

@@ -180,6 +180,7 @@ def _joined(captures: Sequence[Capture]) -> Capture:
         uses={name: use for c in captures for name, use in c.uses.items()},
         world_size=max(c.world_size for c in captures),
         detail=detail,
+        windows=len(captures),
     )
 
 
