@@ -421,3 +421,15 @@ def test_what_a_sheet_cannot_hold_is_refused(cells, text):
     pytest.importorskip("xlsxwriter")
     with pytest.raises(OptionError, match=re.escape(text)):
         table_files.workbook({"kernel": [render.ExactColumn("Name", cells, False)]})
+
+
+def test_a_table_that_is_named_has_its_rows(monkeypatch, capsys, tmp_path):
+    """A screen of them each on a terminal; all of them in a pipe and in a file."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(["stats", SAMPLE, "--by", "overlap", "-q"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 12
+    monkeypatch.delenv("COLUMNS")
+    assert run(["stats", SAMPLE, "--by", "overlap", "-q"]) == 0
+    assert "more rows" not in capsys.readouterr().out
+    assert run(["stats", SAMPLE, "--by", "op", "-q", "-o", str(tmp_path / "op.txt")]) == 0
+    assert "the first" not in (tmp_path / "op.txt").read_text()

@@ -71,8 +71,11 @@ def stats(
         _refuse_several(values.words(given["by"] or BY, "by"))
     if form in FLAMES:
         _of_paths(given)
-    whole = verbose or explain or any(given[name] for name in _ARRANGING)
-    if given["top"] is None and form in ("text", "md"):
+    screened = not target.path and say.fits()
+    named = given["by"] is not None
+    asked = verbose or explain or any(given[name] for name in _ARRANGING)
+    whole = asked or (named and not screened)
+    if given["top"] is None and form in ("text", "md") and screened:
         given["top"] = DEFAULT_TOP
     from traceconv import stats
 
@@ -104,7 +107,7 @@ def stats(
         if as_json:
             say.raw(rendered(found.results, "json", explain)[""].rstrip("\n"))
     elif form == "text" and not whole:
-        _show(found, digest=given["by"] is None)
+        _show(found, not named, each=named and "all" not in values.words(given["by"], "by"))
     else:
         width = say.width() if say.fits() else None
         target.put("\n".join(rendered(shown, form, explain, width).values()))
@@ -114,15 +117,18 @@ def stats(
         say.show_issues(found.issues, quiet, verbose)
 
 
-def _show(found: Statistics, digest: bool) -> None:
-    """The tables on one screen, or what they say of all steps."""
+def _show(found: Statistics, digest: bool, each: bool) -> None:
+    """The tables on one screen, on one each, or what they say of all steps: whole in a pipe."""
     from traceconv.report import table_text
 
     steps = step_digest(found) if digest else None
     shown = found.results if steps is None else [steps]
     width = say.width() if say.fits() else 100
-    for line in table_text.screen(shown, width, screen.RESULT - 1):
-        say.data(say.with_flags(line))
+    most = screen.RESULT - 1 if say.fits() else 100 + sum(one.rows for one in shown)
+    groups = [[one] for one in shown] if each else [shown]
+    for group in groups:
+        for line in table_text.screen(group, width, screen.LINES if each else most):
+            say.data(say.with_flags(line))
     empty = [one.table.name for one in found.results if not one.rows]
     if empty and not digest:
         say.data(say.short(f"no data: {', '.join(empty)}; --explain says what these need"))

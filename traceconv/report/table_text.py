@@ -109,7 +109,11 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     if not _fit(shown, room):
         fixed = [one for one in shown[1:] if len(one.cells) > 1 and len(set(one.cells)) == 1]
         same = [f"{one.heading} {one.cells[0]}" for one in fixed]
-        shown = [one for one in shown if one not in fixed]
+        left = [one for one in shown if one not in fixed]
+        if len(left) > keys:  # else no figure is left
+            shown = left
+        else:
+            same = []
     count = len(shown)
     while count > 1 and not _fit(shown[:count], room):
         count -= 1
