@@ -57,8 +57,10 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
                 build.skip("malformed-record", str(e)[:200])
             else:
                 spans = windows.setdefault(part.window, [])
-                # of all rows: steps begin on the host, before their work on the device
-                if part.window and (span := build.span(before)):
+                # of all rows: steps begin on the host, before their work on the device; but an
+                # export of one iteration of a graph is known from its first work to its last
+                layers = (Layer.DEVICE, Layer.COMM) if part.graph >= 0 else ()
+                if part.window and (span := build.span(before, layers) or build.span(before)):
                     spans.append(span)
                 stepped |= {part.graph} if part.role is Role.STEPS else set()
     if failures and not windows:
