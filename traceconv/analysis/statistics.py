@@ -10,7 +10,10 @@ one step is slow in the next by chance as well, neighbouring steps are exchanged
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.core.columns import F64
 
@@ -24,7 +27,6 @@ _CLEAR = 10
 _TAIL = 0.06  # of values of a Cauchy distribution are as far from its median
 _CUT = 4  # median absolute deviations
 _TOGETHER = 3  # columns that are tested as one
-_QUARTER = 0.4506  # of the absolute difference of two normal values are below, a quarter of them
 _BLOCKS = 8  # steps are joined as long as this many blocks are left
 _SEED = 1
 
@@ -53,8 +55,17 @@ def over_others(values: F64) -> F64:
     return found
 
 
-def by_chance(excess: F64) -> F64:
+def by_chance(
+    excess: F64, roles: Sequence[NDArray[np.intp]] | None = None, least: float = 0.0
+) -> F64:
     """(columns,): how often a table that was shuffled has means as large as that of each column.
+
+    The values of a step are exchanged between the columns of a role, and those of a whole role with
+    those of another of its size. Roles scatter by different amounts, so means are compared in units
+    of the scatter of their role. Few steps give a bad estimate of the scatter, and a role with too
+    small an estimate stands out, so every shuffled table is measured in units of its own.
+    A column that is larger in all steps hides the scatter of a small role, so each role is tested
+    on its own as well. The smaller chance counts, twice, for there are two tests.
 
     What is large in single steps decides on a plain mean, and hides what is there in all of them.
     So the test is made with the values, and with large ones cut off at what most stay below; the
@@ -62,18 +73,32 @@ def by_chance(excess: F64) -> F64:
     exceeds what columns scatter by from step to step ten times in every step.
 
     Args:
-        excess: (steps, columns), as :func:`over_others` returns it.
+        excess: (steps, columns), as :func:`over_others` returns it of the columns of each role.
+        roles: the columns of each role; without, all columns have the same.
+        least: the smallest scatter that is told from none.
     """
     excess = excess[~np.isnan(excess).all(axis=1)]
     steps, columns = excess.shape
     if steps < 2 or columns < 2:
         return np.ones(columns)
+    if roles is None:
+        roles = [np.arange(columns)]
+    units = np.ones(columns)
+    for members in roles if len(roles) > 1 else ():
+        units[members] = max(float(_scatter(_apart(excess[:, members]))), least, 1e-9)
+    excess = excess / units
+    least /= float(units.max())
     filled = np.nan_to_num(excess)
     size = _block(excess)
     centre = np.median(filled, axis=0)
     most = _CUT * float(np.median(np.abs(filled - centre))) + float(np.abs(centre).max())
-    chances = [_shuffled(values, size) for values in (filled, np.clip(filled, -most, most))]
+    chances = [
+        _shuffled(values, size, roles, least) for values in (excess, np.clip(excess, -most, most))
+    ]
     found: F64 = np.minimum(*chances)
+    for members in roles if len(roles) > 1 else ():
+        alone = len(roles) * by_chance(excess[:, members])
+        found[members] = np.minimum(2 * np.minimum(found[members], alone), 1)
     if steps >= _FEWEST:
         noise = float(np.median(np.abs(filled - centre)))
         clear = (filled.min(axis=0) > _CLEAR * noise) & (filled.min(axis=0) > 0)
@@ -81,17 +106,28 @@ def by_chance(excess: F64) -> F64:
     return found
 
 
-def scatter(excess: F64) -> float:
-    """What values vary by from step to step, as the standard deviation of normal noise: by the
-    smaller differences of neighbouring steps, so that a column that becomes larger, or is so in
-    some steps, does not count. 0 where fewer than two steps are known."""
-    steps = np.abs(np.diff(excess, axis=0))
-    steps = steps[~np.isnan(steps)]
-    return float(np.quantile(steps, 0.25)) / _QUARTER if len(steps) else 0.0
+def _apart(excess: F64) -> F64:
+    """(steps, ...): by how much the columns of a role, the last axis, are off in each step: from
+    their usual value or from the step before, so that neither a column that is larger in all steps
+    counts nor one that is from a step on; 1 where nothing is known."""
+    known = ~np.isnan(excess).all(axis=-1)
+    usual = np.median(np.nan_to_num(excess), axis=0)
+    before = np.concatenate((excess[1:2], excess[:-1]))
+    off = np.fmin(np.abs(excess - usual), np.abs(excess - before))
+    found = np.ones(known.shape)
+    found[known] = np.nanmedian(off[known], axis=-1)
+    return found
 
 
-def _shuffled(values: F64, size: int) -> F64:
-    """:func:`by_chance` of values as they are.
+def _scatter(apart: F64) -> F64:
+    """What columns scatter by over steps, the first axis: the mean of the calmer half of steps, so
+    that a column that becomes larger, or is so in some steps, does not count."""
+    half = (len(apart) + 1) // 2
+    return np.asarray(np.partition(apart, half - 1, axis=0)[:half].mean(axis=0))
+
+
+def _shuffled(values: F64, size: int, roles: Sequence[NDArray[np.intp]], least: float) -> F64:
+    """:func:`by_chance` of values in units of their roles.
 
     Columns may share the steps between them, as ranks that are slow in turn do. So the sum of the
     two and three largest means is compared as well, as long as each is at least half of the first.
@@ -101,8 +137,18 @@ def _shuffled(values: F64, size: int) -> F64:
     """
     steps, columns = values.shape
     found = np.ones(columns)
-    sums = np.stack([values[first : first + size].sum(axis=0) for first in range(0, steps, size)])
-    means = sums.sum(axis=0) / steps
+    blocks = range(0, steps, size)
+    sums = np.add.reduceat(np.nan_to_num(values), blocks)
+    known = np.add.reduceat(~np.isnan(values), blocks) > 0
+    alike = [
+        np.stack([one for one in roles if len(one) == many])  # (roles, columns of each)
+        for many in sorted({len(one) for one in roles})
+    ]
+    apart = [_apart(np.where(known, sums, np.nan)[:, of]) for of in alike]
+    least = max(least, 1e-9)
+    means = np.zeros(columns)
+    for of, spread in zip(alike, apart, strict=True):
+        means[of] = sums[:, of].sum(axis=0) / np.maximum(_scatter(spread), least)[:, None] / steps
     order = np.argsort(-means)
     most = min(_TOGETHER, columns - 1)
     rng = np.random.default_rng(_SEED)
@@ -110,17 +156,31 @@ def _shuffled(values: F64, size: int) -> F64:
     largest = np.empty((draws, most))
     each = max(_CELLS // sums.size, 1)
     for first in range(0, draws, each):
-        some = np.broadcast_to(sums, (min(each, draws - first), *sums.shape))
-        drawn = np.sort(rng.permuted(some, axis=2).sum(axis=1), axis=1)[:, : -most - 1 : -1]
+        count = min(each, draws - first)
+        parts = [
+            _drawn(rng, sums[:, of], spread, least, count)
+            for of, spread in zip(alike, apart, strict=True)
+        ]
+        drawn = np.sort(np.concatenate(parts, axis=1), axis=1)[:, : -most - 1 : -1]
         largest[first : first + each] = np.cumsum(drawn, axis=1) / steps
-    least = float(columns) ** -min(len(sums) - 1, 30)
+    least_chance = float(columns) ** -min(len(sums) - 1, 30)
     for k in range(most):
         if means[order[k]] <= 0 or 2 * means[order[k]] < means[order[0]]:
             break
         observed = means[order[: k + 1]].sum()
-        chance = max((k + 1) * _share_above(largest[:, k], float(observed)), least)
+        chance = max((k + 1) * _share_above(largest[:, k], float(observed)), least_chance)
         found[order[: k + 1]] = np.minimum(found[order[: k + 1]], chance)
     return found
+
+
+def _drawn(rng: np.random.Generator, sums: F64, apart: F64, least: float, count: int) -> F64:
+    """(count, columns): sums over blocks of shuffled roles of one size, in units of each."""
+    blocks, roles, members = sums.shape
+    order = rng.random((blocks, count, roles)).argsort(axis=2)
+    row = np.arange(blocks)[:, None, None]
+    unit = np.maximum(_scatter(apart[row, order]), least)
+    shuffled = rng.permuted(sums[row, order], axis=3).sum(axis=0)
+    return np.asarray((shuffled / unit[:, :, None]).reshape(count, roles * members))
 
 
 def _share_above(drawn: F64, value: float) -> float:

@@ -23,7 +23,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
-from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others, scatter
+from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others
 from traceconv.analysis.stragglers.links import slow_groups
 from traceconv.analysis.stragglers.verdict import (
     CONSTANT,
@@ -227,20 +227,18 @@ class _Judging:
         """Ranks with larger values than others of their role, by more than chance and by what
         matters.
 
-        Roles are tested as one table, each in units of what it scatters by: a stage of a pipeline
-        has few ranks, but those of all stages show what chance does.
+        Roles are tested together: a stage of a pipeline has few ranks, but the ranks of all stages
+        show what chance does.
         """
         table, named = table.copy(), list[int]()
         compared = np.concatenate(roles)
         levels = self._levels(compared)
+        ends = np.cumsum([len(members) for members in roles])
+        places = np.split(np.arange(len(compared)), ends[:-1])
         for _ in range(max(len(compared) // 2, 1)):
             excess = np.concatenate([over_others(table[:, members]) for members in roles], axis=1)
-            units = [
-                np.full(len(members), max(scatter(over_others(table[:, members])), self.least / 10))
-                for members in roles
-            ]
             means = np.nan_to_num(excess).sum(axis=0) / max(len(table), 1)
-            sure = (means >= self.least) & (by_chance(excess / np.concatenate(units)) <= levels)
+            sure = (means >= self.least) & (by_chance(excess, places, self.least / 10) <= levels)
             fresh = [int(compared[i]) for i in np.argsort(-means).tolist() if sure[i]]
             if not fresh:
                 break
