@@ -40,7 +40,7 @@ def test_every_pair_has_a_small_whole_page(names, missing):
 def test_the_late_rank_of_the_pytorch_pair_is_observed():
     """Rank 1 takes 5.6 ms longer before its all-reduce. One step is too few for a verdict."""
     overview, _ = diagnosed(LEVEL1)
-    assert overview["sentences"][1].startswith("No verdict: one step was captured")
+    assert overview["sentences"][1].startswith("No verdict: only one step was captured")
     assert [one["class"] for one in overview["losses"]][:3] == ["exposed", "idle", "input"]
     assert [one for one in overview["findings"] if one["rule"] == "straggler"] == []
 

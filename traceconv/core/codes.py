@@ -441,13 +441,13 @@ CODES: dict[str, Code] = {
         _D,
         "Device tasks of unknown type, or without the name of an operator: the device is busy, but "
         "whether it computes or communicates is unknown. They have a separate share; the places "
-        "give the types and the time. In a log of your own, a column `kind` says it, and "
+        'give the types and the time. In a log of your own, a column "kind" says it, and '
         "`comm_patterns` names communication.",
     ),
     "no-device-events": Code(
         _I,
         "No device or communication slices: the overlap analysis of this rank is empty. In a log "
-        "of your own, a column `stream` or `kind` makes them (compute, comm, memcpy or kernel).",
+        'of your own, a column "stream" or "kind" makes them (compute, comm, memcpy or kernel).',
     ),
     "operators-missing": Code(
         _D,
@@ -473,7 +473,7 @@ CODES: dict[str, Code] = {
     "computing-unknown": Code(
         _I,
         "Collectives were recorded and computing was not: overlap and idle time are unknown. In a "
-        "log of your own, a column `kind` says what computes.",
+        'log of your own, a column "kind" says what computes.',
     ),
     # output
     "size-limit": Code(

@@ -157,8 +157,8 @@ class Report:
         unknown = without["no-device-events"] + without["computing-unknown"]
         if unknown >= many and any(one["reader"] == "event_log" for one in self.captures):
             lines.append(
-                "in a log of your own, add `kind=COLUMN` (compute, comm, memcpy, kernel, host, "
-                "step ...), `kind='compute'` or `stream=COLUMN` to the mapping for device work"
+                "in a log of your own, add kind=COLUMN (compute, comm, memcpy, kernel, host, "
+                "step ...), kind='compute' or stream=COLUMN to the mapping for device work"
             )
         return lines
 
