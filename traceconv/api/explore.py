@@ -103,10 +103,10 @@ class Exploration:
         Raises:
             TraceconvError: see :func:`traceconv.diagnose`.
         """
-        part: dict[str, Any] = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
         if ranks == steps == "all":
             return self.diagnosis.html_text()
-        return diagnose(self.path, **{**part, "analyse": True}).html_text()
+        part = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1, "analyse": True}
+        return diagnose(self.path, **part).html_text()
 
     def window(self, ranks: str, steps: str, out: str) -> Report:
         """Write the trace of some steps of some ranks, in the detail mode.
@@ -128,7 +128,7 @@ def explore(path: values.AnyPath, **given: Unpack[ExploreArguments]) -> Explorat
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     ExploreOptions.of(given)
-    asked: dict[str, Any] = {**given, "analyse": True}
-    shared = {name: one for name, one in asked.items() if name not in ("analyse", "progress")}
-    found = diagnose(os.fspath(path), **asked)
-    return Exploration(os.fspath(path), found, shared)
+    asked: dict[str, Any] = {**given}
+    found = diagnose(os.fspath(path), **asked, analyse=True)
+    asked.pop("progress", None)
+    return Exploration(os.fspath(path), found, asked)

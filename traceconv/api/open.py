@@ -133,14 +133,12 @@ class Captures:
             MissingExtraError: pyarrow is not installed.
             TraceconvError: a rank cannot be read.
         """
-        arrow = frames.extra("pyarrow", "arrow")
+        frames.extra("pyarrow", "arrow")  # refuses before ranks are read
         parts: dict[str, list[Any]] = {name: [] for name in TABLES}
         for trace in self.traces(mode, **given):
             for name, some in parts.items():
                 some.append(arrow_table(trace, name))
-        return {
-            name: arrow.concat_tables(some).unify_dictionaries() for name, some in parts.items()
-        }
+        return {name: frames.arrow_below(some) for name, some in parts.items()}
 
     def sql(self, sql: str, **given: Unpack[QueryArguments]) -> Rows:
         """The rows that DuckDB finds in these captures.
@@ -200,7 +198,7 @@ class RankFrames:
         """A ``pandas.DataFrame``: ``rank``, and the columns of ``trace.events.to_pandas()``.
 
         Raises:
-            PluginError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
             TraceconvError: a rank cannot be read.
         """
         return frames.to_pandas(self._joined(args), complete=("rank", "start_ns", "dur_ns"))
@@ -209,7 +207,7 @@ class RankFrames:
         """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`.
 
         Raises:
-            PluginError: pyarrow is not installed.
+            MissingExtraError: pyarrow is not installed.
             TraceconvError: a rank cannot be read.
         """
         return frames.to_arrow(self._joined(args))
@@ -218,7 +216,7 @@ class RankFrames:
         """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`.
 
         Raises:
-            PluginError: polars is not installed.
+            MissingExtraError: polars is not installed.
             TraceconvError: a rank cannot be read.
         """
         return frames.to_polars(self._joined(args))

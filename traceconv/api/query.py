@@ -13,7 +13,6 @@ from traceconv.core.errors import (
     OptionError,
     UnknownFormatError,
 )
-from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import DataTable
 from traceconv.io.run_files import one_run, read_from
 from traceconv.options import values
@@ -22,8 +21,6 @@ from traceconv.options.verbs import QueryOptions
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import QueryArguments
-
-_PERFETTO_SQL = lazy_regex(r"(?i)\b(?:include|create(?:\s+or\s+replace)?)\s+perfetto\b")
 
 NO_ENGINE = (
     "no engine for SQL is here: pip install 'traceconv[sql]' installs DuckDB, which reads captures "
@@ -67,7 +64,7 @@ def query(paths: values.Paths, sql: str, **given: Unpack[QueryArguments]) -> Dat
         return _by_perfetto(paths, statement)
     alone = asked.engine == "auto" and not set(given) - {"engine", "progress"}
     if alone and _has_perfetto(paths):
-        if not duckdb.installed() or _PERFETTO_SQL.search(statement):
+        if not duckdb.installed() or duckdb.PERFETTO_SQL.search(statement):
             return _by_perfetto(paths, statement)
     elif asked.engine == "auto" and not duckdb.installed():
         raise MissingExtraError(NO_ENGINE)

@@ -16,7 +16,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog
 from traceconv.core import frames
 from traceconv.core.errors import EmptyResultError, Issues
-from traceconv.core.frames import ABSENT, Words
+from traceconv.core.frames import ABSENT, Words, or_absent
 from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_tables import TABLES as EVENTS
 from traceconv.core.rank_tables import arrow_table
@@ -88,7 +88,7 @@ def _add_events(
             for name, some in parts.items():
                 some.append(arrow_table(trace, name))
         for name, some in parts.items():
-            engine.add(name, _joined(some))
+            engine.add(name, frames.arrow_below(some))
         if perfetto := wanted & set(PERFETTO):
             pids = shown_pids({rank: one.capture.pid for rank, one in accounts.items()}, accounts)
             traces = _loaded(done.spilled)
@@ -107,10 +107,6 @@ def _loaded(spilled: Sequence[SpilledRank]) -> Iterator[Trace]:
         one.release_pages()
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    return frames.extra("pyarrow", "sql").concat_tables(parts).unify_dictionaries()
-
-
 def _ranks(done: Settled) -> frames.Frame:
     """One row per rank: where it ran, what was recorded, and its coordinates in the job."""
     accounts = [one.account for one in done.spilled]
@@ -118,11 +114,10 @@ def _ranks(done: Settled) -> frames.Frame:
     shape = shape_of_captures(captures)
 
     def texts(values: Sequence[str]) -> Words:
-        ids = np.array([i if text else -1 for i, text in enumerate(values)])
-        return Words.of(ids, values.__getitem__)
+        return Words.per_row([text or None for text in values])
 
     def numbers(values: Sequence[int]) -> Any:
-        return np.array([ABSENT if value < 0 else value for value in values], np.int64)
+        return or_absent(np.array(values, np.int64))
 
     spans = [one.span or (ABSENT, ABSENT) for one in accounts]
     return {

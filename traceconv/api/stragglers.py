@@ -75,7 +75,7 @@ class StragglerReport:
 
         Raises:
             EmptyResultError: the ranks cannot be compared.
-            PluginError: matplotlib is not installed.
+            MissingExtraError: matplotlib is not installed.
         """
         from traceconv.analysis.tables import plots
 

@@ -26,7 +26,8 @@ from typing import Any, Protocol
 import orjson
 
 from traceconv.api.merge import merge
-from traceconv.core.errors import MissingExtraError, OptionError, TraceconvError
+from traceconv.core.errors import OptionError, TraceconvError
+from traceconv.core.frames import extra
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.io.atomic import replacing
 from traceconv.merging.run_report import Report
@@ -289,12 +290,7 @@ def trainer_callback(
         MissingExtraError: ``transformers`` is not installed.
         OptionError: an argument is not understood.
     """
-    try:
-        base = import_module("transformers").TrainerCallback
-    except ImportError as e:
-        raise MissingExtraError(
-            "transformers is not installed; pip install 'traceconv[trainer]'"
-        ) from e
+    base = extra("transformers", "trainer").TrainerCallback
     profiler = import_module("torch.profiler")
     handler = torch_handler(folder, wait_s=wait_s, judge=judge, say=say)
     schedule = profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)

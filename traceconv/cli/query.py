@@ -96,7 +96,9 @@ def _text(sql: str) -> str:
 
 
 def _rendered(found: DataTable, form: str) -> str:
-    columns = {name: _values(found, name) for name in found.columns}
+    from traceconv.core.frames import cells
+
+    columns = {name: cells(column) for name, column in found.columns.items()}
     rows = zip(*columns.values(), strict=True)
     if form == "json":
         return say.json_text(
@@ -122,6 +124,7 @@ def _rendered(found: DataTable, form: str) -> str:
 
 
 def _binary(found: DataTable, form: str) -> bytes:
+    from traceconv.core.frames import cells
     from traceconv.report import table_files
     from traceconv.report.table_text import ExactColumn
 
@@ -130,21 +133,9 @@ def _binary(found: DataTable, form: str) -> bytes:
     columns = [
         ExactColumn(
             name,
-            ["" if value is None else str(value) for value in _values(found, name)],
+            ["" if value is None else str(value) for value in cells(found[name])],
             found[name].dtype.kind in "if",
         )
         for name in found.columns
     ]
     return table_files.workbook({"query": columns})
-
-
-def _values(found: DataTable, name: str) -> list[Any]:
-    """The cells of a column; None where SQL has NULL."""
-    from traceconv.core.side_tables import ABSENT
-
-    column = found[name]
-    absent = {"i": column == ABSENT, "f": column != column}.get(column.dtype.kind)
-    values: list[Any] = column.tolist()
-    if absent is None:
-        return values
-    return [None if gone else value for value, gone in zip(values, absent.tolist(), strict=True)]

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core import frames
-from traceconv.core.frames import ABSENT, Words
+from traceconv.core.frames import Words, or_absent
 from traceconv.core.kinds import Kind, OpClass
 from traceconv.core.ordering import in_lanes
 
@@ -289,7 +289,7 @@ class Table:
             args: arguments of events as JSON text, as a dict per row, or left out.
 
         Raises:
-            PluginError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
             ValueError: the table is of no trace, or ``args`` is something else.
         """
         return frames.to_pandas(self.worded(args), complete=("start_ns", "dur_ns"))
@@ -298,7 +298,7 @@ class Table:
         """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`; missing values are null.
 
         Raises:
-            PluginError: pyarrow is not installed.
+            MissingExtraError: pyarrow is not installed.
             ValueError: as for :meth:`to_pandas`.
         """
         return frames.to_arrow(self.worded(args))
@@ -307,7 +307,7 @@ class Table:
         """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`; missing values are null.
 
         Raises:
-            PluginError: polars is not installed.
+            MissingExtraError: polars is not installed.
             ValueError: as for :meth:`to_pandas`.
         """
         return frames.to_polars(self.worded(args))
@@ -343,7 +343,7 @@ class Table:
             elif column == "op":
                 found["op"] = Words.of(values, lambda i: OpClass(i).name.lower())
             elif column in ("graph", "step"):
-                found[column] = np.where(values < 0, ABSENT, values.astype(np.int64))
+                found[column] = or_absent(values)
             elif column != "args":
                 found[column] = values
             elif args != "none":

@@ -55,6 +55,12 @@ class Words:
         code[used] = [number[value] for value in texts]
         return cls(code[ids], list(number))
 
+    @classmethod
+    def per_row(cls, texts: Sequence[str | None]) -> Words:
+        """One text per row; None where it is absent."""
+        ids = np.array([-1 if one is None else i for i, one in enumerate(texts)], np.int64)
+        return cls.of(ids, lambda i: texts[i] or "")
+
     def __len__(self) -> int:
         return len(self.codes)
 
@@ -67,6 +73,20 @@ class Words:
 
 Frame: TypeAlias = "Mapping[str, NDArray[Any] | Words]"
 """Columns by name. int64 with ``ABSENT``, and float64 with NaN, have absent cells."""
+
+
+def or_absent(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Integers that are never negative, int64; ``ABSENT`` in place of -1."""
+    return np.where(values < 0, ABSENT, values.astype(np.int64))
+
+
+def cells(column: NDArray[Any]) -> list[Any]:
+    """The cells of a column as Python values; None where absent."""
+    values: list[Any] = column.tolist()
+    absent = {"i": column == ABSENT, "f": column != column}.get(column.dtype.kind)
+    if absent is None:
+        return values
+    return [None if gone else value for value, gone in zip(values, absent.tolist(), strict=True)]
 
 
 def below(parts: Sequence[Frame]) -> Frame:
@@ -133,6 +153,11 @@ def to_arrow(columns: Frame) -> Any:
         return arrow.array(values, mask=absent)
 
     return arrow.table({name: column(values) for name, values in columns.items()})
+
+
+def arrow_below(parts: Sequence[Any]) -> Any:
+    """Tables of :func:`to_arrow` with the same columns as one ``pyarrow.Table``."""
+    return extra("pyarrow", "arrow").concat_tables(parts).unify_dictionaries()
 
 
 def to_polars(columns: Frame) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceconv.core import frames
-from traceconv.core.frames import ABSENT, Frame, Words
+from traceconv.core.frames import Frame, Words, or_absent
 from traceconv.core.kinds import Covered, StepSource
 
 if TYPE_CHECKING:
@@ -175,11 +175,9 @@ def _tracks(trace: Trace) -> dict[str, Any]:
             continue
         values = [getattr(one, "name" if column == "track" else column) for one in trace.tracks]
         if kind == INTEGER:
-            numbers = np.array(values, np.int64)
-            found[column] = np.where(numbers < 0, ABSENT, numbers)
+            found[column] = or_absent(np.array(values, np.int64))
         else:
-            ids = np.array([-1 if one is None else i for i, one in enumerate(values)], np.int64)
-            found[column] = Words.of(ids, list(map(str, values)).__getitem__)
+            found[column] = Words.per_row([None if one is None else str(one) for one in values])
     return found
 
 
@@ -189,7 +187,7 @@ def _steps(trace: Trace) -> dict[str, Any]:
         name: values.astype(np.int64) for name, values in steps.columns().items()
     }
     for name in ("graph", *steps.LENGTHS):
-        found[name] = np.where(found[name] < 0, ABSENT, found[name])
+        found[name] = or_absent(found[name])
     found["source"] = Words.of(steps.source, lambda i: StepSource(i).name.lower())
     found["covered"] = Words.of(steps.covered, lambda i: Covered(i).name.lower())
     return found

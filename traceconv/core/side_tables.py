@@ -76,7 +76,7 @@ class DataTable:
         absent cells are ``Int64`` with ``<NA>``.
 
         Raises:
-            PluginError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
         """
         return frames.to_pandas(self.columns)
 
@@ -84,7 +84,7 @@ class DataTable:
         """A ``pyarrow.Table`` with the same names and values; absent cells are null.
 
         Raises:
-            PluginError: pyarrow is not installed.
+            MissingExtraError: pyarrow is not installed.
         """
         return frames.to_arrow(self.columns)
 
@@ -92,7 +92,7 @@ class DataTable:
         """A ``polars.DataFrame`` with the same names and values; absent cells are null.
 
         Raises:
-            PluginError: polars is not installed.
+            MissingExtraError: polars is not installed.
         """
         return frames.to_polars(self.columns)
 

@@ -77,15 +77,22 @@ def same(one: str, other: str) -> bool:
     return secrets.compare_digest(one.encode(), other.encode())
 
 
-class Server(ThreadingHTTPServer):
+class _Threaded(ThreadingHTTPServer):
+    """Answers each request in a thread, which does not outlive the program."""
+
+    daemon_threads = True
+    allow_reuse_address = os.name == "posix"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away during an answer is not an error."""
+
+
+class Server(_Threaded):
     """Answers the user who started it.
 
     Attributes:
         entry: the random path below which its addresses lie.
     """
-
-    daemon_threads = True
-    allow_reuse_address = os.name == "posix"
 
     def __init__(self, port: int, answers: type[Request], host: str = HOST) -> None:
         self.entry = f"/{secret()}/"
@@ -100,9 +107,6 @@ class Server(ThreadingHTTPServer):
         """Whether the connection is of this user, or the system does not say whose it is."""
         own = os.getuid() if hasattr(os, "getuid") else 0
         return peer_user(client_address[1], self.server_address[1]) in (None, 0, own)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away during an answer is not an error."""
 
 
 class Request(BaseHTTPRequestHandler):
@@ -209,16 +213,13 @@ class Offer(Server):
         super().shutdown_request(request)
 
 
-class Page(ThreadingHTTPServer):
+class Page(_Threaded):
     """Serves one public page to every program that reaches its address; on the loopback interface
     not under a foreign name.
 
     Attributes:
         content: called for the content whenever the page is asked for.
     """
-
-    daemon_threads = True
-    allow_reuse_address = os.name == "posix"
 
     def __init__(
         self, host: str, port: int, path: str, kind: str, content: Callable[[], bytes]
@@ -227,9 +228,6 @@ class Page(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.only = (host, "localhost") if host == HOST else None
         super().__init__((host, port), _PageRequest)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away during an answer is not an error."""
 
 
 class _PageRequest(Request):

@@ -13,12 +13,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-import orjson
-
 import traceconv
 from traceconv.api.explain import meanings
 from traceconv.core.choices import unknown
 from traceconv.core.errors import EmptyResultError, OptionError, TraceconvError
+from traceconv.core.frames import cells
 from traceconv.mcp.answers import NOTE, Document, as_table, encoded, fitted, plain
 from traceconv.mcp.workspace import Workspace
 from traceconv.options.values import Mode
@@ -112,7 +111,7 @@ class Tools:
         found = traceconv.inspect(self._input(path), counts=counts)
         said = found.as_dict()
         keys = ("rank", "rank_from", "reader", "label", "host", "device", "graphs", "clock")
-        listed = [{**{key: one[key] for key in keys}} for one in said["captures"]]
+        listed = [{key: one[key] for key in keys} for one in said["captures"]]
         axes = [f"{one['name']} {one['size']} ({one['source']})" for one in said["shape"]["axes"]]
         answer: Document = {
             "captures_count": len(found.captures),
@@ -341,7 +340,7 @@ class Tools:
         """
         statement = self.workspace.revealed(query)
         found = traceconv.query(self._input(path), statement, engine="duckdb")
-        rows = list(zip(*(_values(column) for column in found.columns.values()), strict=True))
+        rows = list(zip(*map(cells, found.columns.values()), strict=True))
         self.workspace.learn_table(found.columns, rows)
         answer: Document = {
             "columns": list(found.columns),
@@ -447,15 +446,6 @@ def _issues(issues: Sequence[Mapping[str, Any]]) -> list[str]:
             code = f"{one['severity']}: {one['code']}"
             count[code] = count.get(code, 0) + one["count"]
     return [f"{code} x{n}" for code, n in count.items()]
-
-
-def _values(column: Any) -> list[Any]:
-    """The cells of a column as JSON values; None where unknown."""
-    from traceconv.core.side_tables import ABSENT
-
-    values = [None if one == ABSENT or one != one else one for one in column.tolist()]
-    plain_values: list[Any] = orjson.loads(orjson.dumps(values, default=str))
-    return plain_values
 
 
 __all__ = ["INSTRUCTIONS", "Tools"]

@@ -13,9 +13,6 @@ from traceconv.core.markup import visible
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-SHARES = ("computing", "overlapped", "exposed", "copy", "idle")
-"""Classes of time that have nothing in common."""
-
 
 def text(document: Mapping[str, Any] | None, windows: int, failed: int) -> str:
     """The exposition of all metrics.
@@ -45,7 +42,8 @@ def _lines(document: Mapping[str, Any] | None, windows: int, failed: int) -> Ite
         ("slowdown_ratio", "Step without delays over the ideal step.",
          [({}, figures.get("slowdown"))]),
         ("time_share_ratio", "Share of the device time of a step.",
-         [({"class": name}, figures.get(f"{name}_share")) for name in SHARES]),
+         [({"class": key.removesuffix("_share")}, share)
+          for key, share in figures.items() if key.endswith("_share")]),
         ("straggler_rank", "The rank that delays the others; no sample if none stands out.",
          [({}, straggler)]),
         ("straggler_seconds", "What this rank costs per step.", [(named, _seconds(gain_ns))]),

@@ -47,6 +47,9 @@ MACROS = {
 }
 """Functions of Perfetto, and how they are made."""
 
+PERFETTO_SQL = lazy_regex(r"(?i)\b(?:include|create(?:\s+or\s+replace)?)\s+perfetto\b")
+"""Statements that only Perfetto's engine has."""
+
 _WORD = lazy_regex(r"\w+")
 _PLAIN = lazy_regex(
     r"U?(?:TINY|SMALL|BIG)INT|U?INTEGER|HUGEINT|DECIMAL.*|FLOAT|DOUBLE|BOOLEAN|VARCHAR|BLOB"
@@ -150,7 +153,7 @@ class Engine:
 
 def _advised(error: Exception, sql: str, known: Collection[str] = ()) -> str:
     text = str(error).strip()
-    if re.search(r"(?i)\b(include|create)\s+(or\s+replace\s+)?perfetto\b", sql):
+    if PERFETTO_SQL.search(sql):
         return f"PerfettoSQL runs with `engine='perfetto'`: {text}"
     lacking = re.match(r"Catalog Error: Table with name (\S+) does not exist", text)
     if lacking:

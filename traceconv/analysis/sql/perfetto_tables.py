@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.core import frames
-from traceconv.core.frames import ABSENT, Frame, Words
+from traceconv.core.frames import ABSENT, Frame, Words, or_absent
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.kinds import OpClass
 from traceconv.core.model import I64, EventTable, Trace, Track
@@ -53,7 +53,6 @@ def perfetto_tables(
         base_ns: the time that becomes 0.
         pids:    process id of every rank, as the merged trace shows it.
     """
-    arrow = frames.extra("pyarrow", "sql")
     names = dict.fromkeys("all_tracks" if name in VIEWS else name for name in wanted)
     parts: dict[str, list[Any]] = {name: [] for name in names}
     first = _First()
@@ -62,7 +61,7 @@ def perfetto_tables(
         for name, some in parts.items():
             some.append(frames.to_arrow(rank.table(name)))
         first = rank.after
-    return {name: arrow.concat_tables(some).unify_dictionaries() for name, some in parts.items()}
+    return {name: frames.arrow_below(some) for name, some in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ class _Rank:
             "slice_id": number,
             "rank": self._rank(len(events)),
             "op": op,
-            "graph": _moved(events.graph.astype(np.int64), 0),
-            "step": _moved(events.step.astype(np.int64), 0),
+            "graph": or_absent(events.graph),
+            "step": or_absent(events.step),
         }
 
     def _counter(self) -> Frame:
@@ -181,7 +180,7 @@ class _Rank:
             "id": ids,
             "utid": ids,
             "tid": np.array(list(rows), np.int64),
-            "name": _words(list(rows.values())),
+            "name": Words.per_row(list(rows.values())),
             "start_ts": none,
             "end_ts": none,
             "upid": np.full(len(rows), self.first.process),
@@ -195,13 +194,13 @@ class _Rank:
             "id": np.array([self.first.process]),
             "upid": np.array([self.first.process]),
             "pid": np.array([self.pid]),
-            "name": _words([capture.name or f"Rank {self.trace.rank}"]),
+            "name": Words.per_row([capture.name or f"Rank {self.trace.rank}"]),
             "start_ts": none,
             "end_ts": none,
             "parent_upid": none,
             "arg_set_id": none,
             "rank": self._rank(1),
-            "host": _words([capture.host or None]),
+            "host": Words.per_row([capture.host or None]),
         }
 
     def _all_tracks(self) -> Frame:
@@ -209,20 +208,21 @@ class _Rank:
         number = _numbered(self.first.track, len(rows))
         of = [self.trace.tracks[i] if i >= 0 else None for i in self.tracks.of]
         names, parents, utids = zip(*rows, strict=True)
+        units = [shown_unit(one.unit)[0] or None if one and one.unit else None for one in of]
         return {
             "id": number,
-            "name": _words(names),
+            "name": Words.per_row(names),
             "parent_id": np.array(parents, np.int64),
-            "type": _words(self._types(of)),
+            "type": Words.per_row(self._types(of)),
             "source_arg_set_id": np.full(len(rows), ABSENT),
             "utid": np.array(utids, np.int64),
             "upid": np.where(np.array(utids, np.int64) == ABSENT, self.first.process, ABSENT),
-            "unit": _words([(one and one.unit and shown_unit(one.unit)[0]) or None for one in of]),
+            "unit": Words.per_row(units),
             "rank": self._rank(len(rows)),
-            "layer": _words([one and str(one.layer) for one in of]),
-            "device": _moved(np.array([one.device if one else -1 for one in of], np.int64), 0),
-            "stream": _moved(np.array([one.stream if one else -1 for one in of], np.int64), 0),
-            "communicator": _words([(one and one.communicator) or None for one in of]),
+            "layer": Words.per_row([str(one.layer) if one else None for one in of]),
+            "device": or_absent(np.array([one.device if one else -1 for one in of])),
+            "stream": or_absent(np.array([one.stream if one else -1 for one in of])),
+            "communicator": Words.per_row([(one and one.communicator) or None for one in of]),
         }
 
     def _types(self, of: Sequence[Track | None]) -> list[str]:
@@ -392,9 +392,3 @@ def _numbered(first: int, rows: int) -> I64:
 def _moved(ids: I64, by: int) -> I64:
     """Ids of a rank as those of all ranks; -1 becomes absent."""
     return np.where(ids < 0, ABSENT, ids + by)
-
-
-def _words(texts: Any) -> Words:
-    """A column of texts, which may be None."""
-    ids = np.array([-1 if one is None else i for i, one in enumerate(texts)], np.int64)
-    return Words.of(ids, texts.__getitem__)

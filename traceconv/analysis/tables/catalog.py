@@ -149,7 +149,7 @@ class Statistics:
         Raises:
             KeyError: the table was not requested.
             OptionError: no such drawing.
-            PluginError: matplotlib is not installed.
+            MissingExtraError: matplotlib is not installed.
         """
         from traceconv.analysis.tables import plots
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from traceconv.core.choices import unknown
 from traceconv.core.columns import F64
-from traceconv.core.errors import MissingExtraError, OptionError
+from traceconv.core.errors import OptionError
+from traceconv.core.frames import extra
 from traceconv.core.side_tables import DataTable
 
 _PARTS = (
@@ -31,14 +32,12 @@ def axes(ax: Any) -> Any:
     """The axes to draw on: ``ax``, or new ones if it is None.
 
     Raises:
-        PluginError: matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
     """
     if ax is not None:
         return ax
-    try:
-        pyplot = import_module("matplotlib.pyplot")
-    except ImportError as e:
-        raise MissingExtraError("matplotlib is not installed; pip install 'traceconv[plot]'") from e
+    extra("matplotlib", "plot")
+    pyplot = import_module("matplotlib.pyplot")
     return pyplot.subplots(figsize=(9, 3.5), layout="constrained")[1]
 
 
@@ -47,7 +46,7 @@ def overlap(table: DataTable, kind: str, ax: Any) -> Any:
 
     Raises:
         OptionError: ``kind`` is none of :data:`KINDS`.
-        PluginError: matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
     """
     if kind not in KINDS:
         raise OptionError(unknown("drawing", kind, KINDS), "kind")
@@ -86,7 +85,7 @@ def heat_map(excess_ns: F64, ranks: list[int], steps: list[int], than: str, ax: 
         than: what a rank is compared with.
 
     Raises:
-        PluginError: matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
     """
     ax = axes(ax)
     image = ax.imshow(np.maximum(excess_ns, 0).T / 1e6, aspect="auto", cmap="OrRd")
