@@ -37,18 +37,24 @@ WRITTEN = [
 def main(arguments: list[str] | None = None) -> None:
     """Print a line for everything below the folder that is given."""
     parser = argparse.ArgumentParser(prog="python -m bench.hashes", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what to merge, each file and folder by itself")
+    folder, share = selected(parser, arguments)
+    with tempfile.TemporaryDirectory() as place, chdir(folder):
+        for path in sources()[share]:
+            for view, ending in WRITTEN:
+                out = Path(place) / f"out.{ending}"
+                print(path, view, ending, *merged(path, out, VIEWS[view]), flush=True)
+
+
+def selected(parser: argparse.ArgumentParser, arguments: list[str] | None) -> tuple[Path, slice]:
+    """The folder that is given, and which of its paths are tried; warnings are not shown."""
+    parser.add_argument("folder", type=Path, help="what to try, each file and folder by itself")
     parser.add_argument(
         "--share", default="0/1", metavar="I/N", help="every N-th path only, from the I-th on"
     )
     options = parser.parse_args(arguments)
     index, count = map(int, options.share.split("/"))
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as place, chdir(options.folder):
-        for path in sources()[index::count]:
-            for view, ending in WRITTEN:
-                out = Path(place) / f"out.{ending}"
-                print(path, view, ending, *merged(path, out, VIEWS[view]), flush=True)
+    return options.folder, slice(index, None, count)
 
 
 def sources() -> list[Path]:

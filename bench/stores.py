@@ -10,29 +10,22 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import traceconv
-from bench.hashes import VIEWS, WRITTEN, digest, sources
+from bench.hashes import VIEWS, WRITTEN, digest, selected, sources
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print what differs in everything below the folder that is given."""
     parser = argparse.ArgumentParser(prog="python -m bench.stores", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what to pack, each file and folder by itself")
-    parser.add_argument(
-        "--share", default="0/1", metavar="I/N", help="every N-th path only, from the I-th on"
-    )
-    options = parser.parse_args(arguments)
-    index, count = map(int, options.share.split("/"))
-    warnings.simplefilter("ignore")
+    folder, share = selected(parser, arguments)
     packed = compared = different = stored = read = 0
-    with tempfile.TemporaryDirectory() as place, chdir(options.folder):
-        for path in sources()[index::count]:
+    with tempfile.TemporaryDirectory() as place, chdir(folder):
+        for path in sources()[share]:
             store = Path(place) / "run.tcz"
             try:
                 report = traceconv.pack(str(path), out=store, force=True, jobs=1)

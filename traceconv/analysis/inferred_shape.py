@@ -206,7 +206,7 @@ def _chains(every: Sequence[RankSummary], members: Mapping[str, _Members]) -> se
 def _data_and_tensor(
     traffic: Sequence[Mapping[_Members, _Traffic]], ranks: Sequence[int]
 ) -> dict[str, list[_Members]]:
-    """The groups of each rank along ``dp``, and along ``tp`` beside it."""
+    """The groups of each rank along ``dp`` and along ``tp``."""
     gradients = _one_each(
         [[group for group, one in of.items() if one.reduces_late and _begun_by_others(group, of)]
          for of in traffic], ranks

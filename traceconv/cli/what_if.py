@@ -11,7 +11,7 @@ from traceconv.cli import completion, options, say
 from traceconv.core.patterns import lazy_regex
 
 _LIKE_A_CHANGE = lazy_regex(r"[A-Za-z_]+\s*[:=](?!//).*")
-"""What is taken for a change if no file has that name: the error states the valid ones."""
+"""Taken for a change if no file has that name: the error lists the valid ones."""
 
 _WORD = lazy_regex(r"[^/*?]+")
 """The same, where nothing else is a change."""
@@ -27,7 +27,7 @@ def what_if(
 ) -> None:
     """Replay the job in PATH... (default: here) with something changed, and compare its steps.
 
-    Several changes apply one after the other. They may stand before or after the paths.
+    Several changes apply one after the other. They may be given before or after the paths.
 
     \b
     traceconv what-if 'rank:3=peers' ./prof      rank 3 is like its peers

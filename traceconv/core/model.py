@@ -361,7 +361,7 @@ class Trace:
         return replace(self, args=args, events=self.events.with_columns(args=column))
 
     def with_issue(self, code: str, where: str = "", count: int = 1) -> Trace:
-        """The trace with ``count`` records more under an issue code; as it is if there are none."""
+        """The trace with ``count`` more records under an issue code; itself if ``count`` is 0."""
         if not count:
             return self
         issues = self.issues.copy()

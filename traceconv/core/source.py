@@ -189,7 +189,7 @@ class RecordedSource(Source):
         self._sizes, self._titles, self.lone = dict(sizes), titles or {}, lone
 
     def __eq__(self, other: object) -> bool:
-        """Whether both describe the same files: each rank has a description of its own."""
+        """Whether both describe the same files: each rank has its own description."""
         if not isinstance(other, RecordedSource):
             return NotImplemented
         return (self.label, self._sizes) == (other.label, other._sizes)

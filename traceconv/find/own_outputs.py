@@ -78,7 +78,7 @@ def _is_our_parquet(path: Path) -> bool:
             file.seek(max(0, file.seek(0, 2) - FOOTER_BYTES))
             return _PARQUET_SIGN.search(file.read()) is not None
     except OSError:
-        return False  # whoever reads the file says why it cannot be read
+        return False  # reading the file reports the reason
 
 
 def _is_bundle(source: Source) -> bool:

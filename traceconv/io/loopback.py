@@ -130,7 +130,7 @@ class Request(BaseHTTPRequestHandler):
         return self.headers.get("Origin") is None and site in ("none", "same-origin")
 
     def is_path(self, path: str) -> bool:
-        """Whether this address is asked for."""
+        """Whether the request is for this address."""
         return same(self.path, path)
 
     def head(

@@ -1,4 +1,4 @@
-"""JSON documents cut to a number of tokens, with a statement of what was cut."""
+"""JSON documents cut to a number of tokens; they state what is missing."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Group:
         values: dict[str, Any] = {}
         for one in fields(cls):  # type: ignore[arg-type]
             name, inner = one.name, one.metadata.get("group")
-            if inner is not None:  # what it does not offer is an option of another group
+            if inner is not None:  # other names are options of other groups
                 own = {key: given[key] for key in given if key not in one.metadata["without"]}
                 values[name] = _part(name, inner, own, {**one.metadata["fixed"], **fixed})
             elif "option" in one.metadata and name in given:

@@ -400,7 +400,7 @@ def parameters(
     if isinstance(value, Mapping):
         for key, one in value.items():
             if one is not None and not isinstance(one, (bool, int, float, str)):
-                raise OptionError(f"{key}: {one!r} is no number and no text", option)
+                raise OptionError(f"{key}: {one!r} is neither a number nor a text", option)
         return {str(key): one for key, one in value.items()}
     found: dict[str, Any] = {}
     for part in [value] if isinstance(value, str) else value or ():

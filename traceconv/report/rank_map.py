@@ -15,7 +15,7 @@ from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST,
 from traceconv.analysis.statistics import over_others
 
 CAUSES = ("computing", "copies", "host", "input", "garbage collection")
-"""What a rank may take longer for, as :data:`~traceconv.analysis.rank_facts.SORTS`."""
+"""Causes of a longer step of a rank, as :data:`~traceconv.analysis.rank_facts.SORTS`."""
 
 KERNELS = 8
 """Kernels with a slider: those that take most time."""

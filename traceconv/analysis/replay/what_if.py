@@ -56,7 +56,7 @@ _UNRECORDED = {
     "comm": ("communication", "record more ranks of the job, with their collectives"),
     "pause": ("time between steps", "record several steps"),
 }
-"""What a change scales, and how it gets into a capture."""
+"""The time that a change scales, and how to record it."""
 
 _FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
 _SORTS = {"input": INPUT, "host": HOST, "gc": COLLECTOR, "copy": COPY}

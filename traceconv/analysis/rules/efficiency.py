@@ -92,7 +92,7 @@ def _plausible(of: Product) -> Product | None:
 
 
 def _known(work: Work | None, eight_bits: bool = False) -> Product | None:
-    """What the table of FLOPs says of a call; None if it does not know all of it."""
+    """The figures of a call in the table of FLOPs; None if one is unknown."""
     if work is None or min(work.flops, work.n_bytes) <= 0:
         return None
     return Product(work.flops, work.n_bytes, eight_bits)

@@ -339,7 +339,7 @@ class _Judging:
         return name, int(known.start_ns[row]), int(known.end_ns[row] - known.start_ns[row])
 
     def _kernel(self, column: int, peers: Sequence[int]) -> str:
-        """The kernel that accounts for most of what a rank computes longer; "" without one."""
+        """The kernel that accounts for most of the extra computing of a rank; "" without one."""
         graph = self.graph
         cells = graph.rank[graph.part].astype(np.int64) * len(graph.names) + graph.name
         ns = np.bincount(cells, graph.part_ns, len(graph.ranks) * len(graph.names))

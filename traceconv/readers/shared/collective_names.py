@@ -139,7 +139,7 @@ _PIECES = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Words of a name: ``ncclAllReduce``, ``MPI_Iallreduce``, ``all_to_all``."""
 
 _LONGEST = 300
-"""Characters of a name that are looked at."""
+"""Characters of a name that are compared."""
 
 _ARGUMENTS = lazy_regex(r"[(<].*", re.DOTALL)
 
