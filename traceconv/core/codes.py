@@ -330,6 +330,11 @@ CODES: dict[str, Code] = {
         "One process drives several devices, and each device is a rank. Host rows that "
         "concern no single device are shown with the first rank.",
     ),
+    "sparse-core": Code(
+        _I,
+        "Operations of a SparseCore are shown, and in no figure: computing, communication and "
+        "idle time of a TPU are those of its TensorCore, as in XProf.",
+    ),
     "record-without-rank": Code(
         _D,
         "Records that name no rank, in a file whose other records do, were assigned to rank 0.",
@@ -381,7 +386,8 @@ CODES: dict[str, Code] = {
     # steps and overlap
     "no-steps": Code(
         _I,
-        "The capture has no steps; its whole range counts as one step.",
+        "The capture has no steps; its whole range counts as one step. If ranges of the host are "
+        "its steps, name them: --step-marker REGEX.",
     ),
     "steps-from-host": Code(
         _I,

@@ -33,7 +33,7 @@ from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import Source
 from traceconv.readers.shared import perfetto_manifest
 
-_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
+_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".chrome_trace", ".gz")
 _PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = lazy_regex(rb'"(?:ts|name)"\s*:')
 _LIST = lazy_regex(rb'"traceEvents"\s*:\s*\[')

@@ -24,7 +24,8 @@ MAX_DEVICES = 256
 """The memory of further devices of a machine is not noted."""
 
 STEP_NAME = lazy_regex(
-    r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
+    r"(?:(?:train(?:ing)?|global)[ _-]?)?(?:iter(?:ation)?|step)[ _#:=]*(\d{1,9})"
+    r"|Profiler?Step ?#(\d{1,9})",
     re.IGNORECASE,
 )
 """Names of host ranges that are a training step, with its number."""
@@ -48,7 +49,7 @@ def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
 def step_number(name: str) -> int:
     """The number of the step that a host range is, or -1."""
     match = STEP_NAME.fullmatch(name)
-    return int(match[1]) if match else -1
+    return int(match[match.lastindex or 1]) if match else -1
 
 
 def note_devices(hints: HintsBuilder, devices: Any) -> None:
@@ -69,6 +70,10 @@ def note_devices(hints: HintsBuilder, devices: Any) -> None:
 
 
 _STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
+_PROJECTION = lazy_regex(r"Graph: Stream \d+")
+"""Threads of Proton (``ChromeTraceDump.cpp`` of triton-lang/triton): ranges of the host, projected
+onto the kernels of a replayed graph. They are no work."""
+
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel", "gpu_op")
 _WAITS = ("cuda_sync", "cuda_event")
@@ -115,6 +120,8 @@ class DefaultPlacement:
         category = lane.category.lower()
         if lane.phase == "state":
             return Placed(Track(Layer.OTHER, name, "Thread States", title), OpClass.OTHER)
+        if _PROJECTION.fullmatch(lane.thread):
+            return Placed(Track(Layer.SCOPE, name, "", title, lane.sort), OpClass.OTHER)
         if _STREAM.fullmatch(lane.thread) or category in _OPS:
             device = device_of(lane.process)
             kind = "GPU" if device >= 0 else ""
@@ -132,6 +139,6 @@ class DefaultPlacement:
 
 
 def _host_named(name: str) -> Named | None:
-    """Host ranges of a step ("ProfilerStep#4") have its number."""
-    number = step_number(name) if "#" in name else -1
+    """Host ranges of a step ("ProfilerStep#4", "train_step 4") have its number."""
+    number = step_number(name)
     return Named(OpClass.HOST, step=number) if number >= 0 else None

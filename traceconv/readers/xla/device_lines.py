@@ -54,6 +54,10 @@ class DeviceLines:
         ops[computed] = self._reading.classes(
             plane, at[computed], sorts[computed] == LineKind.ASYNC
         )
+        if self._device.part(plane.name).startswith("SparseCore"):
+            work = np.isin(ops, (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK))
+            ops[work] = OpClass.OTHER
+            self._build.skip("sparse-core", f"plane {plane.name}", int(work.sum()))
         steps = self._steps(plane, at, sorts, names)
         ops[(ops == OpClass.ITERATION) & (steps < 0)] = OpClass.OTHER
         tracks = self._tracks(plane, at, sorts, ops, names)

@@ -35,10 +35,14 @@ _KEYS = lazy_regex(
     + rb")"
 )
 _CATEGORIES = lazy_regex(
-    rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|kernel|gpu_memcpy|gpu_memset|'
+    rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|gpu_memcpy|gpu_memset|'
     rb"gpu_user_annotation|cpu_instant_event|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|"
     rb'ac2g|Operator|Kernel|Runtime)"'
 )
+_KERNEL = lazy_regex(rb'"cat"\s*:\s*"kernel"')
+_LAUNCHED = lazy_regex(rb'"(?:correlation|External id)"\s*:')
+"""Other profilers (Proton) have the category of kernels in common with it, not their arguments."""
+
 _OTHERS = lazy_regex(
     rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
     rb'|"RANK \d+ (?:HOST|DEVICE)<'
@@ -152,7 +156,9 @@ def is_kineto(head: bytes) -> bool:
     if _OTHERS.search(head) or _QUOTED_LIST.match(head):
         return False
     before = head.partition(b'"traceEvents"')[0]
-    return bool(_KEYS.search(before) or _CATEGORIES.search(head))
+    if _KEYS.search(before) or _CATEGORIES.search(head):
+        return True
+    return bool(_KERNEL.search(head) and _LAUNCHED.search(head))
 
 
 def _read(text: bytes, is_unix: bool | None) -> Header:
