@@ -260,7 +260,6 @@ def jobs(path: Path, scratch: Path, rng: Random) -> None:
         return
     with (  # threads of this process know of it, other processes would not
         _set(output, "WORTHWHILE", 0),
-        _set(encoder, "BLOCKS_ALONE", 0),
         _set(encoder, "BLOCK", rng.choice((3, 64, encoder.BLOCK))),
     ):
         _alike(_merged(path, out, 1), _merged(path, out, 2))

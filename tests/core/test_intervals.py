@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from traceconv.core.intervals import (
     breakdown,
-    clip,
     covered,
     difference,
     holding,
@@ -114,9 +113,3 @@ def test_empty_sets():
     """Nothing in, nothing out, everywhere."""
     assert len(breakdown(none(), none())[1]) == 0
     assert [total(f(none(), none())) for f in (intersection, subtraction, merged)] == [0, 0, 0]
-    assert clip(none(), 0, 5).tolist() == clip(np.array([[0, 9]]), 5, 5).tolist() == []
-
-
-def test_clip_cuts_at_both_ends():
-    """Only the part within the window is left."""
-    assert clip(np.array([[0, 9], [12, 20]]), 4, 15).tolist() == [[4, 9], [12, 15]]

@@ -63,11 +63,6 @@ def merged(*sets: I64) -> I64:
     return union(rows[:, 0], rows[:, 1])
 
 
-def clip(a: I64, start: int, end: int) -> I64:
-    """The part of ``a`` within ``[start, end)``."""
-    return intersection(a, np.array([[start, end]], np.int64)) if end > start else none()
-
-
 def total(a: I64) -> int:
     """Sum of the lengths, ns."""
     return int((a[:, 1] - a[:, 0]).sum())

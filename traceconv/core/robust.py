@@ -26,15 +26,6 @@ _HUBER = 1.5  # standard deviations up to which a value counts in full
 _ROUNDS = 30
 
 
-def spread(values: ArrayLike) -> float:
-    """How far values scatter around their median, as the standard deviation of a normal
-    distribution with the same median absolute deviation; 0.0 for fewer than two."""
-    array = np.asarray(values, np.float64)
-    if len(array) < 2:
-        return 0.0
-    return SIGMA * float(median(np.abs(array - median(array))))
-
-
 def median(values: ArrayLike) -> F64:
     """Medians along the last axis; NaN if a value is NaN, or without values.
 

@@ -42,8 +42,6 @@ from traceconv.core.model import Capture
 PARTS = (*SORTS, "communication")
 """Parts of the time on the path. ``host`` includes time without a recorded cause."""
 
-COMMUNICATION = len(SORTS)
-
 RESOLUTION_NS = 1000
 """Arrivals that differ by less are not told apart, however well clocks agree: devices stamp no
 finer."""

@@ -40,7 +40,7 @@ from traceconv.readers.paddle.layout import (
     phase_names,
     put,
 )
-from traceconv.readers.shared.arguments import apart, objects, quoted, register
+from traceconv.readers.shared.arguments import objects, quoted, register
 from traceconv.readers.shared.gpu_kernels import step_number
 from traceconv.readers.shared.protobuf_wire import content, damage_in, nested
 
@@ -326,7 +326,16 @@ class _File:
     ) -> I32:
         places = {"device": 5, "context": 6, "stream": 7, "correlation id": 8}
         own = {key: found.integer(number)[rows] for key, number in places.items()}
-        return apart(self._build, {**own, **numbers}, more or {"": (rows * 0, lambda _: b"")})
+        further = [b""] * len(rows)
+        if more:
+            keys, columns = [b"," + quoted(key) + b":" for key in more], list(more.values())
+            table, codes = factored_rows(*(column for column, _ in columns))
+            texts = []
+            for row in table:
+                stated = (value(code) for (_, value), code in zip(columns, row, strict=True))
+                texts.append(b"".join(k + v for k, v in zip(keys, stated, strict=True) if v))
+            further = [texts[code] for code in codes.tolist()]
+        return register(self._build, {**own, **numbers}, further)
 
     def _kernel(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
         grid, block = ([info.integer(n) for n in axes] for axes in ((4, 5, 6), (1, 2, 3)))

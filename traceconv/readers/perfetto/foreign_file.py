@@ -98,15 +98,6 @@ def read(capture: Capture, build: TraceBuilder) -> None:
 _Kinds = Sequence[tuple[str, Mask]]
 
 
-@dataclass
-class Texts:
-    """Names and categories of marks, resolved: string ids by code, categories by code."""
-
-    names: I32
-    categories: list[str]
-    undefined: int
-
-
 def resolved(events: Events, marks: Marks, sequences: Sequences, build: TraceBuilder) -> list[str]:
     """Make names string ids and categories indices of the list that is returned; -1 = none."""
     undefined = 0

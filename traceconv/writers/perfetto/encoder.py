@@ -57,9 +57,6 @@ from traceconv.writers.perfetto.wire import (
 BLOCK = 8192
 """Event rows encoded at a time: up to twice as many packets, which fit into the CPU cache."""
 
-BLOCKS_ALONE = 4
-"""Most blocks for which a thread for arguments costs more than it saves."""
-
 NAMES_PER_PACKET = 4096
 
 CATEGORIES: dict[int, bytes] = {op: op.name.lower().encode() for op in OpClass if op}

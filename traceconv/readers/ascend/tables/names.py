@@ -180,14 +180,6 @@ USES = (
 and their use in words for ``inspect``."""
 
 
-def offered() -> frozenset[str]:
-    """The name of every table that may be found in a capture."""
-    plain = {_ALIASES.get(name, name) for name in _PLAIN}
-    other = {name.format(of) for _, name in _OTHER_NAMES for of in ("", "cluster_")}
-    old = {name for name, _, _ in MINDSPORE_TABLES}
-    return frozenset({*plain, *other, *_BANDWIDTH.values(), *SUMS, *TABLES, *old})
-
-
 def table_of(name: str) -> str:
     """The table that a file holds by its name, "" for other files and databases."""
     if not name.endswith(_ENDINGS):
