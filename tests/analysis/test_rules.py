@@ -241,7 +241,7 @@ def test_finding_names_steps_figures_and_slices():
     assert found.case.figures["longest_ns"] == 2 * MS
     assert [(s.start_ns, s.dur_ns) for s in found.slices] == [(MS, 2 * MS), (4 * MS, 2 * MS)]
     assert found.text().startswith(
-        "iteration-gap: rank 0, graph 1: Long pauses between iterations: 66.7 % (mean pause"
+        "iteration-gap: rank 0, graph 1: Long gaps between steps: 66.7 % (mean gap"
     )
 
 

@@ -121,3 +121,15 @@ def test_an_empty_summary_says_which_view_is_not(tmp_path, capsys):
         out = str(tmp_path / f"{mode}.pftrace")
         assert run(["merge", str(log), "-m", mode, "-o", out]) == 0
         assert ("-m detail has all" in capsys.readouterr().err) == said
+
+
+def test_a_merged_trace_says_what_it_holds(tmp_path, monkeypatch, capsys):
+    """Its view and its steps, and the size of the file once, in both formats."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.pftrace", "t.json"):
+        assert run(["merge", str(ROOT / "examples/job"), "-q", "-o", name]) == 0
+        assert run(["inspect", name]) == 0
+        _, ranks, content, *_ = capsys.readouterr().out.splitlines()
+        size = (tmp_path / name).stat().st_size / 1024
+        assert ranks.split()[0] == "0-7" and ranks.split()[-2:] == [f"{size:.1f}K", name]
+        assert content == "merged trace: summary view; steps per rank: 8"

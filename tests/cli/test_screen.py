@@ -111,6 +111,7 @@ def test_a_comparison_fits_a_screen(sample, lines):
     if not (ROOT / sample).exists():
         pytest.skip("real captures are not here")
     assert len(lines(["diff", "--ranks", "0:1", "-q"], ROOT / sample)) <= 24
+    assert len(lines(["diff", str(ROOT / sample)], ROOT / sample)) <= 24
 
 
 @pytest.mark.parametrize("verb", ["inspect", "stats", "diagnose", "merge"])
@@ -119,7 +120,9 @@ def test_many_steps_fit_a_screen(job, verb, lines):
     found = lines(VERBS[verb], job)
     assert len(found) <= 24
     if verb == "stats":
-        assert [line.split()[0] for line in found if line.split()[0].isdigit()] == list("01234567")
+        rows = [line.split() for line in found if line.split()[0].isdigit()]
+        assert [row[0] for row in rows] == list("01234567")
+        assert {tuple(row[1:5]) for row in rows} == {("3000", "90.0", "90.0", "90.0")}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -437,7 +437,7 @@ def _gaps(where, graph, mine, known):
         pause = fmean(lengths)
         usual = fmean(end - start for start, end in _lasts(steps, known))
         yield "iteration-gap", where, {
-            "value": percent(pause, pause + usual), "saves": pause, "pauses": len(lengths),
+            "value": percent(pause, pause + usual), "saves": pause, "gaps": len(lengths),
             "mean_ns": round(pause), "median_ns": round(median(lengths)),
             "longest_ns": max(lengths),
             "step_mean_ns": round(fmean(row.dur for row in steps)),

@@ -31,6 +31,7 @@ from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain, time
 from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
+from traceconv.core.rank_ranges import format_ranges
 
 if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.chains import Found as Fitted
@@ -120,6 +121,10 @@ class Plan(msgspec.Struct, frozen=True):
         known += f", error at most {time_text(max(errors))}" if errors else ""
         if any(o.checked_ns is not None for o in every):
             known += " between matched collectives"
+        unknown = [rank for rank, o in self.offsets.items() if o.error_ns is None]
+        if errors and unknown:
+            one_or_more = "ranks" if len(unknown) > 1 else "rank"
+            known += f", unknown for {one_or_more} {format_ranges(unknown)}"
         lost = self.issues.count("unaligned")
         methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (

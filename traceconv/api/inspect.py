@@ -130,10 +130,13 @@ class Inspection:
         Args:
             every: a line per capture, however many they are.
         """
-        short = len(self.captures) > LINES and not every
+        one_file = len(self.captures) > 1 == len({c.title for c in self.captures})
+        short = (one_file or len(self.captures) > LINES) and not every
         rows = [*(_alike(self.captures) if short else self._rows())]
         lines = _aligned(*_known_columns(_TITLES, rows)) if rows else ["no captures found"]
         lines += self._window_lines()
+        contents = dict.fromkeys(c.content for c in self.captures if c.content)
+        lines += [f"merged trace: {text}" for text in contents]
         if self.missing:
             present = len({c.rank for c in self.captures} - {None})
             of = f" of {self.world_size}" if self.world_size > 0 else ""
@@ -279,8 +282,9 @@ def _alike(captures: Sequence[Capture]) -> Iterable[tuple[str, ...]]:
         host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts) or UNKNOWN
         devices = format_ranges([one.device for one in group if one.device >= 0]) or UNKNOWN
         graphs = graphs or UNKNOWN
-        size = _size(sum(d["bytes"] for d in documents))
-        where = _together([d["label"] for d in documents])
+        sizes = {d["label"]: d["bytes"] for d in documents}  # ranks may share a file
+        size = _size(sum(sizes.values()))
+        where = _together([*sizes])
         yield _cut(ranks), reader, host, devices, graphs, clock, size, where
 
 
@@ -322,9 +326,10 @@ def _aligned(titles: Sequence[str], found: Sequence[Sequence[str]]) -> list[str]
 
 def _counted(counts: Mapping[str, Any]) -> str:
     layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
+    steps = f", {len(known)} steps" if (known := counts.get("steps")) else ""
     return (
         f"{counts['slice']} slices, {counts['instant']} instants, "
-        f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers})"
+        f"{counts['counter']} counter samples, {counts['flow']} flows ({layers}){steps}"
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from traceconv.cli import completion, files, options, say, screen
+from traceconv.core.clock import time_text
 from traceconv.options import values
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ def _short(found: Diagnosis) -> list[str]:
     findings = found.findings
     named = found.verdict.headline() if found.verdict else ""
     lines = [*filter(None, (named, found.headline.removeprefix(named).strip()))]
-    # the headline ends with the advice
-    lines += [line for line in found.verdict_lines() if not (named and line.startswith("advice: "))]
+    # the headline has the verdict and its advice already
+    known = ("advice: ", found.verdict.line()) if named and found.verdict else ()
+    lines += [line for line in found.verdict_lines() if not line.startswith(known)]
     by_rule = findings.by_rule()
     lines += [] if by_rule else ["no findings"]
     rest = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
@@ -101,26 +102,34 @@ def _short(found: Diagnosis) -> list[str]:
     rest += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
     end = [f"{', '.join(rest)}; -v: details"]
     room = screen.LINES - len(say.issue_lines(found.issues, say.ISSUE_LINES))
-    for measured, short in ((True, str), (False, str), (False, say.short)):
-        shown = [_told(*one, measured, short) for one in by_rule[:SHOWN]]
-        text = [say.with_flags(line) for line in (*lines, *chain(*shown), *end)]
+    for shown, short in ((SHOWN, str), (SHOWN, say.short), (SHOWN - 1, say.short)):
+        text = [*map(say.with_flags, lines), *_table(by_rule[:shown], short), *end]
         if len(screen.folded(text, most=len(text) * 99)) <= room:
             break
     return screen.folded(text, room)
 
 
-def _told(
-    first: Finding, others: Sequence[Finding], measured: bool, short: Callable[[str], str]
+def _table(
+    by_rule: Sequence[tuple[Finding, Sequence[Finding]]], short: Callable[[str], str]
 ) -> list[str]:
-    """A finding with its advice, the latter as short as asked for.
-
-    Args:
-        measured: with what was measured, and the threshold.
-    """
-    also = f" (and {len(others)} more)" * bool(others)
-    saving = f"({first.saving()}) " if first.saving() else ""
-    said = first.text() if measured else first.brief()
-    return [
-        f"{first.severity}: {said}{also}",
-        short(say.with_flags(f"    -> {saving}{first.advice}")),
+    """Findings, the largest gain first: gain, what, where; then the rule and its advice."""
+    if not by_rule:
+        return []
+    whole = next((time_text(one.whole_ns) for one, _ in by_rule if not one.per_step), "")
+    head = (f"gain of {whole}" if whole else "gain/step", "finding", "where")
+    rows = [
+        (
+            "?" if one.gain_ns is None else f"{'≤ ' * one.at_most}{time_text(one.gain_ns)}",
+            f"{one.title}: {one.amount()}",
+            one.place() + f" +{len(others)} more" * bool(others),
+        )
+        for one, others in by_rule
     ]
+    wide = [max(len(row[n]) for row in (head, *rows)) for n in (0, 1)]
+    lines = []
+    for number, (gain, what, where) in enumerate((head, *rows)):
+        lines.append(f"{gain:>{wide[0]}}  {what:{wide[1]}}  {where}")
+        if number:
+            one = by_rule[number - 1][0]
+            lines.append(short(say.with_flags(f"{'':{wide[0]}}  {one.rule.id}: {one.advice}")))
+    return lines

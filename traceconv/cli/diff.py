@@ -126,7 +126,8 @@ def _fitting(found: DiffReport, top: int | None) -> int | None:
     if click.get_current_context().get_parameter_source("top") is not ParameterSource.DEFAULT:
         return top
     pages = ((n, _rendered(found, "text", n)) for n in range(top or 0, 3, -1))
-    return next((n for n, page in pages if page.count("\n") <= screen.LINES), 3)
+    room = screen.LINES - len(say.issue_lines(found.issues, say.ISSUE_LINES))
+    return next((n for n, page in pages if page.count("\n") <= room), 3)
 
 
 def _rendered(found: DiffReport, form: str, top: int | None) -> str:

@@ -75,8 +75,8 @@ def stats(
     named = given["by"] is not None
     asked = verbose or explain or any(given[name] for name in _ARRANGING)
     whole = asked or (named and not screened)
-    if given["top"] is None and form in ("text", "md") and screened:
-        given["top"] = DEFAULT_TOP
+    if given["top"] is None and form in ("text", "md") and screened and (named or asked):
+        given["top"] = DEFAULT_TOP  # else the figures are those of all steps
     from traceconv import stats
 
     with say.bar(quiet=quiet) as progress:

@@ -139,6 +139,7 @@ class Capture:
             own reader; together they are the rank. ``files``, ``known``, ``tables`` and ``graphs``
             are those of all parts; ``clock`` is the common clock of their events.
         windows:  how many collection windows its reader joins, where these are not ``parts``.
+        content:  of an output of traceconv, its view and its steps, in words.
     """
 
     reader: str
@@ -165,6 +166,7 @@ class Capture:
     beside: tuple[tuple[str, int], ...] = ()
     traits: Mapping[str, int | str] = field(default_factory=dict)
     windows: int = 1
+    content: str = ""
 
     def __repr__(self) -> str:
         rank = "of unknown rank" if self.rank is None else f"of rank {self.rank}"
@@ -177,6 +179,14 @@ class Capture:
             return self.label
         return self.source.title(self.files[0]) if self.files else self.source.label
 
+
+def stated_content(facts: Mapping[str, Any]) -> str:
+    """:attr:`Capture.content`, from what an output of traceconv states of itself."""
+    view = f"{mode} view" if (mode := facts.get("mode")) else ""
+    return "; ".join(filter(None, (view, str(facts.get("steps", "")))))[:_LONGEST_CONTENT]
+
+
+_LONGEST_CONTENT = 400
 
 Ledger = dict[tuple[str, str], int]
 """What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.

@@ -139,7 +139,7 @@ class Report:
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
         lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
         lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
-        if steps := self._steps_line():
+        if steps := steps_text(self.found):
             lines.append(steps)
         closing = (self.headline or self._headline(), self.verdict or self._slowest_line())
         return [*lines, *filter(None, closing), *self._emptiness()]
@@ -161,26 +161,6 @@ class Report:
                 "step ...), kind='compute' or stream=COLUMN to the mapping for device work"
             )
         return lines
-
-    def _steps_line(self) -> str:
-        counts: dict[str, list[int]] = {}
-        for rank, known in self.found.items():
-            marked = known.steps.source != StepSource.WHOLE_RANGE
-            graphs = np.unique(known.steps.graph[marked], return_counts=True)
-            pairs = zip(*(column.tolist() for column in graphs), strict=True)
-            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
-            text = " + ".join(each) or ("none marked" if len(marked) else "none")
-            counts.setdefault(text, []).append(rank)
-        covered = sorted({known.coverage.text for known in self.found.values()} - {""})
-        data = f" ({' or '.join(covered)})" if covered else ""
-        if counts.keys() <= {"none"}:
-            return ""
-        several = len(counts) > 1
-        parts = [
-            f"{text} on rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if several else text
-            for text, ranks in counts.items()
-        ]
-        return f"steps per rank: {', '.join(parts)}{data}"
 
     def _headline(self) -> str:
         """The time that steps lose, waiting for slow ranks included; "" without device data."""
@@ -229,6 +209,28 @@ def known_issues(
     return every
 
 
+def steps_text(found: Mapping[int, RankAccount]) -> str:
+    """How many steps each rank has; "" if none has any."""
+    counts: dict[str, list[int]] = {}
+    for rank, known in found.items():
+        marked = known.steps.source != StepSource.WHOLE_RANGE
+        graphs = np.unique(known.steps.graph[marked], return_counts=True)
+        pairs = zip(*(column.tolist() for column in graphs), strict=True)
+        each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
+        text = " + ".join(each) or ("none marked" if len(marked) else "none")
+        counts.setdefault(text, []).append(rank)
+    covered = sorted({known.coverage.text for known in found.values()} - {""})
+    data = f" ({' or '.join(covered)})" if covered else ""
+    if counts.keys() <= {"none"}:
+        return ""
+    several = len(counts) > 1
+    parts = [
+        f"{text} on rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if several else text
+        for text, ranks in counts.items()
+    ]
+    return f"steps per rank: {', '.join(parts)}{data}"
+
+
 def trace_metadata(
     mode: str, captures: Sequence[Capture], clock: ClockPlan, issues: Issues, base_ns: int,
     found: Mapping[int, RankAccount],
@@ -254,6 +256,7 @@ def trace_metadata(
         "ranks": format_ranges([c.rank for c in captures if c.rank is not None]),
         **_coordinates(shape_of_captures(captures)),
         "mode": mode,
+        **({"steps": steps} if (steps := steps_text(found)) else {}),
         "clock": clock.as_dict(),
         "counts": dict(counts),
         "issues": dict(tally),
@@ -374,6 +377,7 @@ def described(capture: Capture) -> dict[str, Any]:
         "device": capture.device if capture.device >= 0 else None,
         "graphs": list(capture.graphs),
         "clock": str(capture.clock.domain) if capture.clock else "unknown",
+        **({"content": capture.content} if capture.content else {}),
         "files": list(capture.files),
         "bytes": sum(capture.source.size(name) for name in dict.fromkeys(read)),
     }

@@ -82,7 +82,12 @@ class Selection(Group):
         None, values.numbers, "--graphs", metavar="1,2|all", help="Only these graphs (model ids)."
     )
     steps: tuple[int, ...] | None = option(
-        None, values.numbers, "--steps", metavar="10-12|all", help="Only these steps.", usual=True
+        None,
+        values.numbers,
+        "--steps",
+        metavar="10-12|all",
+        help="Only these steps: numbers and ranges, as 3,10-12.",
+        usual=True,
     )
     time: tuple[int | None, int | None] | None = option(
         None, values.window, "--time", metavar="1.2s:1.5s",

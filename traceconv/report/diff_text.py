@@ -46,7 +46,7 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
             [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts_of_step],
         ),
         _waterfall(document, top, width),
-        _ranks(document),
+        _ranks(document, top),
         list(document["remarks"]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -162,10 +162,14 @@ def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
     return (" " * min(first, _BAR - 1) + "█" * (last - first))[:_BAR].ljust(_BAR)
 
 
-def _ranks(document: Document) -> list[str]:
-    if len(document["ranks"]) < 2:
+def _ranks(document: Document, top: int | None) -> list[str]:
+    """The ranks; of more than ``top``, the critical one and those that changed most."""
+    every = document["ranks"]
+    if len(every) < 2:
         return []
     critical = document["after"]["critical_rank"]
+    most = sorted(every, key=lambda row: (row["after"] != critical, -abs(row["change_ns"])))
+    kept = [id(row) for row in most[:top]]
     rows = [
         (
             f"{row['before']}"
@@ -173,9 +177,12 @@ def _ranks(document: Document) -> list[str]:
             + " *" * (row["after"] == critical),
             *_figures(row),
         )
-        for row in document["ranks"]
+        for row in every
+        if id(row) in kept
     ]
-    return _aligned(("rank (* critical)", "before", "after", "change", "", ""), rows)
+    head = ("rank (* critical)", "before", "after", "change", "", "")
+    left = len(every) - len(rows)
+    return _aligned(head, rows) + [f"{left} more ranks changed less"] * bool(left)
 
 
 def _figures(row: Document) -> tuple[str, ...]:

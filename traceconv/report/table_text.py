@@ -99,11 +99,13 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     keys = _keys([column for column, _ in columns])
     zero_ns = _zero_ns(result)
     room = width - len(_INDENT)
-    shown, same, absent = [], [], []
+    shown, same, absent, zero = [], [], [], []
     for place, (column, values) in enumerate(columns):
         heading, *cells = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
         if set(cells) == {UNKNOWN}:
             absent.append(column.name)
+        elif column.unit == "ns" and place >= keys and not values.any():
+            zero.append(column.name)
         else:
             shown.append(fitting.Cells(heading, cells, column.kind == "text", place < keys))
     if not _fit(shown, room):
@@ -123,7 +125,8 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     high = most - 3 - (len(table) - rows)
     cut = table if rows <= high else table[: len(table) - rows + max(high, 1)]
     left_out = result.rows - rows + len(table) - len(cut)
-    notes = [f"{left_out} more rows"] * bool(left_out)
+    notes = [f"{left_out} more row{'s' * (left_out > 1)}"] * bool(left_out)
+    notes += [f"0 in all rows: {', '.join(zero)}"] * bool(zero)
     notes += [f"same in all rows: {', '.join(same)}"] * bool(same)
     notes += [f"no data: {', '.join(absent)}"] * bool(absent)
     notes += [f"not shown: {', '.join(hidden)}"] * bool(hidden)

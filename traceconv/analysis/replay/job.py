@@ -89,13 +89,13 @@ class Replay:
 
     @property
     def error_text(self) -> str:
-        """``replay error 0.8 % (2.1 % if the gaps, 4 % of a step, are those of other steps)``;
-        without gaps the first figure only."""
+        """``replay error 0.8 % (2.1 % with the gaps of other steps, 4 % of a step)``; without gaps
+        the first figure only."""
         text = f"replay error {_percent(self.error)}"
         if self.held_out is None or self.gaps_share < _FEW_GAPS:
             return text
-        gaps = f"the gaps, {100 * self.gaps_share:.0f} % of a step, are those of other steps"
-        return f"{text} ({_percent(self.held_out)} if {gaps})"
+        gaps = f"the gaps of other steps, {100 * self.gaps_share:.0f} % of a step"
+        return f"{text} ({_percent(self.held_out)} with {gaps})"
 
     @cached_property
     def gaps_share(self) -> float:

@@ -1,4 +1,4 @@
-"""Rules of steps: pauses between them, their parts, the first one, and spikes."""
+"""Rules of steps: gaps between them, their parts, the first one, and spikes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             pairs = zip(one["step"], one["pause"], strict=True)
             long = [number for number, ns in pairs if ns > limits[""] / 100 * step]
             figures = {
-                "pauses": len(lengths),
+                "gaps": len(lengths),
                 "mean_ns": round(pause),
                 "median_ns": round(float(median(lengths))),
                 "longest_ns": max(lengths),
@@ -246,12 +246,11 @@ _SPIKED = {
 RULES: tuple[Rule, ...] = (
     Rule(
         "iteration-gap",
-        "Long pauses between iterations",
+        "Long gaps between steps",
         THEME,
-        "mean pause between two iterations, as a share of pause and iteration",
+        "mean gap between two steps, as a share of gap and step",
         (Limit(2.0, "%", OWN),),
-        "iterations with the pauses between them (Ascend step trace), or marked steps with device "
-        "work",
+        "steps with the gaps between them (Ascend step trace), or marked steps with device work",
         "Most often the device waits for data then: look at the queues and operators of data "
         "preparation, and for other work between steps (graphs, evaluation).",
         _graphs(lambda one: max(one["pause"]) >= 0 or (one["graph"] >= 0 and len(one["step"]) > 1)),

@@ -27,7 +27,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us, merged_clock
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, stated_content
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import Source
@@ -145,6 +145,7 @@ def _captures(
             clock=merged_clock(facts.get("clock"), r, known["label"]) if unix else None,
             placement=stated_in_metadata(said, r),
             detail=Detail(r, base),
+            content=stated_content(facts),
         )
         for r in ranks
     ]

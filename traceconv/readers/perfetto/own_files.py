@@ -16,7 +16,7 @@ from traceconv.core.clock import INT64_MAX, is_unix_ns, merged_clock
 from traceconv.core.codes import CODES
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, stated_content
 from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import HEAD_BYTES, Source
 from traceconv.protobuf.message import last_values, message, signed, text, whole_fields
@@ -31,7 +31,7 @@ SIGN = "traceconv."
 _MOST_HEAD_BYTES = 64 << 20
 """Attributes may list what a size limit took, so they may be longer than a head."""
 
-_OF_RUN = ("coordinates", "clock")
+_OF_RUN = ("coordinates", "clock", "mode", "steps")
 """Facts of all ranks of a bundle."""
 
 _LIMITS = ("size-limit", "size-coalesced", "flow-split")
@@ -219,6 +219,7 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
             label=title,
             placement=stated_in_metadata(coordinates, rank),
             detail=Own(rank, base),
+            content=stated_content(of),
         )
         for rank in parse_ranges(str(of.get("ranks", "")))
     ]
