@@ -187,3 +187,13 @@ def test_preparing_of_the_vendors_table_is_idle_and_waiting():
     assert steps.covered.tolist() == [Covered.VENDOR_TABLE]
     found = [getattr(steps, name).tolist() for name in ("input_wait_ns", "free_ns", "known_ns")]
     assert found == [[2 * MS], [3 * MS], [9 * MS]]
+
+
+def test_lanes_of_the_source_are_no_further_device():
+    """The profiler's own lanes name their device; they are replaced, and waiting counts once."""
+    build = builder()
+    host = _steps(build, 100)
+    own = build.track(Layer.OVERLAP, "Computing", "NPU 0", device=0, device_kind="NPU")
+    build.slice(own, 40 * US, 60 * US, "Computing", op=OpClass.COMPUTING)
+    build.slice(host, 10 * US, 15 * US, FETCH, op=OpClass.HOST)
+    assert _waits(build) == [15 * US]

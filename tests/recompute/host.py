@@ -1,5 +1,6 @@
 """Tables of the host, and of what it launched: operators, calls, modules, phases, shapes."""
 
+import heapq
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -94,7 +95,7 @@ class Nest:
 
     def __init__(self, threads, launched):
         self.rows, self.parent, self._by_thread = [], {}, {}
-        self.inner = defaultdict(int)
+        self.own = defaultdict(int)
         self.spent = defaultdict(int if launched else lambda: UNKNOWN)
         for thread, rows in threads.items():
             self._by_thread[thread] = self._stacked(sorted(rows, key=lambda r: (r.start, -r.end)))
@@ -111,11 +112,24 @@ class Nest:
                 stack.pop()
             outer = stack[-1] if stack else None
             self.parent[id(row)] = outer
-            if outer is not None:
-                self.inner[id(outer)] += row.dur
             stack.append(row)
+        self._innermost(rows)
         self.rows += rows
         return [row.start for row in rows], rows
+
+    def _innermost(self, rows):
+        """Give each moment of the thread to the slice that was opened last and is still open."""
+        began, ends, moment = [], sorted(row.end for row in rows), None
+        for instant, row in heapq.merge(
+            ((end, None) for end in ends), ((r.start, r) for r in rows), key=lambda pair: pair[0]
+        ):
+            while began and began[-1].end <= (moment or 0):
+                began.pop()
+            if began and moment is not None:
+                self.own[id(began[-1])] += instant - moment
+            moment = instant
+            if row is not None:
+                began.append(row)
 
     def innermost(self, thread, instant):
         """The innermost slice of a thread that is open at an instant, or None."""
@@ -127,8 +141,8 @@ class Nest:
         return row
 
     def self_ns(self, row):
-        """What of a slice no slice directly within it covers."""
-        return max(row.dur - self.inner[id(row)], 0)
+        """How long a slice is the innermost one that is open."""
+        return self.own[id(row)]
 
 
 def text_of(value):

@@ -244,12 +244,12 @@ def _busy(trace: Trace) -> list[I64]:
     classes = [OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.UNCLASSIFIED_ALONE]
     if trace.hints.vendor != "ascend":
         classes.append(OpClass.COPYING)
-    lanes = [Device.of(t) if t.layer is Layer.OVERLAP else None for t in trace.tracks]
-    rows = trace.rows_of(Layer.OVERLAP)
-    rows &= np.logical_or.reduce([events.op == one for one in classes])
+    lanes = trace.rows_of(Layer.OVERLAP)
+    rows = lanes & np.isin(events.op, classes)
+    drawn = {Device.of(trace.tracks[i]) for i in np.unique(events.track[lanes]).tolist()}
     found = []
-    for device in sorted({one for one in lanes if one is not None}):
-        of = np.array([one == device for one in lanes], bool)
+    for device in sorted(drawn):
+        of = np.array([Device.of(track) == device for track in trace.tracks], bool)
         mine = rows & of[events.track]
         found.append(union(events.start_ns[mine], events.ends(mine)))
     return found

@@ -35,7 +35,7 @@ _PADDLE_TYPES = {"Operator": "operator", "Forward": "module"}
 class Nest(msgspec.Struct, frozen=True):
     """Slices of threads, each within the next larger one.
 
-    Slices that cross count as ended when the outer one ends.
+    Of slices that cross, the later one is within the earlier one, and stays open after it.
 
     Attributes:
         rows:   event rows.
@@ -58,7 +58,7 @@ class Nest(msgspec.Struct, frozen=True):
         start, end = trace.events.start_ns[rows], trace.events.ends(rows)
         for number in np.unique(thread).tolist():
             inside = np.flatnonzero(thread == number)
-            edges[number] = _stack(start[inside], end[inside], inside, parent)
+            edges[number] = _stack(start, end, inside, parent)
         return cls(rows, thread, parent, edges)
 
     def depth(self) -> I64:
@@ -87,13 +87,12 @@ class Nest(msgspec.Struct, frozen=True):
             found[selected] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
         return found
 
-    def self_ns(self, trace: Trace) -> I64:
-        """What of each slice no slice within it covers, ns; not below 0."""
-        length = trace.events.dur_ns[self.rows]
-        inner = np.flatnonzero(self.parent >= 0)
-        own = length.copy()
-        np.subtract.at(own, self.parent[inner], length[inner])
-        return np.maximum(own, 0)
+    def self_ns(self) -> I64:
+        """How long each slice is the innermost one that is open, ns."""
+        own = np.zeros(len(self.rows) + 1, np.int64)  # the last is of no slice
+        for edges, top in self._edges.values():
+            np.add.at(own, top[:-1], np.diff(edges))
+        return own[:-1]
 
     def summed_up(self, at: I64, value: I64) -> I64:
         """The sum of ``value`` over each slice and those within it; ``at`` from :meth:`at`."""
@@ -113,13 +112,14 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
 
     Fills ``parent``. At a boundary where one ends and another starts, the ending comes first.
     """
-    n = len(start)
-    before, after = start[:-1], start[1:]
-    if ((after < before) | ((after == before) & (end[1:] > end[:-1]))).any():  # several tracks
-        order = np.lexsort((start - end, start))
-        start, inside = start[order], inside[order]
-    end = np.sort(end, kind="stable")
-    time = np.concatenate((end, start))
+    n = len(inside)
+    before, after = inside[:-1], inside[1:]
+    late = (start[after] < start[before]) | (
+        (start[after] == start[before]) & (end[after] > end[before])
+    )
+    if late.any():  # several tracks
+        inside = inside[np.lexsort((-end[inside], start[inside]))]
+    time = np.concatenate((np.sort(end[inside], kind="stable"), start[inside]))
     order = np.argsort(time, kind="stable")  # of both halves in order: soon done
     opens = order >= n
     depth = np.cumsum(np.where(opens, 1, -1))
@@ -130,7 +130,30 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     last[by_depth] = by_depth[np.maximum.accumulate(begins)]
     top = np.where(depth > 0, inside[order[last] - n], -1)
     outer = np.concatenate(([-1], top[:-1]))
-    parent[inside] = outer[opens]
+    outer = outer[opens]
+    within = outer >= 0
+    if (end[outer[within]] < end[inside[within]]).any():
+        return _crossing(start, end, inside, parent)
+    parent[inside] = outer
+    return time[order], top
+
+
+def _crossing(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple[I64, I64]:
+    """What :func:`_stack` returns, of slices that cross."""
+    n = len(inside)
+    time = np.concatenate((end[inside], start[inside]))
+    order = np.argsort(time, kind="stable")
+    top, ended = np.full(2 * n, -1, np.intp), np.zeros(n, bool)
+    stack: list[int] = []
+    for at, boundary in enumerate(order.tolist()):
+        if boundary < n:
+            ended[boundary] = True
+            while stack and ended[stack[-1]]:
+                stack.pop()
+        else:
+            parent[inside[boundary - n]] = inside[stack[-1]] if stack else -1
+            stack.append(boundary - n)
+        top[at] = inside[stack[-1]] if stack else -1
     return time[order], top
 
 

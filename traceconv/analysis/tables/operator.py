@@ -132,7 +132,7 @@ def _host_ops(trace: Trace) -> Columns:
     groups = Groups.of(trace.events.name[nest.rows])
     return {
         **_named_ops(trace, nest.rows, groups, Texts.same(HOST, len(nest.rows))),
-        "Self Time(ns)": groups.total(nest.self_ns(trace)),
+        "Self Time(ns)": groups.total(nest.self_ns()),
         "Device Time(ns)": groups.known_total(launched_within(trace, nest)),
     }
 

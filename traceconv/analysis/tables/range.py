@@ -40,7 +40,7 @@ def _instances(trace: Trace) -> Columns:
     nest = Nest.of(trace, rows)  # without those of no length
     at = np.searchsorted(rows, nest.rows)
     own, depth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    own[at], depth[at] = nest.self_ns(trace), nest.depth()
+    own[at], depth[at] = nest.self_ns(), nest.depth()
     absent = np.full(len(rows), ABSENT, np.int64)
     work = work_of_threads(trace, rows)
     names = names_of(trace, rows)

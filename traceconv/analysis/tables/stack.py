@@ -43,7 +43,7 @@ def _measured(trace: Trace) -> tuple[Texts, Texts, Columns]:
     host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
     nest = Nest.of(trace, np.flatnonzero(host))
     path, names, lines = _paths(trace, nest)
-    own, calls = nest.self_ns(trace), launches(trace)
+    own, calls = nest.self_ns(), launches(trace)
     works = trace.events.op[calls.device] != OpClass.WAIT
     at = nest.at(calls.thread, calls.time_ns)[works]  # -1, of no call, is the last of ``path``
     n, device = len(names.code), trace.events.dur_ns[calls.device[works]]
