@@ -142,6 +142,29 @@ def test_a_trace_is_written_for_each_window(tmp_path):
     ).read_bytes()
 
 
+def test_a_log_that_grows_all_the_time_does_not_hold_up_the_verdict(tmp_path, monkeypatch):
+    """Once: it is waited for as long as for a rank. Else: it belongs to no window."""
+    write(tmp_path, 1, 0, 1)
+    log = tmp_path / "host_0.log"
+    beside, ended = tmp_path / f"host_1.{FIRST_NS}0.log", threading.Event()
+
+    def grow():
+        while not ended.wait(0.005):
+            for path in (log, beside):
+                with path.open("a") as file:
+                    file.write("x\n")
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        (one,) = traceconv.watch(tmp_path, once=True, timeout_ns="200ms")
+        other = next(traceconv.watch(tmp_path, world_size=2, timeout_ns="30s"))
+    finally:
+        ended.set()
+        writer.join()
+    assert one.ranks == other.ranks == (0, 1)
+
+
 def test_only_folders_of_this_machine(tmp_path):
     """With what to do instead."""
     with pytest.raises(traceconv.SourceError, match="not a folder of this machine"):
@@ -166,7 +189,8 @@ def test_lines_and_documents(tmp_path, capsys):
     assert document["figures"]["verdict"] == "straggler"
 
 
-def test_metrics_are_served_on_the_loopback_interface(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("where", ["0", "localhost:0", "127.0.0.2:0"])
+def test_metrics_are_served_on_the_loopback_interface(where, tmp_path, monkeypatch, capsys):
     """What Prometheus reads while the command runs; not under a foreign name."""
     write(tmp_path, 1, 4, 5)
     served = []
@@ -175,7 +199,7 @@ def test_metrics_are_served_on_the_loopback_interface(tmp_path, monkeypatch, cap
         (one,) = traceconv.api.watch.watch(*arguments, **{**options, "once": True})
         yield one
         address = capsys.readouterr().err.split("http://")[1].split("/")[0]
-        for host in (address, "metrics.example:80"):
+        for host in (address, "metrics.example:80", f"[::1]:{address.partition(':')[2]}"):
             connection = http.client.HTTPConnection(address, timeout=10)
             connection.request("GET", "/metrics", headers={"Host": host})
             answer = connection.getresponse()
@@ -183,9 +207,9 @@ def test_metrics_are_served_on_the_loopback_interface(tmp_path, monkeypatch, cap
             connection.close()
 
     monkeypatch.setattr(traceconv, "watch", windows, raising=False)
-    assert run(["watch", str(tmp_path), "--openmetrics", "0"]) == 0
-    (status, kind, text), (refused, _, nothing) = served
-    assert (status, refused, nothing) == (200, 403, "")
+    assert run(["watch", str(tmp_path), "--openmetrics", where]) == 0
+    (status, kind, text), (refused, _, nothing), (other, *_) = served
+    assert (status, refused, nothing, other) == (200, 403, "", 200)
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
     assert "traceconv_windows_total 1\n" in text and "traceconv_straggler_rank 5\n" in text

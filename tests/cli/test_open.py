@@ -261,12 +261,45 @@ def test_other_users_of_this_machine_get_nothing(offer, monkeypatch):
     """Not even with the link: the system says whose the connection is."""
     if not Path("/proc/net/tcp").exists():
         pytest.skip("the system does not say whose a connection is")
-    with socket.create_connection(offer.server_address, 10) as mine:
-        assert loopback.peer_user(mine.getsockname()[1], offer.server_port) == os.getuid()
+    server = offer.server_address
+    with socket.create_connection(server, 10) as mine:
+        assert loopback.peer_user(mine.getsockname(), server) == os.getuid()
+        port = mine.getsockname()[1]
+        assert loopback.peer_user(("127.0.0.2", port), server) is None  # the same port of another
     monkeypatch.setattr(loopback, "peer_user", lambda *_: os.getuid() + 1)
     with pytest.raises((http.client.HTTPException, OSError)):
         fetched(offer.address, Origin=PAGE)
     assert not offer.taken
+
+
+def test_a_connection_by_ipv6_has_its_user_too(offer):
+    """Sockets for both versions of IP are listed elsewhere; who is not listed is somebody else."""
+    if not Path("/proc/net/tcp6").exists():
+        pytest.skip("the system does not say whose a connection is")
+    server = offer.server_address
+    with socket.socket(socket.AF_INET6) as mine:
+        mine.connect((f"::ffff:{server[0]}", server[1]))
+        client = ("127.0.0.1", mine.getsockname()[1])
+        assert loopback.peer_user(client, server) == os.getuid()
+        lists = [table for table in loopback._TABLES if not table.name.endswith("6")]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loopback, "_TABLES", lists)
+            assert loopback.peer_user(client, server) == -1
+
+
+def test_connections_without_a_request_do_not_keep_others_out(offer, monkeypatch):
+    """Beyond a number of them the oldest is closed."""
+    monkeypatch.setattr(loopback, "CONNECTIONS", 4)
+    offer.target = PAGE
+    idle = [socket.create_connection(offer.server_address, 10) for _ in range(20)]
+    for one in idle:
+        one.send(b"GET /half")
+    status, _, body = fetched(offer.address, Origin=PAGE)
+    assert status == 200 and len(body) == offer.size
+    assert idle[0].recv(1) == b""
+    assert len(offer.served) <= 5
+    for one in idle:
+        one.close()
 
 
 @pytest.mark.parametrize(

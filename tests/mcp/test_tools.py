@@ -6,6 +6,7 @@ import shutil
 import pytest
 from paths import ROOT
 
+from traceconv.mcp import tools as server_tools
 from traceconv.mcp.answers import LONGEST, MOST_TOKENS, fitted, tokens
 from traceconv.mcp.tools import INSTRUCTIONS, Tools
 from traceconv.mcp.workspace import Workspace
@@ -208,6 +209,71 @@ def test_redaction_replaces_names_consistently(root):
     again = asked(one.table(name.rstrip("/"), "op", filters=[f"Operator={min(cells)}"]))
     assert again["rows_count"] < rows["rows_count"]
     assert {t for t in texts_of(again["rows"]) if t.startswith("name-")} <= cells
+
+
+HIDDEN = {
+    "aten::mm": "mm3",
+    "aten::_foreach_add_": "zeus" + "y" * 6000,
+    "gloo:all_reduce": "gloo:zeus\r\n\x1b[31m\u202e",
+}
+
+
+@pytest.mark.parametrize("call", range(10))
+def test_redaction_holds_for_names_of_any_kind(root, call):
+    """Short ones in sentences, names longer than an answer, names with control characters."""
+    for old, new in HIDDEN.items():
+        attacked(root, old, new)
+    one = tools(root, redact=True)
+    (text,) = [every(one)[call]]
+    assert "zeus" not in text and "mm3" not in text
+    said = asked(one.what_if("job", ["op:nothing x0.5"]))
+    assert "zeus" not in str(said) and "mm3" not in str(said)
+
+
+def test_redaction_leaves_sentences_readable(root):
+    """A name that is a word or a number is replaced where it stands for itself only."""
+    one = Workspace(root, redact=True)
+    one.learn(["of", "7", "ab1", "gemm", "gemm_large"])
+    assert one.text("of") == "name-1"
+    assert one.text("7 of 9 in ab12, ab1: gemm_large/gemms") == (
+        "7 of 9 in ab12, name-3: name-5/name-4s"
+    )
+    assert one.revealed("name-5") == "gemm_large"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select substr(name, 1, 6)::int from slice where name like 'aten::s%'",
+        "select error(substr(name, 7, 6)) from slice where name like 'aten::s%'",
+        "pivot (select substr(name, 7, 6) as n, dur from slice) on n using count(*)",
+        "select list(distinct name) from slice",
+        "select map([name], [substr(name, 7, 6)]) from slice",
+    ],
+)
+def test_redaction_holds_in_sql(root, query):
+    """Also in errors, headings and nested values."""
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    attacked(root, "aten::mm", "aten::secret_kernel" * 400)
+    text = tools(root, redact=True).sql("job", query)
+    assert "secret" not in text and "aten::s" not in text.partition('"note"')[0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select count(*) from range(1000000) a, range(1000000) b where a.range + b.range = 5",
+        "select * from range(100000000000)",
+    ],
+)
+def test_a_query_has_a_limit_of_time(root, query, monkeypatch):
+    """Whether it computes or returns rows without end."""
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(server_tools, "_QUERY_NS", 100_000_000)
+    said = asked(tools(root).sql("job", query))
+    assert said["kind"] == "ResourceError" and "more than 0.1 s" in said["error"]
 
 
 def test_sql_sees_the_capture_and_no_files(root):

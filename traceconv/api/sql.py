@@ -54,7 +54,7 @@ def answer(captures: Sequence[Capture], issues: Issues, sql: str, asked: QueryOp
         OptionError: the SQL is not understood, or does what is not allowed.
         TraceconvError: a rank cannot be read.
     """
-    engine = Engine(sql, asked.params or {}, asked.run.mem_limit)
+    engine = Engine(sql, asked.params or {}, asked.run.mem_limit, asked.timeout_ns)
     wanted, issues = engine.named(KNOWN), issues.copy()
     if of_events := wanted - set(STATS):
         _add_events(engine, of_events, captures, issues, asked)

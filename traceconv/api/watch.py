@@ -224,11 +224,13 @@ class _Watching:
         pieces: list[_Piece] = []
         unusable: dict[Path, Signature] = {}
         problem = ""
+        started = time.monotonic()
         while True:
             began = time.monotonic()
             new = self._new_files(began)
             pause_s = max(POLL_S, 9 * (time.monotonic() - began))
-            if self.asked.once and self._still_written(began):
+            patient = began - started < self.asked.timeout_ns / 1e9
+            if self.asked.once and patient and self._still_written(began):
                 time.sleep(pause_s)
                 continue
             if new != looked_at:
@@ -343,11 +345,11 @@ class _Watching:
             return True
         if all(self.cut_off.get(path) == self.changed[path][0] for path in files):
             return False
-        below = tuple(path for one in window for path in one.paths)
+        own = {path for one in window for path in map(Path, one.paths)}
         if any(
             self._quiet_s(path, now) < SETTLED_S
             for path in self.changed
-            if str(path).startswith(below)
+            if path in own or not own.isdisjoint(path.parents)
         ) or any(one.capture.reader in _PROVISIONAL for one in window):
             return False
         ranks, wanted = {one.rank for one in window}, self._wanted(window)

@@ -118,7 +118,7 @@ def _served(
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
         thread.start()
         if not quiet:
-            say.message(f"metrics: http://{host}:{server.server_address[1]}/metrics")
+            say.message(f"metrics: {server.address}")
         try:
             yield show
         finally:

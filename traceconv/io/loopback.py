@@ -3,6 +3,7 @@
 * Addresses lie below a random path that only the link names, so other programs and users do not
   know them. A connection from another user of this machine is refused where the system says whose
   it is (Linux).
+* No more than :data:`CONNECTIONS` are open: beyond, who has waited longest without a request goes.
 * Other sites are refused by ``Origin`` and ``Sec-Fetch-Site``, which browsers set and pages cannot.
 * A foreign name that points to this machine is refused by ``Host``.
 
@@ -14,13 +15,15 @@ descriptor that was opened, whatever happens to its name.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,13 +34,20 @@ from traceconv.core.errors import OutputError, SourceError
 
 HOST = "127.0.0.1"
 
+CONNECTIONS = 64
+"""Open at a time. Browsers open six."""
+
 _CHUNK = 1 << 20
 _ALWAYS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_CONNECTIONS = Path("/proc/net/tcp")
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+"""The connections of this machine. Those of sockets for both versions of IP are in the second."""
+
+_MAPPED = "0000000000000000FFFF0000"
+"""The beginning of an IPv4 address in the second table."""
 
 
 @contextmanager
@@ -78,10 +88,35 @@ def same(one: str, other: str) -> bool:
 
 
 class _Threaded(ThreadingHTTPServer):
-    """Answers each request in a thread, which does not outlive the program."""
+    """Answers each request in a thread, which does not outlive the program.
+
+    Attributes:
+        waiting: open connections without a request so far, the oldest first.
+        served:  open connections.
+    """
 
     daemon_threads = True
     allow_reuse_address = os.name == "posix"
+
+    def __init__(self, address: tuple[str, int], answers: type[Request]) -> None:
+        self.waiting: dict[Any, None] = {}
+        self.served: set[Any] = set()
+        super().__init__(address, answers)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self.served) >= CONNECTIONS:
+            oldest = next(iter(list(self.waiting)), request)
+            self.waiting.pop(oldest, None)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        self.served.add(request)
+        self.waiting[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.waiting.pop(request, None)
+        self.served.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away during an answer is not an error."""
@@ -106,7 +141,7 @@ class Server(_Threaded):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether the connection is of this user, or the system does not say whose it is."""
         own = os.getuid() if hasattr(os, "getuid") else 0
-        return peer_user(client_address[1], self.server_address[1]) in (None, 0, own)
+        return peer_user(client_address, request.getsockname()) in (None, 0, own)
 
 
 class Request(BaseHTTPRequestHandler):
@@ -128,6 +163,10 @@ class Request(BaseHTTPRequestHandler):
         """Whether a person opened the address, not a page of another site."""
         site = self.headers.get("Sec-Fetch-Site", "none")
         return self.headers.get("Origin") is None and site in ("none", "same-origin")
+
+    def parse_request(self) -> bool:
+        self.server.waiting.pop(self.request, None)
+        return super().parse_request()
 
     def is_path(self, path: str) -> bool:
         """Whether the request is for this address."""
@@ -226,8 +265,14 @@ class Page(_Threaded):
     ) -> None:
         self.path, self.kind, self.content = path, kind, content
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.only = (host, "localhost") if host == HOST else None
+        self.local = _is_loopback(host)
         super().__init__((host, port), _PageRequest)
+
+    @property
+    def address(self) -> str:
+        """URL of the page."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}{self.path}"
 
 
 class _PageRequest(Request):
@@ -236,8 +281,8 @@ class _PageRequest(Request):
     server: Page  # type: ignore[assignment]
 
     def do_GET(self) -> None:
-        only = self.server.only
-        if only and self.headers.get("Host", "").rpartition(":")[0] not in only:
+        named = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
+        if self.server.local and not _is_loopback(named):
             self.head(HTTPStatus.FORBIDDEN, 0, self.server.kind)
         elif self.path.partition("?")[0] != self.server.path:
             self.head(HTTPStatus.NOT_FOUND, 0, self.server.kind)
@@ -257,23 +302,41 @@ def for_viewer(origin: str) -> dict[str, str]:
     }
 
 
-def peer_user(client: int, server: int) -> int | None:
-    """The user id of the other end of a loopback connection, None if the system does not say.
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """The user id of the other end of an IPv4 connection within this machine.
 
     Args:
-        client, server: the two port numbers.
+        client, server: the addresses of its ends.
+
+    Returns:
+        -1 if the system lists this end alone; None if it lists none.
     """
-    try:
-        lines = _CONNECTIONS.read_text("ascii").splitlines()[1:]
-    except (OSError, ValueError):
-        return None
-    # "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid ..."
-    for line in lines:
-        fields = line.split()
-        ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
-        if ports == [client, server]:
-            return int(fields[7])
-    return None
+    ends = [f"{_shown(host)}:{port:04X}" for host, port in (client, server)]
+    listed = False
+    for table in _TABLES:
+        try:
+            lines = table.read_text("ascii").splitlines()[1:]
+        except (OSError, ValueError):
+            continue
+        # "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid ..."
+        for fields in map(str.split, lines):
+            row = [address.removeprefix(_MAPPED) for address in fields[1:3]]
+            if row == ends:
+                return int(fields[7])
+            listed = listed or row == ends[::-1]
+    return -1 if listed else None
+
+
+def _shown(host: str) -> str:
+    """An IPv4 address as the tables of connections write it."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 class _Answer(Request):

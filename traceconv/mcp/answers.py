@@ -53,7 +53,7 @@ def plain(value: Any, text: Callable[[str], str], most: int = LONGEST) -> Any:
     Characters that act on a terminal, or are invisible, become their number.
     """
     if isinstance(value, str):
-        shown = one_line(text(value[: 20 * LONGEST]))
+        shown = one_line(text(value)[: 20 * LONGEST])
         return shown if len(shown) <= most else f"{shown[: most - 4]} ..."
     if isinstance(value, Mapping):
         return {

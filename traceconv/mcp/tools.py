@@ -18,6 +18,7 @@ from traceconv.api.explain import meanings
 from traceconv.core.choices import unknown
 from traceconv.core.errors import EmptyResultError, OptionError, TraceconvError
 from traceconv.core.frames import cells
+from traceconv.core.patterns import lazy_regex
 from traceconv.mcp.answers import NOTE, Document, as_table, encoded, fitted, plain
 from traceconv.mcp.workspace import Workspace
 from traceconv.options.values import Mode
@@ -36,6 +37,15 @@ INSTRUCTIONS = (
 )
 
 _MOST_FILES = 200
+_MOST_ROWS = 1000
+
+_QUERY_NS = 60_000_000_000
+"""A query that takes longer is ended."""
+
+_SAYS_NO_VALUE = lazy_regex(
+    r"`sql`: (?:Parser|Binder|Catalog|Permission|Not implemented) Error|`sql`: no table "
+)
+"""Messages about the statement, not about values that it met."""
 
 
 def _tool(
@@ -338,14 +348,24 @@ class Tools:
             query: statements; the rows are those of the last one.
             skip: rows to leave out at the front.
         """
-        statement = self.workspace.revealed(query)
-        found = traceconv.query(self._input(path), statement, engine="duckdb")
-        rows = list(zip(*map(cells, found.columns.values()), strict=True))
+        statement, where = self.workspace.revealed(query), self._input(path)
+        try:
+            found = traceconv.query(where, statement, engine="duckdb", timeout_ns=_QUERY_NS)
+        except OptionError as e:
+            if self.workspace.redact and not _SAYS_NO_VALUE.match(str(e)):
+                why = "the statement fails on a row; the message may quote names, which are hidden"
+                raise OptionError(why, "sql") from e
+            raise
+        columns, first = list(found.columns.values()), max(skip, 0)
+        shown = [cells(one[first : first + _MOST_ROWS]) for one in columns]
+        rows = list(zip(*shown, strict=True))
         self.workspace.learn_table(found.columns, rows)
+        if "pivot" in statement.lower():  # headings are values
+            self.workspace.learn(found.columns)
         answer: Document = {
             "columns": list(found.columns),
-            "rows": rows[max(skip, 0) :],
-            "rows_count": len(rows),
+            "rows": rows,
+            "rows_count": len(columns[0]) if columns else 0,
             "next": [f"window(path={path!r}, ranks='N', steps='N')"],
         }
         return answer, {"rows": "sql with skip=N, or LIMIT and WHERE"}

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from traceconv.core.errors import OptionError, OutputPathError, SourceError
+from traceconv.core.markup import one_line
 from traceconv.core.patterns import lazy_regex
 
 _FOLDERS = lazy_regex(r"(?<![\w:/.])(?:/|[A-Za-z]:[\\/]|\\\\)(?:[^\s/\\'\"]+[/\\])+")
 """The folders in front of the last part of an absolute path."""
 
-_SHORTEST = 4
-"""Characters of a name that is looked for within sentences."""
+_WORD = lazy_regex(r"\w+")
+
+_SHORT = 4
+"""Names with fewer characters are replaced within texts only where they stand alone, and only if
+they have letters and are none of :data:`_WORDS`."""
+
+_WORDS = frozenset({
+    "a", "all", "an", "and", "any", "are", "as", "at", "be", "but", "by", "can", "for", "has",
+    "if", "in", "is", "it", "its", "may", "no", "non", "not", "of", "off", "on", "one", "op",
+    "or", "out", "per", "so", "sql", "the", "to", "two", "up", "was", "x", "ns", "us", "µs", "ms",
+    "s", "min", "h", "b", "kb", "mb", "gb", "kib", "mib", "gib",
+})  # fmt: skip
+"""Short words of sentences, and units."""
+
+_MOST = 5000
+"""Most names and other characters that are kept of a text."""
 
 _NAMED = {
     "host": ("host",),
@@ -61,6 +77,7 @@ class Workspace:
         self.root, self.output, self.redact = root.resolve(), output, redact
         self._shown: dict[str, str] = {}
         self._hidden: dict[str, str] = {}
+        self._lengths: dict[str, list[int]] = {}  # of names by their beginning, the longest first
         own = {str(root.absolute()), str(self.root), str(Path.cwd())}
         self._own = sorted((one for one in own if len(one) > 1), key=len, reverse=True)
 
@@ -112,12 +129,25 @@ class Workspace:
         text = _FOLDERS.sub("", text)
         if not self.redact:
             return text
-        if text in self._shown:
-            return self._shown[text]
-        for name in sorted((n for n in self._shown if n in text), key=len, reverse=True):
-            if len(name) >= _SHORTEST and name not in _OURS:
-                text = text.replace(name, self._shown[name])
-        return text
+        return self._shown.get(text) or "".join(islice(self._replaced(text), _MOST))
+
+    def _replaced(self, text: str) -> Iterator[str]:
+        """A text in pieces: the words of the longest names, and single characters."""
+        at = 0
+        while at < len(text):
+            name = self._name_at(text, at)
+            yield self._shown[name] if name else text[at]
+            at += max(len(name), 1)
+
+    def _name_at(self, text: str, at: int) -> str:
+        """The longest name that begins at a place of a text; "" if none does."""
+        for size in range(_SHORT, 0, -1):
+            for length in self._lengths.get(text[at : at + size], ()):
+                name, around = text[at : at + length], text[max(at - 1, 0) : at + length + 1]
+                alone = _WORD.findall(around) == _WORD.findall(name)
+                if name in self._shown and (length >= _SHORT or alone):
+                    return name
+        return ""
 
     def revealed(self, text: str) -> str:
         """A text of the agent, with the names in place of their words."""
@@ -132,8 +162,20 @@ class Workspace:
         for name in names:
             shown = self._plain(name)
             if shown and shown not in self._shown and not _OURS.issuperset(shown.split(" / ")):
-                word = f"{kind}-{len(self._shown) + 1}"
-                self._shown[shown], self._hidden[word] = word, shown
+                word = f"{kind}-{len(self._hidden) + 1}"
+                self._hidden[word] = shown
+                for spelled in (shown, one_line(shown)):
+                    self._shown[spelled] = word
+                    self._look_for(spelled)
+
+    def _look_for(self, name: str) -> None:
+        """Have a name found within texts."""
+        if len(name) < _SHORT and (name.lower() in _WORDS or not any(map(str.isalpha, name))):
+            return
+        lengths = self._lengths.setdefault(name[:_SHORT], [])
+        if len(name) not in lengths:
+            lengths.append(len(name))
+            lengths.sort(reverse=True)
 
     def learn_document(self, document: Any) -> None:
         """Have the names in a JSON document replaced."""
@@ -169,7 +211,7 @@ def _names(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, one in value.items():
             kind = _KINDS.get(key, "file" if key in ("files", "unknown") else "")
-            for text in one if isinstance(one, list) else [one]:
+            for text in one if isinstance(one, list | Mapping) else [one]:
                 if kind and isinstance(text, str):
                     yield kind, text
             yield from _names(one)

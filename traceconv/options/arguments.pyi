@@ -145,6 +145,7 @@ class ConvertArguments(TypedDict, total=False):
 class QueryArguments(TypedDict, total=False):
     engine: QueryEngine
     params: Mapping[str, object] | str | Iterable[str] | None
+    timeout_ns: Length | None
     align: Align
     align_max_error_ns: Length | None
     mode: Mode | None

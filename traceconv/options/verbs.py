@@ -134,6 +134,10 @@ class QueryOptions(Group):
         None, values.parameters, "--param", metavar="NAME=VALUE", repeated=True, usual=True,
         help="Value of $NAME in the SQL. It is bound, never pasted into the text.",
     )  # fmt: skip
+    timeout_ns: int | None = option(
+        None, values.length, "--timeout", metavar="60s",
+        help="End a statement of duckdb that takes longer.",
+    )  # fmt: skip
     merge_options: MergeOptions = group(
         MergeOptions, without={"args", "annotate", "analyse", "layout"}, mode="detail"
     )

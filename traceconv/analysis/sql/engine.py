@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -74,13 +76,20 @@ class Engine:
         sql: one or more statements.
         parameters: values of ``$name`` by name.
         memory: bytes that DuckDB may use; None for half of what the machine has.
+        timeout_ns: a statement that takes longer is ended; None for never.
 
     Raises:
         MissingExtraError: DuckDB or pyarrow is not installed.
         OptionError: the SQL is not understood, or asks for parameters that are not given.
     """
 
-    def __init__(self, sql: str, parameters: Mapping[str, Any], memory: int | None = None) -> None:
+    def __init__(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        memory: int | None = None,
+        timeout_ns: int | None = None,
+    ) -> None:
         self._duckdb = frames.extra("duckdb", "sql")
         frames.extra("pyarrow", "sql")
         limit = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -102,7 +111,8 @@ class Engine:
             raise OptionError(
                 f"{unused[0]!r} is not in the SQL; write ${unused[0]} there", "params"
             )
-        self._parameters = parameters
+        self._parameters, self._timeout_ns = parameters, timeout_ns
+        self._most_bytes = limit // 4
 
     def named(self, known: Collection[str]) -> set[str]:
         """The tables of ``known`` that the statements name."""
@@ -141,14 +151,48 @@ class Engine:
         for one in self._statements:
             values = {name: self._parameters[name] for name in one.named_parameters}
             try:
-                rows = self._connection.sql(one.query, params=values)
-                found = found if rows is None else _plain(rows).to_arrow_table()
+                with self._timed():
+                    rows = self._connection.sql(one.query, params=values)
+                    found = found if rows is None else self._fetched(_plain(rows))
+            except (
+                self._duckdb.InterruptException,
+                OSError,
+            ) as e:  # OSError: while rows are fetched
+                if "interrupt" not in str(e).lower():
+                    raise ResourceError(str(e).partition("\n")[0]) from e
+                why = f"takes more than {(self._timeout_ns or 0) / 1e9:g} s"
+                raise ResourceError(f"the query {why}; raise `timeout_ns`, or select less") from e
             except self._duckdb.OutOfMemoryException as e:
                 why = str(e).partition("\n")[0]
                 raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
             except self._duckdb.Error as e:
                 raise OptionError(_advised(e, one.query, known), "sql") from e
         return _result(found)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Ends a statement that takes too long."""
+        if self._timeout_ns is None:
+            yield
+            return
+        timer = Timer(self._timeout_ns / 1e9, self._connection.interrupt)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _fetched(self, rows: Any) -> Any:
+        """Rows as a ``pyarrow.Table``."""
+        arrow = frames.extra("pyarrow", "sql")
+        reader, batches, taken = rows.to_arrow_reader(), [], 0
+        for batch in reader:
+            taken += batch.nbytes
+            if taken > self._most_bytes:
+                why = f"the rows of the query take more than {self._most_bytes // 1_000_000} MB"
+                raise ResourceError(f"{why}; raise `mem_limit`, or select less")
+            batches.append(batch)
+        return arrow.Table.from_batches(batches, reader.schema)
 
 
 def _advised(error: Exception, sql: str, known: Collection[str] = ()) -> str:
