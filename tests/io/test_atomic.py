@@ -180,20 +180,20 @@ def test_temporary_files_of_killed_runs_are_removed(tmp_path, monkeypatch):
 def test_what_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch, make):
     """Another run may begin in between; nothing is missed, and nothing complains, later."""
     monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))
-    hold, held = temporary._hold, []
+    hold, held = temporary.hold, []
 
-    def late(file, path):
+    def late(file):
         if not held:
             temporary.sweep(tmp_path)
-        held.append(path)
-        hold(file, path)
+        held.append([*tmp_path.iterdir()])
+        hold(file)
 
-    monkeypatch.setattr(temporary, "_hold", late)
+    monkeypatch.setattr(temporary, "hold", late)
     with make():
-        assert len(held) == 2
-        assert [str(p) for p in tmp_path.iterdir()] == [str(held[1])]
+        assert [len(there) for there in held] == [0, 1]
+        assert [*tmp_path.iterdir()] == held[1]
     with pytest.raises(FileNotFoundError):
-        temporary._Lock(tmp_path / "gone")
+        temporary.Lock(tmp_path / "gone")
     gc.collect()  # what it was made with at first warns, if it does at all
     assert list(tmp_path.iterdir()) == []
 

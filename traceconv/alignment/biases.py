@@ -3,8 +3,8 @@
 It is what does not average out over many operations: the ends of one rank may always come, or be
 stamped, later than those of another. The rank that comes last to an operation is inside for as long
 as that takes, plus its own bias; the differences of these times are the bias between ranks. Ranks
-that never come last are assumed to have a bias as large as that of the others. If that is unknown
-too, the only constraint is that no rank ends an operation before all have begun it.
+whose end is never the latest are assumed to have a bias as large as that of the others. If that is
+unknown too, the only constraint is that no rank ends an operation before all have begun it.
 
 Every step is linear in the number of ranks.
 """
@@ -42,7 +42,7 @@ class Bias(msgspec.Struct, frozen=True):
         dof:    degrees of freedom these are estimated from.
         least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
             later than those of another: it would have begun when the other had ended. A rank that
-            never comes last is expected to end at most twice that time after the others.
+            never is the last is expected to end at most twice that time after the others.
         certain: whether ranks wait for each other, so that the rest means something.
     """
 

@@ -290,7 +290,7 @@ def kind_of(name: str) -> str:
     """
     letters = _letters(name)
     match = _KINDS.search(letters)
-    if match is None:
+    if not match:
         return letters[:80]
     return match[1] or (P2P if match[2] else match[3])
 

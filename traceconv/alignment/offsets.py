@@ -250,8 +250,8 @@ def neighbours(
 ) -> Offset:
     """The offset of a capture without a clock: that of all others of its host and reader.
 
-    If those disagree or do not exist, there is no offset, and an ``unaligned`` issue with ``why``
-    is added.
+    If those disagree or do not exist, the offset stays unknown, and an ``unaligned`` issue with
+    ``why`` is added.
     """
     near = {
         offsets[rank_of(c)]

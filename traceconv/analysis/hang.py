@@ -87,7 +87,7 @@ def recorded(trace: Trace) -> Recorded:
         purpose = str(facts.process_group[1]) if len(facts.process_group) > 1 else ""
         members = tuple(int(one) for one in re.findall(r"\d{1,9}", str(facts.members or "")))
         match = _MESSAGE.fullmatch(name)
-        sort = 0 if match is None else SEND if match[1] == "send" else RECEIVE
+        sort = 0 if not match else SEND if match[1] == "send" else RECEIVE
         given, made = _shape(facts)
         words = (str(match[1]) if match else name, given, made)
         state = ended.get((_name(facts), facts.is_p2p, _number(facts)), _state(facts))

@@ -63,7 +63,7 @@ def by_chance(
     The values of a step are exchanged between the columns of a role, and those of a whole role with
     those of another of its size. Roles scatter by different amounts, so means are compared in units
     of the scatter of their role. Few steps give a bad estimate of the scatter, and a role with too
-    small an estimate stands out, so every shuffled table is measured in units of its own.
+    small an estimate would be named, so every shuffled table is measured in units of its own.
     A column that is larger in all steps hides the scatter of a small role, so each role is tested
     on its own as well. The smaller chance counts, twice, for there are two tests.
 
@@ -209,7 +209,7 @@ def _block(excess: F64) -> int:
     if not varies.any():
         return 1
     size = 1
-    # a column that becomes larger at some step is no memory: all of them would have one
+    # a column that becomes larger at some step does not count as memory: all of them would have one
     while steps // (2 * size) >= _BLOCKS and float(
         np.median((clipped[size:] * clipped[:-size]).sum(axis=0)[varies] / power[varies])
     ) > 2 / np.sqrt(clipped.size):

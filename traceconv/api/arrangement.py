@@ -168,7 +168,7 @@ def _is_called(column: Column, name: str) -> bool:
 
 def _comparison(text: str) -> tuple[str, str, str]:
     match = _FILTER.fullmatch(text)
-    if match is None:
+    if not match:
         raise OptionError(
             f"{text!r} compares nothing; write COLUMN=VALUE, with one of = != < <= > >= ~ !~",
             "filters",

@@ -291,7 +291,7 @@ class _Watching:
     # -- captures -----------------------------------------------------------------------------
 
     def _pieces(self, files: Mapping[Path, Signature]) -> tuple[list[_Piece], list[Path]]:
-        """The captures of these files; and the files of those whose rank is unknown.
+        """The captures of these files; and the files of captures without a known rank.
 
         Raises:
             TraceconvError: see :func:`traceconv.open`.

@@ -498,7 +498,11 @@ class Spill:
         if self._file is None:
             return bytes(self._memory[at : at + length])
         self._file.flush()
-        return os.pread(self._file.fileno(), length, at)
+        self._file.seek(at)
+        try:
+            return self._file.read(length)
+        finally:
+            self._file.seek(0, os.SEEK_END)
 
     def close(self) -> Any:
         """The bytes, as a buffer. Nothing can be added after it."""

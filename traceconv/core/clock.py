@@ -81,7 +81,7 @@ def decimal_ns(text: str, unit: str = "us") -> tuple[int, bool]:
         OverflowError: outside int64.
     """
     match = _NUMBER.match(text)
-    if match is None or not (match[2] or match[3]):
+    if not match or not (match[2] or match[3]):
         raise ValueError(text[:40])
     fraction = match[3] or ""
     digits = (match[2] + fraction).lstrip("0")

@@ -438,8 +438,8 @@ class StepTable(Table):
     * ``covered``: how its device work is known (``Covered`` of :mod:`traceconv.core.model`);
     * ``device_start_ns``, ``device_dur_ns``: its device window, within which the figures are
       measured. The window of a graph's iteration is the iteration. The windows of steps that the
-      host marks do not overlap: each begins with the step, or at the end of the previous window if
-      that is later, and ends with the step or its last device row, whichever is later. If no
+      host annotates do not overlap: each begins with the step, or at the end of the previous
+      window if that is later, and ends with the step or its last device row, the later one. If no
       steps are marked, the window runs from the first to the last device row;
     * ``work_start_ns``: where its device work begins; the start of the window without any;
     * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``copying_ns``,

@@ -38,7 +38,7 @@ def parse_ranges(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
-        if match is None:
+        if not match:
             return []
         first, last = int(match[1]), int(match[2] or match[1])
         if last - first + len(found) >= MOST_RANKS:

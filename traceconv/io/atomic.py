@@ -9,7 +9,8 @@ machine or at a URL.
 Guarantees for outputs on this machine: the content is on the disk (``fsync``) before the file gets
 its name, and the name (``fsync`` of the folder) before the output is reported as written. After a
 crash of this process or of the machine, a final name has either the old or the new content,
-complete. An incomplete file is locked while it grows. Files of a killed run are recognised by their
+complete. An incomplete file is locked while it grows (on Windows: open, and closed right before it
+gets its name). Files of a killed run are recognised by their
 free lock. The next run that writes the same output removes them, and no run reads them as input
 (:func:`is_incomplete`).
 """
@@ -17,7 +18,6 @@ free lock. The next run that writes the same output removes them, and no run rea
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -33,7 +33,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import pieces
 from traceconv.io.run_files import planned
 from traceconv.io.storage import S3, Storage, is_url, original_url
-from traceconv.scratch.temporary import remove_abandoned
+from traceconv.scratch.temporary import RENAMED_WHILE_OPEN, Lock, hold, remove_abandoned
 
 SUFFIX = ".part"
 """What names of incomplete files and folders end in."""
@@ -66,15 +66,10 @@ def _begun(target: Path) -> tuple[Path, IO[bytes]]:
     while True:
         path = target.with_name(_incomplete(target.name))
         file = path.open("xb")
-        _hold(file.fileno())
+        hold(file.fileno())
         if path.exists():  # else it was swept before it was locked
             return path, file
         file.close()
-
-
-def _hold(file: int) -> None:
-    with suppress(OSError):  # where nothing can be locked, nothing is swept
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _sweep(target: Path) -> None:
@@ -88,7 +83,10 @@ def _sweep(target: Path) -> None:
 
 def _sync(path: Path) -> None:
     """Bring a file, or what a folder lists, to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if not RENAMED_WHILE_OPEN and path.is_dir():
+        return  # Windows opens no folders
+    writing = os.O_RDONLY if RENAMED_WHILE_OPEN else os.O_RDWR
+    file = os.open(path, writing | getattr(os, "O_CLOEXEC", 0))
     try:
         os.fsync(file)
     except OSError as e:
@@ -165,10 +163,10 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         growing = target.with_name(_incomplete(target.name))
         old = target.with_name(_incomplete(target.name))
         growing.mkdir()
-        lock = os.open(growing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = Lock(growing)
         try:
-            _hold(lock)
             yield growing
+            lock.yield_name()
             for folder, _, names in os.walk(growing):
                 for name in (*names, "."):
                     _sync(Path(folder, name))
@@ -179,7 +177,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(growing, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-            os.close(lock)
+            lock.free()
 
 
 @contextmanager
@@ -310,6 +308,8 @@ class LocalFile:
     def _copied(self, source: int, size: int) -> bool:
         """Let the system copy; False if it cannot, and then nothing is copied."""
         left = size
+        if not hasattr(os, "copy_file_range"):  # Linux has it
+            return False
         while left:
             try:
                 left -= os.copy_file_range(source, self._raw.fileno(), left)
@@ -325,7 +325,7 @@ class LocalFile:
             self._raw.flush()
             if self.unnamed is not None:
                 os.fsync(self._raw.fileno())
-                if LocalFile.locked < MOST_LOCKED:
+                if RENAMED_WHILE_OPEN and LocalFile.locked < MOST_LOCKED:
                     LocalFile.locked += 1  # it stays open
                     self._counted = True
                 else:
@@ -348,10 +348,12 @@ class LocalFile:
     def discard(self) -> None:
         """Close; remove the file if it has not got its name."""
         with output_errors(self._path):
-            if self.unnamed is not None:
-                self.unnamed.unlink(missing_ok=True)
-            if self._path != "-":
-                self._raw.close()
+            try:
+                if self._path != "-":
+                    self._raw.close()
+            finally:
+                if self.unnamed is not None:
+                    self.unnamed.unlink(missing_ok=True)
         if self._counted:
             self._counted = False
             LocalFile.locked -= 1

@@ -401,7 +401,7 @@ class _Answer(Request):
     def _send(self, file: int) -> None:
         place = 0
         while place < self.server.size:
-            data = os.pread(file, min(_CHUNK, self.server.size - place), place)
+            data = _read_at(file, min(_CHUNK, self.server.size - place), place)
             if not data:
                 return  # the file became shorter; the reader sees that as well
             self.wfile.write(data)
@@ -410,9 +410,17 @@ class _Answer(Request):
         self.server.taken = True
 
 
+def _read_at(file: int, size: int, place: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(file, size, place)
+    os.lseek(file, place, os.SEEK_SET)  # Windows
+    return os.read(file, size)
+
+
 def _opened(path: Path) -> int:
     try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = os.open(path, os.O_RDONLY | flags)
     except OSError as e:
         raise SourceError(f"{path}: {e.strerror}") from e
     kind = os.fstat(file)

@@ -123,7 +123,7 @@ def numbers(value: Numbers | None, option: str) -> Selected | None:
     if isinstance(value, str):
         for part in value.split(","):
             match = _RANGE.match(part.strip())
-            if match is None:
+            if not match:
                 raise OptionError(f"{value!r} is not a list like 0-7,12, nor all", option)
             first, last = int(match[1]), int(match[2] or match[1])
             if not 0 <= last - first <= MAX_RANGE:
@@ -177,7 +177,7 @@ def size(value: Size | None, option: str) -> int | None:
 def _amount(value: Any, unit: int, option: str, valid: str) -> int:
     if isinstance(value, str):
         match = _SIZE.match(value.strip())
-        if match is None:
+        if not match:
             raise _refuse(value, valid, option)
         before, _, decimals = match[1].partition(".")
         scale: int = unit ** _POWERS[match[2].upper()]
@@ -255,7 +255,7 @@ def _stamp(value: Any, option: str, valid: str) -> int:
 
 def _time(text: str, option: str) -> int:
     match = _TIME.match(text.strip())
-    if match is None:
+    if not match:
         raise _refuse(text, "a time with its unit (s, ms, us, ns)", option)
     from traceconv.core.clock import to_ns
 
@@ -386,7 +386,7 @@ def thresholds(
     found = {}
     for part in words(value, option):
         match = _THRESHOLD.match(part.strip())
-        if match is None:
+        if not match:
             raise OptionError(f"{part!r} is not RULE=NUMBER or RULE.NAME=NUMBER", option)
         found[match[1]] = float(match[2])
     return found
@@ -474,7 +474,7 @@ def shard(value: Shard | None, option: str) -> tuple[int, int] | None:
     valid = "a share like 0/8 ... 7/8"
     if isinstance(value, str):
         match = _SHARD.match(value.strip())
-        if match is None or int(match[1]) >= int(match[2]):
+        if not match or int(match[1]) >= int(match[2]):
             raise OptionError(f"{value!r} is not {valid}", option)
         return int(match[1]), int(match[2])
     if not isinstance(value, Sequence) or len(value) != 2:

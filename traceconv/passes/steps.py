@@ -150,7 +150,7 @@ PAUSE = "Iteration Interval"
 
 
 def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = None) -> Trace:
-    """Lay out the step trace, making one where the source has none, and begin ``Trace.steps``.
+    """Lay out the step trace, making one where the source lacks it, and set ``Trace.steps``.
 
     Args:
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
@@ -314,7 +314,7 @@ def _profiler_steps(trace: Trace) -> Trace:
     if own.all() or not own.any():
         return trace
     found = map(_STEP_NUMBER.search, texts)
-    number = np.array([-2 if match is None else int(match[1]) for match in found])
+    number = np.array([-2 if not match else int(match[1]) for match in found])
     step, window = trace.events.step.copy(), _window(trace, trace.events.start_ns[rows])
     inner = ~own[which] & (number[which] == step[rows]) & np.isin(window, window[own[which]])
     step[rows[inner]] = -1

@@ -21,7 +21,7 @@ REQUIRED = ("name", "title", "files", "order", "find", "read")
 
 @runtime_checkable
 class PassesOn(Protocol):
-    """A reader of files that hold more than events, which an archive can hold beside the ranks."""
+    """A reader of files that hold more than events, which an archive can hold next to the ranks."""
 
     def passed_on(
         self, source: Source, name: str, shift_ns: int, issues: Issues

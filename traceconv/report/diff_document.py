@@ -271,7 +271,7 @@ def headline(comparison: RunComparison) -> str:
     if verdict == DifferenceVerdict.UNSURE:
         few = min(one.steps for one in comparison.series or ())
         why = "one step says nothing of the others" if few < 2 else "steps differ too much"
-        why = why if marked else "without marked steps, chance cannot be told from change"
+        why = why if marked else "without marked steps, chance and change look alike"
         return f"no verdict: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"
 

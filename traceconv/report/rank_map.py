@@ -31,7 +31,7 @@ def rank_map(replay: Replay) -> dict[str, Any]:
 
     ``excess_ns`` is what a rank takes longer by itself than its peers (less than nothing if it is
     faster), ``cause`` what accounts for most of that, an index of ``causes``; ``waiting_ns`` is how
-    long it waits for others in communication, ``own_ns`` what it takes by itself.
+    long it waits for others in communication, ``own_ns`` the time it takes by itself.
     """
     graph, own = replay.graph, replay.own
     shape = len(graph.steps), len(graph.ranks)
@@ -70,7 +70,7 @@ def _rows(values: NDArray[Any]) -> list[list[int | None]]:
 def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The changes that ``traceconv what-if`` knows and that concern something in the job.
 
-    Each has a ``label``, and a ``change``; ``{}`` in it stands for a factor, of which 1 changes
+    Each has a ``label``, and a ``change``; ``{}`` in it is a factor; a factor of 1 changes
     nothing.
 
     Args:

@@ -37,6 +37,7 @@ from traceconv.core.model import (
     Track,
     no_windows,
 )
+from traceconv.scratch.memory import release_pages
 from traceconv.store import rank_file
 
 SMALL_BYTES = 1 << 20
@@ -205,7 +206,7 @@ class SpilledRank:
     def release_pages(self) -> None:
         """Free the memory of traces from :meth:`load`; pages in use are read again when needed."""
         for buffer in self._mapped:
-            buffer.madvise(mmap.MADV_DONTNEED)
+            release_pages(buffer)
 
     def changed(self, change: Change) -> SpilledRank:
         """This rank as ``change``, which moves it in time, makes it whenever it is loaded."""
@@ -240,7 +241,7 @@ class InMemoryRank(SpilledRank):
         """Only the pages of mapped input are released."""
         for buffer in self._trace.args.blobs:
             if isinstance(buffer, mmap.mmap):
-                buffer.madvise(mmap.MADV_DONTNEED)
+                release_pages(buffer)
 
     def changed(self, change: Change) -> InMemoryRank:
         return InMemoryRank(self._trace, (*self._changes, change))

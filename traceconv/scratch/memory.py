@@ -128,6 +128,12 @@ class ReadMapping(mmap.mmap):
             self._forget(self)
 
 
+def release_pages(mapping: mmap.mmap) -> None:
+    """Let the pages of a mapped file leave memory, where the system has a call for it."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
 def _allocator() -> Allocator:
     found = allocator()
     if found is None:

@@ -2,23 +2,45 @@
 
 Named files and folders are locked while they are used. Those of a killed run are recognised by
 their free lock, and removed by the next run (:func:`sweep`).
+
+Windows has no such locks and needs none: a file that is open can be neither renamed nor removed
+there, and a folder is kept by a file that stays open in it (:data:`HELD`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from traceconv.core.errors import OutputError
 from traceconv.core.patterns import lazy_regex
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+RENAMED_WHILE_OPEN = fcntl is not None
+"""Whether a file can get another name, or be removed, while it is open."""
+
+HELD = ".held"
+"""The file that keeps a folder where folders cannot be locked."""
+
+_UNTIL_LATER: dict[str, Any] = (
+    {} if RENAMED_WHILE_OPEN else {"delete_on_close": False}
+    if sys.version_info >= (3, 12) else {"delete": False}  # the next run removes it
+)  # fmt: skip
+"""How a file is made that others open by its name."""
+
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 PREFIX = "traceconv-tmp-"
 """Prefix of the names of temporary files and folders."""
@@ -68,10 +90,12 @@ def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
     """As :func:`temporary_file`, with a path (``name``) for what opens files itself."""
     while True:
         with making():
-            file = tempfile.NamedTemporaryFile(prefix=PREFIX, dir=temporary_folder())  # noqa: SIM115
+            file = tempfile.NamedTemporaryFile(  # noqa: SIM115
+                prefix=PREFIX, dir=temporary_folder(), **_UNTIL_LATER
+            )
         with suppress(FileNotFoundError):
             # locked separately: the file is closed before it is removed, and a sweep may run then
-            file.lock = _Lock(Path(file.name))  # type: ignore[attr-defined]
+            file.lock = Lock(Path(file.name))  # type: ignore[attr-defined]
             return file
         with suppress(FileNotFoundError):  # or it would be missed when the object goes
             file.close()
@@ -89,16 +113,17 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
         while True:
             super().__init__(prefix=PREFIX, dir=temporary_folder(), ignore_cleanup_errors=True)
             with suppress(FileNotFoundError):
-                self._lock = _Lock(Path(self.name))
+                self._lock = Lock(Path(self.name))
                 return
             self._finalizer.detach()  # type: ignore[attr-defined] # or it would warn in the end
 
     def cleanup(self) -> None:
+        self._lock.yield_name()
         super().cleanup()
         self._lock.free()
 
 
-class _Lock:
+class Lock:
     """The lock of a file or folder, until it is freed or forgotten."""
 
     _file = -1
@@ -108,14 +133,27 @@ class _Lock:
         Raises:
             FileNotFoundError: it was swept before it was locked.
         """
-        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._held = path / HELD
+        if not RENAMED_WHILE_OPEN:
+            if path.is_dir():  # an open file needs no lock
+                self._file = os.open(self._held, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            return
+        self._file = os.open(path, _READ)
         try:
-            _hold(self._file, path)
+            hold(self._file)
+            path.stat()
         except FileNotFoundError:
             self.free()
             raise
 
+    def yield_name(self) -> None:
+        """Let a folder be renamed or removed, which a file that is open in it may prevent."""
+        if not RENAMED_WHILE_OPEN and self._file >= 0:
+            self.free()
+            self._held.unlink(missing_ok=True)
+
     def free(self) -> None:
+        """Give the lock up."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -124,15 +162,11 @@ class _Lock:
         self.free()
 
 
-def _hold(file: int, path: Path) -> None:
-    """Lock an open file or folder.
-
-    Raises:
-        FileNotFoundError: another run took it for left over before it was locked.
-    """
+def hold(file: int) -> None:
+    """Lock an open file or folder."""
     with suppress(OSError):  # where nothing can be locked, nothing is swept
-        fcntl.flock(file, fcntl.LOCK_EX)
-    path.stat()
+        if RENAMED_WHILE_OPEN:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def sweep(parent: Path) -> None:
@@ -146,7 +180,13 @@ def sweep(parent: Path) -> None:
 def remove_abandoned(path: Path) -> None:
     """Remove a file or folder that is this user's and whose lock is free."""
     with suppress(OSError):
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not RENAMED_WHILE_OPEN:
+            with suppress(FileNotFoundError):
+                (path / HELD if path.is_dir() else path).unlink()  # refused while it is open
+            if path.is_dir():
+                shutil.rmtree(path)
+            return
+        file = os.open(path, _READ | os.O_NONBLOCK)
         try:
             about = os.fstat(file)
             if about.st_uid != os.getuid():

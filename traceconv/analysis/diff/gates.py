@@ -70,7 +70,7 @@ class Gate:
             OptionError: it is none.
         """
         match = _GATE.match(text)
-        if match is None:
+        if not match:
             valid = "a gate like step>2%, exposed_comm>500us or op:MatMul>3%"
             raise OptionError(f"{text!r} is not {valid}", option)
         metric, percent = match[1], match[3] == "%"

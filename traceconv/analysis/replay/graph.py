@@ -41,7 +41,9 @@ _BARRIER = 0.05  # of how far apart ranks begin a kernel, they end it together i
 _FOLLOWS = 0.5  # of the time that ranks end apart, they begin the next step apart
 _FEWEST = 3  # steps, to tell how long one is; messages between two ranks
 _SHORT, _NEARLY_ALL = 3, 0.95  # shortest sends; of the messages between two ranks
-_EAGER = 0.5  # of the messages that are received much later: if so many end before, all are eager
+_EAGER = (
+    0.5  # of the messages that are received much later: if this share end before, all are eager
+)
 
 
 class Clocks(Protocol):

@@ -1,4 +1,4 @@
-"""What a job would take if something in it were different: changes as users write them, replayed.
+"""Replays a job with the changes that users write, to show how long its steps would take.
 
 ===================== ==============================================================
 ``rank:3=peers``      these ranks (``3``, ``0-3,7``, ``*``) take as long as their peers
@@ -132,7 +132,7 @@ class WhatIf(msgspec.Struct, frozen=True):
             return f"{', '.join(self.changes)}: gain unknown: {'; '.join(self.unknown)}"
         low, high = map(round, between)
         verb = "saves" if gain >= 0 else "costs"
-        if gain < 0:  # the interval of what it costs
+        if gain < 0:  # the interval of the cost
             low, high = -high, -low
         return (
             f"{', '.join(self.changes)}: a step takes {time_text(before - gain)} instead of "
@@ -168,7 +168,7 @@ def refuse_unknown(changes: Sequence[str]) -> None:
         raise OptionError(f"no change is given; write one of {_VALID}", "change")
     for change in changes:
         match = CHANGE.fullmatch(change)
-        if match is None:
+        if not match:
             heads = {one.partition(":")[0]: one for one in reversed(_EXAMPLES)}
             near = get_close_matches(_NO_WORD.split(change)[0].lower(), heads, 1)
             hint = f" (did you mean {heads[near[0]]!r}?)" if near else ""
@@ -311,7 +311,7 @@ class Changed:
     @staticmethod
     def _factor(change: str, text: str) -> float:
         match = _FACTOR.fullmatch(text)
-        if match is None:
+        if not match:
             raise OptionError(f"{change!r}: {text!r} is not a factor; write 0 or x0.5", "change")
         return float(match[1])
 

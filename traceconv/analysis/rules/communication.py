@@ -224,7 +224,7 @@ _ALIGNED = 512
 
 
 def _repeats(trace: Trace) -> Known | None:
-    """Operations that the profiler marks as retried, and RDMA transfers by duration: a lost
+    """Operations that the profiler records as retried, and RDMA transfers by duration: a lost
     package is sent again after seconds."""
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))

@@ -143,7 +143,7 @@ def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 _COPYING = (
     "Most of the idle time the device copies memory, which an NPU's cores do not do: look at "
-    "what is copied, and why."
+    "the copies and their cause."
 )
 _STARVED = "Most of the idle time is waiting for input: speed up data preparation first."
 

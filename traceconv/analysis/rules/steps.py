@@ -49,7 +49,7 @@ _FEWEST_WINDOWS = 4  # after the first
 def _parts(trace: Trace) -> Known | None:
     """The marked steps and their parts by graph: ``graph``, -1 of none; ``step`` and ``dur_ns`` of
     each; ``lasts_ns``: the device window, where it was recorded and is not that of a graph: a host
-    that marks steps may be steps ahead; the time of every part in them, ns, -1 where it is not
+    that annotates steps may be steps ahead; the time of every part in them, ns, -1 where it is not
     marked (``pause``: before the step; ``reduce``: while any collective runs); ``longest``: slices
     by part."""
     events, steps = trace.events, trace.steps.take(trace.steps.source != StepSource.WHOLE_RANGE)

@@ -616,7 +616,7 @@ TABLES: Sequence[Table] = (
         "graph is the iteration; if no steps are marked, it is from the first to the last device "
         "row; steps whose device work was not recorded have none. Of tables without a timeline "
         "Device Time is Computing + Communication(Not Overlapped) + Free. FP_BP and Iteration "
-        "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - the "
+        "Refresh (tail) as the source has them. Data Aug Bound = start of the forward pass - the "
         "last end of an iteration, of whatever graph, before it; without a forward pass or an "
         "earlier iteration, the gap that the source records. Window = number of the "
         "recording window, in which numbers of steps may start over.",

@@ -307,7 +307,7 @@ def lengths_of(name: str) -> Lengths | None:
     if match := _DETAILED.match(name):
         return Lengths(*map(int, match.groups()))
     match = _LISTED.fullmatch(name)
-    if match is None or "sqsk=" not in name:
+    if not match or "sqsk=" not in name:
         return None
     own = "c_" if match[1] == "prefill" else "g_"
     stated: dict[str, int] = {}

@@ -104,7 +104,7 @@ def parsed(text: str, name: str = "`mapping`") -> Mapping:
     at = 0
     while at < len(text):
         match = _ITEM.match(text, at)
-        if match is None:
+        if not match:
             raise OptionError(f"{name}: cannot understand {text[at : at + 40]!r}; see {_EXAMPLE}")
         items.append((match["target"] + (match["optional"] or ""), match["value"]))
         at = match.end()

@@ -155,7 +155,7 @@ def _matched_lines(lines: Lines, pattern: re.Pattern[str]) -> Iterator[tuple[int
     groups = [place - 1 for place in pattern.groupindex.values()]
     for number, line in lines.numbered():
         match = pattern.search(line)
-        if match is None:
+        if not match:
             lines.report("line-unmatched", f"line {number}: {line.strip()[:60]!r}")
             continue
         found = match.groups("")

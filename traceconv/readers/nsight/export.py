@@ -141,7 +141,10 @@ def _export(nsys: str, report: Path, database: Path, title: str) -> None:
     finally:
         if process.poll() is None:
             with suppress(OSError):  # it has gone in between
-                os.killpg(process.pid, signal.SIGKILL)
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
             process.wait()
     if code is None:
         why = f"took longer than {LIMIT_S} s and was ended"

@@ -185,7 +185,7 @@ def _thousandth(match: re.Match[bytes]) -> bytes:
 def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None:
     """The place of a lane; None for those of other processes."""
     match = _PROCESS.fullmatch(lane.process)
-    if match is None or match[2] != key:
+    if not match or match[2] != key:
         return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))
     if match[1] or lane.phase == "C":
         return Placed(Track(Layer.COUNTER, "", match[3], "Memory"))

@@ -121,7 +121,7 @@ class Repaired:
         if (match := _NOT_A_NUMBER.search(line)) is not None:
             return self._done(line[: match.start()] + b"null" + line[match.end() :])
         match = _TEXT.match(line)
-        if match is None or not _ESCAPE.search(match[2]) or _is_json(line):
+        if not match or not _ESCAPE.search(match[2]) or _is_json(line):
             return line
         # escapes stay; lone quotes and backslashes are escaped
         text = _ESCAPE.sub(lambda m: m[0] if len(m[0]) > 1 else b"\\" + m[0], match[2])

@@ -178,7 +178,7 @@ class _Content:
         return replace(lane, name=name, process=None, identity=("rank", name))
 
     def _refuse(self, marks: Marks) -> None:
-        """Drop marks on tracks that cannot have any."""
+        """Drop events on tracks that cannot have any."""
         build = self._build
         for lane, key in enumerate(self._events.lanes.keys):
             problem = self._descriptors.problem(key)
@@ -327,7 +327,7 @@ class _Content:
         return [(None, False), *self._gpu.kinds], stage
 
     def _merged_args(self, marks: Marks, made: Slices) -> I32:
-        """Arguments of rows: those of their first and their last mark."""
+        """Arguments of rows: those of their first and their last event."""
         own = marks.args[made.mark]
         closed = made.end >= 0
         last = np.where(closed, marks.args[made.end], -1)

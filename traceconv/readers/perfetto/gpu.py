@@ -198,12 +198,12 @@ class Gpu:
         return found
 
     def stages(self) -> tuple[I64, I64, I64]:
-        """Marks of stages in the order of the file, the ids of their events, and their kinds."""
+        """Events of stages in the order of the file, the ids of their events, and their kinds."""
         marks, events, kinds = zip(_NO_STAGES, *self._stages, strict=True)
         return np.concatenate(marks), np.concatenate(events), np.concatenate(kinds)
 
     def awaits(self) -> tuple[I64, I64]:
-        """Marks of stages that waited, and ids of events for which they did."""
+        """Events of stages that waited, and ids of events for which they did."""
         marks, events = zip(_NO_STAGES[:2], *self._awaits, strict=True)
         return np.concatenate(marks), np.concatenate(events)
 

@@ -22,7 +22,7 @@ from traceconv.readers.perfetto.state import State
 from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, track_key
 
 FLOW_AROUND, FLOW_NEXT = 7, 8
-"""Kinds of marks: an end of a flow, at the slice around it or at the next one to begin."""
+"""Kinds of events: an end of a flow, at the slice around it or at the next one to begin."""
 
 _KINDS = {
     **dict.fromkeys("BbS", SLICE_BEGIN),
@@ -37,7 +37,7 @@ _IDS = (LegacyEvent.UNSCOPED_ID, LegacyEvent.GLOBAL_ID, LegacyEvent.LOCAL_ID)
 
 
 class FlowEnd(NamedTuple):
-    """One end of a flow: a mark, an id, and what it does with it: "begin", "step" or "end"."""
+    """One end of a flow: an event, an id, and what it does with it: "begin", "step" or "end"."""
 
     mark: int
     flow: Hashable

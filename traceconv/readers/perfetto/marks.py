@@ -1,4 +1,4 @@
-"""Collects marks, samples and flow ends of a file as columns, in file order.
+"""Collects events, samples and flow ends of a file as columns, in file order.
 
 A mark begins or ends a slice, or is a point in time; which begin belongs to which end is known
 when all are read (:mod:`traceconv.readers.perfetto.slices`). Names stay numbers until then: a
@@ -24,17 +24,17 @@ from traceconv.readers.perfetto.state import Sequences, State
 from traceconv.readers.perfetto.tracks import Key, track_key
 
 COMPLETE = 6
-"""A kind of mark: a slice with its length."""
+"""A kind of event: a slice with its length."""
 
 DROPPED = 0
-"""A kind of mark: none."""
+"""A kind of event: none."""
 
 _IID_BITS = 40
 
 
 @dataclass
 class Marks:
-    """All marks of a file, in its order.
+    """All events of a file, in its order.
 
     Attributes:
         dur: of kind :data:`COMPLETE`, ns, by mark.
@@ -66,7 +66,7 @@ class Samples:
 
 @dataclass
 class Flows:
-    """Ends of flows: mark, id, whether the id is free again, and what kind of id it is."""
+    """Ends of flows: event, id, whether the id is free again, and what kind of id it is."""
 
     mark: I64
     flow: NDArray[np.uint64]
@@ -185,7 +185,7 @@ class Events:
     _unresolved: list[_Unresolved] = field(default_factory=list)
 
     def add(self, time: I64, kind: I8, lane: I32, name: I32, category: I32, args: I32) -> int:
-        """Add marks; the number of the first."""
+        """Add events; the number of the first."""
         first = self.count
         self._marks.append((time, kind, lane, name, category, args))
         self.count += len(time)
@@ -200,19 +200,19 @@ class Events:
         self._flows.append((mark, flow, closes))
 
     def last(self, mark: int, dur: int) -> None:
-        """A mark is a slice of this length, ns."""
+        """An event is a slice of this length, ns."""
         self._dur[mark] = dur
 
     def lasting(self, first: int, dur: I64) -> None:
-        """Marks from the first one on are slices of these lengths, ns."""
+        """Events from the first one on are slices of these lengths, ns."""
         self._dur.update(zip(range(first, first + len(dur)), dur.tolist(), strict=True))
 
     def leave(self, mark: int, annotations: list[bytes], state: State) -> None:
-        """The arguments of a mark are resolved when everything is defined."""
+        """The arguments of an event are resolved when everything is defined."""
         self._unresolved.append(_Unresolved(mark, annotations, state))
 
     def marks(self) -> Marks:
-        """All marks; called once."""
+        """All events; called once."""
         types = (np.int64, np.int8, np.int32, np.int32, np.int32, np.int32)
         made = Marks(self._dur, *_joined(self._marks, types))
         undefined = 0

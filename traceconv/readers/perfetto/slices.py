@@ -1,6 +1,6 @@
-"""Pairs marks into slices and flows, as Perfetto's importer does.
+"""Pairs events into slices and flows, as Perfetto's importer does.
 
-Marks are taken by time, those of one time in the order of the file. An end closes the newest slice
+Events are taken by time, those of one time in the order of the file. An end closes the newest slice
 that is open on its track; an end with a name or a category the newest one that has the same. Flow
 ids are chains: each event with an id is the next link, until one ends it.
 """
@@ -23,12 +23,12 @@ from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 Rows = NDArray[np.intp]
 
 _BLOCK = 1 << 20
-"""Marks that are sorted at a time."""
+"""Events that are sorted at a time."""
 
 
 @dataclass
 class Slices:
-    """What marks come to: one row per slice and instant, in the order of their first marks.
+    """What events come to: one row per slice and instant, in the order of their first events.
 
     Attributes:
         mark:   the mark a row begins with.
@@ -49,7 +49,7 @@ class Slices:
     cut: int = 0
 
     def take(self, rows: Mask, alone: Mask) -> Slices:
-        """Some of the rows, and some of the marks that end nothing."""
+        """Some of the rows, and some of the events that end nothing."""
         return Slices(
             *(self.mark[rows], self.end[rows], self.dur[rows], self.open[rows], self.alone[alone]),
             *(self.crossed, self.cut),
@@ -57,7 +57,7 @@ class Slices:
 
 
 def by_time(marks: Marks) -> Rows:
-    """The order of marks by lane, then time, then place in the file."""
+    """The order of events by lane, then time, then place in the file."""
     order = by_code(marks.lane)
     lane, time = marks.lane[order], marks.time[order]
     if ((time[1:] >= time[:-1]) | (lane[1:] != lane[:-1])).all():
@@ -74,7 +74,7 @@ def by_code(code: I32 | I64) -> Rows:
     if len(code) <= _BLOCK or int(code.max()) >= _BLOCK:
         return np.argsort(code, kind="stable")
     count = np.bincount(code)
-    place = np.cumsum(count) - count  # of the next mark of each
+    place = np.cumsum(count) - count  # of the next event of each
     order = np.empty(len(code), np.intp)
     for first in range(0, len(code), _BLOCK):
         some = code[first : first + _BLOCK]
@@ -122,7 +122,7 @@ def slices(marks: Marks) -> Slices:
     still[: len(never)] = never
     still[len(mark) - len(states) :] = state_open
     back = np.full(len(marks), -1, np.intp)
-    back[mark] = np.arange(len(mark))  # a mark begins one row at most
+    back[mark] = np.arange(len(mark))  # an event begins one row at most
     back = back[back >= 0]
     stop = np.concatenate((stop, none))[back]
     made = Slices(mark[back], stop, dur[back], still[back], lonely, one.crossed, one.cut)
@@ -131,7 +131,7 @@ def slices(marks: Marks) -> Slices:
 
 
 def _close(made: Slices, marks: Marks) -> None:
-    """End what was never ended at the last mark of its lane."""
+    """End what was never ended at the last event of its lane."""
     rows = np.flatnonzero(made.open)
     if not len(rows):
         return
@@ -153,7 +153,7 @@ def _disagreeing(marks: Marks, own: Rows, begin: Rows, end: Rows) -> I32:
 
 
 def _states(marks: Marks, own: Rows) -> tuple[Rows, I64, Mask]:
-    """Marks of states, which last until the next one of their lane; those without a name only end
+    """Events of states, which last until the next one of their lane; those without a name only end
     the one before."""
     if not len(own):
         return own, np.empty(0, np.int64), np.empty(0, bool)
@@ -165,7 +165,7 @@ def _states(marks: Marks, own: Rows) -> tuple[Rows, I64, Mask]:
 
 
 class _Stacks:
-    """The slices of lanes on which ends have names, mark by mark, as the importer closes them.
+    """The slices of lanes on which ends have names, event by event, as the importer closes them.
 
     A slice that is closed while others are open inside it ends those with it, as soon as anything
     comes after; their own ends close nothing then.
@@ -182,11 +182,11 @@ class _Stacks:
 
     @property
     def alone(self) -> Rows:
-        """Marks that end nothing."""
+        """Events that end nothing."""
         return np.array(self._alone, np.intp)
 
     def take(self, own: Rows) -> None:
-        """Add the marks of one lane, in order."""
+        """Add the events of one lane, in order."""
         marks = self._marks
         stack: list[int] = []  # rows, outermost first
         columns = (own, marks.time[own], marks.kind[own], marks.name[own], marks.category[own])
@@ -245,7 +245,7 @@ class _Stacks:
 
 
 def touched(marks: Marks, made: Slices) -> I64:
-    """The row that each mark begins or ends, or that the end of a flow is at; -1 for none."""
+    """The row that each event begins or ends, or that the end of a flow is at; -1 for none."""
     row = np.full(len(marks), -1, np.int64)
     row[made.mark] = np.arange(len(made.mark))
     closed = made.end >= 0
@@ -262,7 +262,7 @@ def touched(marks: Marks, made: Slices) -> I64:
 
 @dataclass
 class Arrows:
-    """Flows between rows, the earlier one first, and the marks of ends without a flow."""
+    """Flows between rows, the earlier one first, and the events of ends without a flow."""
 
     src: I64
     dst: I64

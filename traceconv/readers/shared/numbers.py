@@ -97,7 +97,7 @@ def _moments(texts: Sequence[str]) -> Times:
     rounded = zoneless = 0
     for i in np.flatnonzero(present).tolist():
         match = _ISO_PARTS.fullmatch(texts[i])
-        if match is None:
+        if not match:
             bad[i] = True
             continue
         day, hour, minute, second, fraction, utc, sign, zone_hour, zone_minute = match.groups()

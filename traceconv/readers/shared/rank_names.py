@@ -183,7 +183,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _matched(pattern: re.Pattern[str], path: str) -> Place | None:
     match = pattern.search(path)
-    if match is None:
+    if not match:
         return None
     texts = match.groupdict(default="0") or {"rank": match[1] or ""}
     for name, text in texts.items():

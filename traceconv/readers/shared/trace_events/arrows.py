@@ -97,7 +97,7 @@ class Binder:
 
     Slices are kept in the order of lanes and times.
 
-    In a lane they are ordered by start, then longest first: the last of those that begin at one
+    In a lane they are ordered by start, then longest first: the last slice that begins at a
     time is the innermost.
 
     Args:

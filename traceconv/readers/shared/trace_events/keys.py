@@ -145,7 +145,7 @@ def find_events(window: Window, keys: Keys) -> tuple[Form, int]:
     text = bytes(window.data[window.pos : min(window.end, window.pos + _HEAD_BYTES)])
     match = _BEGIN.search(text)
     junk = len(text[: match.start() if match else None].removeprefix(b"\xef\xbb\xbf").strip())
-    if match is None:
+    if not match:
         return (Form.OTHER if junk else Form.EMPTY), 0
     window.pos += match.start()
     if match.group() == b"[":

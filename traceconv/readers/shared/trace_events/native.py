@@ -188,7 +188,7 @@ class _Block(msgspec.Struct):
 
 
 class Ahead:
-    """Scans a mapped file block by block, the next ones on threads, before they are asked for.
+    """Scans a mapped file block by block, the next ones on threads, ahead of the reader.
 
     A block holds the records that begin within it. Where its first one begins is guessed; what was
     scanned is used only if everything before ends just there, and is scanned again otherwise. So

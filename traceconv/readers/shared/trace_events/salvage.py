@@ -136,7 +136,7 @@ def _with_text_args(text: bytes) -> bytes:
         ValueError: it has none, or other strings that end nowhere.
     """
     match = _ARGS.search(text)
-    if match is None:
+    if not match:
         raise ValueError("no arguments")
     head = _with_quotes(text[: match.end()] + b"{}}")
     return (
