@@ -91,9 +91,9 @@ def _uneven_stages(job: Job, rank: int, ns: float) -> Job:
 
 
 def _even_stages(job: Job, found: str) -> dict[str, Any]:
-    """As much work, in equal parts."""
-    first = min(job.layers)
-    return {"layers": first, "compute_ns": job.compute_ns * np.mean(job.layers) / first}
+    """The same operations, with equally much work in all stages."""
+    work = 3 * job.micro_batches * np.array(job.layers) + 0.25  # forward, backward, optimizer
+    return {"stage_pace": tuple(work.mean() / work)}
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ CAUSES = {
         lambda job, rank, ns: replace(
             job, transfer_ns={**_QUIET, "dp": 3 * ns / (job.buckets * (1 + job.sharded))}
         ),
-        ("exposed communication",), lambda job, found: {"transfer_ns": dict.fromkeys(_QUIET, 0.0)},
+        ("exposed communication",),
+        lambda job, found: {"transfer_ns": dict.fromkeys(_QUIET, 0.0), "send_ns": 0.0},
         lambda job: job.dp > 1,
     ),
 }  # fmt: skip

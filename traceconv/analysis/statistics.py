@@ -21,6 +21,8 @@ LEVEL = 0.005
 """Probability that one of many columns that are alike is taken for larger."""
 
 _DRAWS = (500, 20_000)
+_FIRST = 1_000  # draws, after which chances that are far from any limit are known well enough
+_SETTLED = (LEVEL / 20, 20 * LEVEL)
 _CELLS = 1 << 21  # values that are shuffled in all, unless that is too few draws
 _FEWEST = 5
 _CLEAR = 10
@@ -153,23 +155,28 @@ def _shuffled(values: F64, size: int, roles: Sequence[NDArray[np.intp]], least: 
     most = min(_TOGETHER, columns - 1)
     rng = np.random.default_rng(_SEED)
     draws = int(np.clip(_CELLS // sums.size, *_DRAWS))
-    largest = np.empty((draws, most))
+    least_chance = float(columns) ** -min(len(sums) - 1, 30)
+    largest = np.empty((0, most))
     each = max(_CELLS // sums.size, 1)
-    for first in range(0, draws, each):
-        count = min(each, draws - first)
+    while len(largest) < draws:
+        count = min(max(len(largest), _FIRST), draws - len(largest), each)
         parts = [
             _drawn(rng, sums[:, of], spread, least, count)
             for of, spread in zip(alike, apart, strict=True)
         ]
         drawn = np.sort(np.concatenate(parts, axis=1), axis=1)[:, : -most - 1 : -1]
-        largest[first : first + each] = np.cumsum(drawn, axis=1) / steps
-    least_chance = float(columns) ** -min(len(sums) - 1, 30)
-    for k in range(most):
-        if means[order[k]] <= 0 or 2 * means[order[k]] < means[order[0]]:
+        largest = np.concatenate((largest, np.cumsum(drawn, axis=1) / steps))
+        if len(largest) < min(_FIRST, draws):
+            continue
+        found[:] = 1
+        for k in range(most):
+            if means[order[k]] <= 0 or 2 * means[order[k]] < means[order[0]]:
+                break
+            observed = means[order[: k + 1]].sum()
+            chance = max((k + 1) * _share_above(largest[:, k], float(observed)), least_chance)
+            found[order[: k + 1]] = np.minimum(found[order[: k + 1]], chance)
+        if ((found < _SETTLED[0]) | (found > _SETTLED[1])).all():
             break
-        observed = means[order[: k + 1]].sum()
-        chance = max((k + 1) * _share_above(largest[:, k], float(observed)), least_chance)
-        found[order[: k + 1]] = np.minimum(found[order[: k + 1]], chance)
     return found
 
 

@@ -86,6 +86,7 @@ class Job:
             an all-to-all before and after them.
         steps, micro_batches: steps of the job, and micro-batches per step (1F1B if pp > 1).
         layers: per stage, or for all stages; ``compute_ns`` is their forward time (backward: 2x).
+        stage_pace: factor on all computing of each stage; () for 1.
         chunks: parts of the model that each stage has, one after the other (interleaved); all
             forward passes before all backward ones, messages eager.
         broadcast: each step begins with a broadcast within the tensor (or else the data) parallel
@@ -97,6 +98,7 @@ class Job:
         tied:   one all-reduce of first and last stage per step (tied embeddings).
         messages: "rendezvous" or "eager"; ``coalesced``: those sent and received at once are one
             record; ``message_kind`` is what that record is called ("" for the kernel's name).
+        send_ns: how long an eager send occupies its stream.
         transfer_ns: of a collective without waiting, by parallelism; others 100 us.
         jitter, noise: of each piece of computing: scale and shape (:mod:`.noise`).
         end_jitter, end_noise: of the ends of one collective on its members, the same.
@@ -146,6 +148,7 @@ class Job:
     steps: int = 12
     micro_batches: int = 1
     layers: int | tuple[int, ...] = 2
+    stage_pace: tuple[float, ...] = ()
     chunks: int = 1
     broadcast: bool = False
     compute_ns: float = 1e6
@@ -157,6 +160,7 @@ class Job:
     messages: str = "rendezvous"
     coalesced: bool = True
     message_kind: str = ""
+    send_ns: float = 15e3
     transfer_ns: dict[str, float] = field(default_factory=dict)
     jitter: float = 30e3
     noise: str = "normal"

@@ -20,7 +20,6 @@ from .noise import draw
 from .programs import Instruction, step_program, transfer
 
 _LEAST = 0.2  # of its usual time is the least that computing takes
-_EAGER = 15e3  # ns to hand a message over
 _SETTLED = 0.3  # of a transfer is the least it takes
 
 
@@ -132,6 +131,7 @@ class _Machine:
         self.usual[list(job.levelled)] = middle[list(job.levelled)]
         self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
         self.wander *= lengths(job)
+        self.wander *= np.repeat(job.stage_pace or (1.0,) * job.pp, self.size)
         self.experts = np.random.default_rng((job.seed, 13))
         self.pauses = _pauses(np.random.default_rng((job.seed, 14)), job)
         self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
@@ -372,7 +372,7 @@ class _Machine:
         last = [(np.where(self.posts[t] > start, other, own), np.maximum(self.posts[t], start))
                 for t, other in zip(there, others, strict=True)]  # fmt: skip
         if eager and sent:
-            ends.append(start + _EAGER)
+            ends.append(start + self.job.send_ns)
             last.append((own, start))
         self._messages(stage, sent, received, start, ends, last)
         self.now[stage] = np.maximum.reduce(ends)
