@@ -206,12 +206,12 @@ def answer(layout: str, cause: str, seed: int) -> Answer:
     return Answer(cause_found, strange, true_ns, first.gain_ns, first.interval_ns, share)
 
 
-def table(seeds: range) -> Iterator[tuple[str, str, list[Answer]]]:
-    """Answers by cause and layout."""
+def table(seed: int) -> Iterator[tuple[str, str, Answer]]:
+    """Cause, layout and what is said of each job with a seed."""
     for cause, kind in CAUSES.items():
         for layout, job in LAYOUTS.items():
             if kind.fits(job):
-                yield cause, layout, [answer(layout, cause, seed) for seed in seeds]
+                yield cause, layout, answer(layout, cause, seed)
 
 
 def main() -> int:
@@ -228,18 +228,19 @@ def main() -> int:
         del CAUSES[name]
     for name in [one for one in LAYOUTS if not one.startswith(given.layout)]:
         del LAYOUTS[name]
-    for cause, layout, answers in table(range(given.first, given.first + given.seeds)):
-        every.setdefault(cause, []).extend((layout, one) for one in answers)
-        found = Counter(one.found for one in answers)
-        gains = [one.gain_ns / one.true_ns for one in answers if one.true_ns > 0 and one.gain_ns]
-        text = f"{np.median(gains):.2f}" if gains else "-"
-        print(f"{cause:34} {layout:28} {dict(found)} gain {text}"
-              f" worth {100 * np.mean([one.share for one in answers]):.1f} %"
-              f"{' strange' * any(one.strange for one in answers)}", flush=True)  # fmt: skip
-    lines = list(_markdown(every))
+    lines: list[str] = []
+    for seed in range(given.first, given.first + given.seeds):
+        for cause, layout, one in table(seed):
+            every.setdefault(cause, []).append((layout, one))
+            worth = cause == NOTHING or one.share >= _WORTH
+            if one.strange or (worth and one.found not in CAUSES[cause].found):
+                print(f"seed {seed}: {cause}, {layout}: found {one.found}, worth "
+                      f"{100 * one.share:.1f} %{', wrong rank or link' * one.strange}", flush=True)  # fmt: skip
+        print(f"seed {seed} done", flush=True)
+        lines = list(_markdown(every))
+        if given.markdown:
+            Path(given.markdown).write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
-    if given.markdown:
-        Path(given.markdown).write_text("\n".join(lines) + "\n")
     return 0
 
 

@@ -91,7 +91,7 @@ def by_chance(
     excess = excess / units
     least /= float(units.max())
     filled = np.nan_to_num(excess)
-    size = _block(excess)
+    size = _block(excess, len(roles))
     centre = np.median(filled, axis=0)
     most = _CUT * float(np.median(np.abs(filled - centre))) + float(np.abs(centre).max())
     chances = [
@@ -201,10 +201,11 @@ def _share_above(drawn: F64, value: float) -> float:
     return min(0.5 / len(drawn), beyond)
 
 
-def _block(excess: F64) -> int:
+def _block(excess: F64, roles: int) -> int:
     """How many steps belong together: 1 unless a column that is above its own mean in one step
-    tends to be in the next."""
-    steps = len(excess)
+    tends to be in the next, by more than chance. Of two columns of a role one is the mirror of the
+    other, so a role has one independent column less than it has columns."""
+    steps, columns = excess.shape
     known = ~np.isnan(excess)
     mean = np.where(known, excess, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     centred = np.nan_to_num(excess - mean)
@@ -219,7 +220,7 @@ def _block(excess: F64) -> int:
     # a column that becomes larger at some step does not count as memory: all of them would have one
     while steps // (2 * size) >= _BLOCKS and float(
         np.median((clipped[size:] * clipped[:-size]).sum(axis=0)[varies] / power[varies])
-    ) > 2 / np.sqrt(clipped.size):
+    ) > 2 / np.sqrt(steps * max(columns - roles, 1)):
         size *= 2
     return size
 

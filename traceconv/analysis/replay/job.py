@@ -51,7 +51,8 @@ SPIKE = 1.5
 _SORTS = {IDLE: [HOST, COLLECTOR], INPUT: [operations.INPUT], COPIES: [COPY], COMPUTING: [COMPUTE]}
 """Sorts of time in the graph, by class of lost time."""
 
-_CELLS = 1 << 22  # operations times scenarios whose lengths are in memory at a time
+CELLS = 1 << 22
+"""Operations times scenarios whose lengths are in memory at a time."""
 
 MOST_RANKS = 64
 """Ranks that a loss is attributed to: those that take most longer than their peers."""
@@ -210,7 +211,7 @@ class Replay:
         Args:
             codes: per operation, from 0; -1 of none.
         """
-        size = max(_CELLS // max(len(self.graph), 1), 1)
+        size = max(CELLS // max(len(self.graph), 1), 1)
         means = []
         for first in range(0, count, size):
             some = codes[:, None] == np.arange(first, min(first + size, count))
@@ -291,7 +292,7 @@ class Replay:
     def _like_peers(self, which: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
         """(scenarios, steps): lengths and delays of (operations, scenarios) are those of peers."""
         own, graph = self.own, self.graph
-        most = max(_CELLS // max(len(graph), 1), 1)
+        most = max(CELLS // max(len(graph), 1), 1)
         if which.shape[1] > most:
             parts = range(0, which.shape[1], most)
             return np.concatenate(

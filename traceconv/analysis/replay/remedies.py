@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.replay.job import CELLS, Replay
 from traceconv.analysis.replay.what_if import Changed
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64
@@ -104,10 +105,9 @@ def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]
     chosen: list[Remedy] = []
     before = replay.base.mean()
     while left and len(chosen) < KEPT:
-        gains = [
-            before - _steps(replay, [one.change.change for one in chosen] + [change.change]).mean()
-            for change in left
-        ]
+        made = [one.change.change for one in chosen]
+        steps = _steps(replay, [[*made, one.change] for one in left])
+        gains = (before - steps.mean(axis=1)).tolist()
         weighted = [gain * one.weight for gain, one in zip(gains, left, strict=True)]
         if max(gains) < least:
             break
@@ -117,7 +117,7 @@ def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]
         # what gains nothing alone gains nothing on top, but for rare cases
         left = [other for other, gain in zip(left, gains[:best] + gains[best + 1 :], strict=True)
                 if gain >= least / 2]  # fmt: skip
-        saved = replay.base - _steps(replay, [change.change])
+        saved = replay.base - _steps(replay, [[change.change]])[0]
         low, high = interval(saved)
         gain = float(saved.mean())
         share = gain / float(replay.base.mean())
@@ -125,12 +125,22 @@ def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]
     return tuple(chosen)
 
 
-def _steps(replay: Replay, changes: Sequence[str]) -> F64:
-    """Steps with some changes; unchanged where one concerns nothing in the job."""
-    job = Changed(replay)
-    try:
-        for change in changes:
-            job.apply(change)
-    except OptionError:
-        return replay.base
-    return job.steps()
+def _steps(replay: Replay, sets: Sequence[Sequence[str]]) -> F64:
+    """(sets, steps): steps with each set of changes; those recorded where a change concerns nothing
+    in the job."""
+    most = max(CELLS // max(len(replay.graph), 1), 1)
+    found = np.tile(replay.base, (len(sets), 1))
+    for first in range(0, len(sets), most):
+        jobs = {}
+        for at, changes in enumerate(sets[first : first + most], first):
+            jobs[at] = job = Changed(replay)
+            try:
+                for change in changes:
+                    job.apply(change)
+            except OptionError:
+                del jobs[at]
+        if jobs:
+            lengths = np.stack([job.lengths for job in jobs.values()], axis=1)
+            delays = np.stack([job.delays.sum(axis=1) for job in jobs.values()], axis=1)
+            found[list(jobs)] = replay.steps(lengths, delays)
+    return found
