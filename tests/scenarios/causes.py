@@ -234,8 +234,8 @@ def main() -> int:
             every.setdefault(cause, []).append((layout, one))
             worth = cause == NOTHING or one.share >= _WORTH
             if one.strange or (worth and one.found not in CAUSES[cause].found):
-                print(f"seed {seed}: {cause}, {layout}: found {one.found}, worth "
-                      f"{100 * one.share:.1f} %{', wrong rank or link' * one.strange}", flush=True)  # fmt: skip
+                named = ", a wrong rank or link is named" * one.strange
+                print(f"seed {seed}: {cause}, {layout}: {one.found}{named}", flush=True)
         print(f"seed {seed} done", flush=True)
         lines = list(_markdown(every))
         if given.markdown:
