@@ -105,7 +105,7 @@ def test_what_is_ideal_has_no_slow_rank():
     assert np.ptp(replay.ideal) < 0.02 * replay.ideal.mean()
 
 
-def write(folder, lengths):
+def write(folder, lengths, kind):
     """Event logs of ranks that compute for these times before an all-reduce each."""
     start = 0
     lines = {
@@ -116,7 +116,7 @@ def write(folder, lengths):
         ready = start + max(step)
         for rank, own in enumerate(step):
             rows = (
-                {"name": "MatMul", "ts": start, "dur": own, "stream": 1, "kind": "compute"},
+                {"name": "MatMul", "ts": start, "dur": own, "stream": 1} | kind,
                 {"name": "allreduce", "ts": start + own, "dur": ready + 50_000 - start - own,
                  "kind": "comm", "plane": "world"},
             )  # fmt: skip
@@ -126,17 +126,20 @@ def write(folder, lengths):
         (folder / f"rank{rank}.jsonl").write_text("\n".join(texts) + "\n")
 
 
-def test_the_gain_of_a_job_that_can_be_worked_out(tmp_path):
-    """Steps last as long as the slowest rank and 50 us: without rank 1, as long as the others."""
+@pytest.mark.parametrize("kind", ({"kind": "compute"}, {}), ids=("compute", "unclassified"))
+def test_the_gain_of_a_job_that_can_be_worked_out(tmp_path, kind):
+    """Steps last as long as the slowest rank and 50 us: without rank 1, as long as the others.
+    Tasks that are not classified are work, no idle time."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(900_000, 910_000, (20, 4))
     lengths[:, 1] += 300_000
-    write(tmp_path, lengths)
+    write(tmp_path, lengths, kind)
     verdict = traceconv.stragglers(str(tmp_path)).verdict
     (culprit,) = verdict.culprits
     others = np.delete(lengths, 1, axis=1)
     typical = np.maximum(others.max(axis=1), np.median(others, axis=1))
     assert culprit.rank == 1
+    assert culprit.why == "computing"
     assert culprit.gain_ns == pytest.approx((lengths.max(axis=1) - typical).mean(), rel=0.01)
     low, high = culprit.interval_ns
     assert low <= culprit.gain_ns <= high

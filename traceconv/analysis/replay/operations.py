@@ -2,6 +2,7 @@
 
 Kernels and copies between two synchronisation points are one operation, so a rank has a few
 operations per collective however many kernels it runs; kernels of 1 % of a step are separate.
+Unclassified tasks of a device are work like kernels: the device is busy, so they are not idle time.
 Synchronisation points are the starts and ends of communication and the boundaries of steps.
 
 Sources do not record which stream waited for which event, so edges follow from the times of the
@@ -84,16 +85,16 @@ def operations(trace: Trace, known: CollectiveRecords) -> Operations:
     start, end = known.start_ns[calls], known.end_ns[calls]
     events = trace.events
     device = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE) & (events.dur_ns > 0)
-    rows = np.flatnonzero(
-        device & ((events.op == OpClass.COMPUTE) | (events.op == OpClass.COPY)) & ~fetches(trace)
-    )
+    kernels = device & np.isin(events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
+    copies = device & (events.op == OpClass.COPY)
+    rows = np.flatnonzero((kernels | copies) & ~fetches(trace))
     rows = rows[_inside(events.start_ns[rows], events.ends(rows), steps_of)]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     work = _Work.of(trace, rows, start, end, steps_of)
     idle = _Idle.of(trace, union(*work.spans.T))
     held = {
-        COMPUTE: device & (events.op == OpClass.COMPUTE),
-        COPY: device & (events.op == OpClass.COPY),
+        COMPUTE: kernels,
+        COPY: copies,
         HOST: trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE),
         INPUT: input_spans(trace),
         COLLECTOR: _collections(trace),
