@@ -69,6 +69,16 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     assert stage.gain_ns < late.per_step_ns < stage.excess_ns
 
 
+def test_a_stage_that_was_not_captured_is_named(tmp_path: Path) -> None:
+    """Without a stage the others still show which has more work, but not what that costs."""
+    for rank in (0, 1, 4, 5, 6, 7):
+        name = f"rank{rank}.pt.trace.json.gz"
+        (tmp_path / name).symlink_to(JOBS / "stage_imbalance" / name)
+    limits = traceconv.stragglers(str(tmp_path)).verdict.limits
+    assert any(one.startswith("ranks 2-3 not captured") for one in limits)
+    assert any("the stage of ranks 6-7 works 53" in one for one in limits)
+
+
 def test_a_slow_stage_shows_in_the_drawing() -> None:
     """Its ranks take longer than the median in every step, which their peers do, too."""
     pytest.importorskip("matplotlib").use("agg")

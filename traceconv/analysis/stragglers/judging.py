@@ -134,7 +134,13 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
     for one in every:
         for group in one.collectives.groups:
             captured.setdefault(group.key, [group.size]).append(one.rank)
-    if any(size > len(members) for size, *members in captured.values()):
+    absent = _absent(every)
+    if absent:
+        yield (
+            f"{ranks_text(absent)} not captured: they may be slow as well, and waits for them stay "
+            "as recorded, so gains are lower bounds"
+        )
+    elif any(size > len(members) for size, *members in captured.values()):
         yield "not all members of the groups were captured; those that were not may be slow as well"
     alone = (np.repeat(graph.sizes, graph.sizes) == 1) & (graph.kind >= 0)
     received = graph.source < len(graph)  # from eager sends
@@ -146,6 +152,12 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
             f"{100 * share:.0f} % of communication time is in operations that match none of "
             "another rank: waits in them stay as recorded, and gains are lower bounds"
         )
+
+
+def _absent(every: Sequence[RankSummary]) -> list[int]:
+    """Members of groups of which there is no capture."""
+    members = (group.members for one in every for group in one.collectives.groups)
+    return sorted(set().union(*members) - {one.rank for one in every})
 
 
 def _lost(every: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[str]:
@@ -175,6 +187,7 @@ class _Judging:
         self.replay, self.own, self.graph = replay, replay.own, replay.graph
         self.least = material * float(np.median(replay.base))
         self.material = material
+        self.limits: list[str] = []
 
     def verdict(self, basis: Verdict) -> Verdict:
         replay = self.replay
@@ -189,7 +202,7 @@ class _Judging:
         if not (culprits or stage or slow_ones):
             bound, reason = self._bound(excess, steps)
         uneven = 0 if culprits else self._uneven()
-        limits = list(basis.limits)
+        limits = [*basis.limits, *self.limits]
         if uneven:
             limits.append(
                 f"work is uneven: it moves between ranks from step to step, and equal work would "
@@ -377,10 +390,18 @@ class _Judging:
         saved = base - np.minimum(shorter, base)
         if base is not replay.base:
             saved = saved * 0
+        others = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
         if saved.mean() < self.least:
+            more = float((table[:, top] - others).mean())
+            absent = _absent(replay.every)
+            if absent and more > self.least:
+                ranks = ranks_text(np.array(graph.ranks)[of == stages[top]].tolist())
+                self.limits.append(
+                    f"the stage of {ranks} works {time_text(round(more))} longer per step than "
+                    f"others; without {ranks_text(absent)}, what equal stages would save is unknown"
+                )
             return None
         low, high = interval(saved)
-        others = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
         gain = float(saved.mean())
         usual = np.minimum(others / np.maximum(table[:, top], 1.0), 1.0)
         slow = (graph.kind < 0) & (of == stages[top])[graph.rank]
