@@ -219,7 +219,8 @@ def lines(columns: Sequence[Cells], width: int | None, longest: int) -> list[str
     widths = [max(len(c.heading), c.longest) for c in columns]
     if _total(widths) <= width:
         return _block(columns, widths)
-    least = [_least(column) for column in columns]
+    # headings may be wrapped, cells may not
+    least = [max(column.longest, _heading_width(column)) for column in columns]
     texts = [place for place, column in enumerate(columns) if column.is_text]
     while _total(least) > width and texts:
         widest = max(texts, key=lambda place: least[place])
@@ -228,11 +229,6 @@ def lines(columns: Sequence[Cells], width: int | None, longest: int) -> list[str
             break
         least[widest] -= min(spare, max(_total(least) - width, 1))
     return [line for part in _parts(columns, least, width) for line in part]
-
-
-def _least(column: Cells) -> int:
-    """How wide it is with its heading wrapped and its cells whole."""
-    return max(column.longest, _heading_width(column))
 
 
 def _heading_width(column: Cells) -> int:

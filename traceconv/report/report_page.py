@@ -177,13 +177,10 @@ def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
 
     def place(row: Data) -> tuple[bool, int, int, int]:
         rank = row["rank"]
-        return rank not in culprits, -late.get(str(rank), 0), -_busy(row), rank
+        busy = row.get("pure_compute_ns", 0) + row.get("overlapped_ns", 0)
+        return rank not in culprits, -late.get(str(rank), 0), -busy, rank
 
     return sorted(rows, key=place)
-
-
-def _busy(row: Data) -> int:
-    return int(row.get("pure_compute_ns", 0) + row.get("overlapped_ns", 0))
 
 
 def _overlap(overview: Data) -> list[Block]:

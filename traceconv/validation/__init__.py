@@ -67,12 +67,8 @@ class ValidationReport:
         }
 
 
-def _silent(done: int, total: int, label: str) -> None:
-    pass
-
-
 def validate(
-    path: str | Path, progress: Progress = _silent, deep: bool = False
+    path: str | Path, progress: Progress = lambda *_: None, deep: bool = False
 ) -> ValidationReport:
     """Judge a trace: plain, compressed, or an archive of several.
 

@@ -292,15 +292,14 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """PROF folders side by side that one process filled one after the other, as one capture."""
-    groups: dict[object, list[tuple[str, Capture]]] = {}
+    found = []
     for capture in captures:
         root: str = capture.detail.root
         process = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
         known = capture.rank is not None and capture.pid >= 0
         own = known and PROF.fullmatch(root.rpartition("/")[2])
-        key = process if own else (root, capture.device)
-        groups.setdefault(key, []).append((collected_at(root), capture))
-    return [done for group in groups.values() for done in as_windows(group)]
+        found.append((process if own else (root, capture.device), collected_at(root), capture))
+    return as_windows(found)
 
 
 def _lone(source: Source, name: str) -> list[Capture]:

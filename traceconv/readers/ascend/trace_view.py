@@ -60,19 +60,16 @@ class TraceViewReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
         ordered = sorted(names)
-        found: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
+        found = []
         for name in ordered:
             if PurePosixPath(name).name in _NAMES:
                 root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
                 for worker, capture in self._capture(source, ordered, root, name, issues):
                     # windows of one process: its id is in the name, or its rank is known
                     same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
-                    key = worker if same else f"{root}/"
-                    found.setdefault((capture.rank, key), []).append(
-                        (collected_at(folder_path(source, root)), capture)
-                    )
-        captures = [capture for group in found.values() for capture in _windows(group)]
-        return with_tables(captures, ordered, issues)
+                    process = (capture.rank, worker if same else f"{root}/")
+                    found.append((process, collected_at(folder_path(source, root)), capture))
+        return with_tables(as_windows(found, apart=_are_copies), ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -117,16 +114,11 @@ def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) ->
     return identity.folder(path)
 
 
-def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
-    """Captures of one process as its collection windows; apart if two begin with the same stamp,
-    as copies of a folder do.
-    """
-    ordered = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
-    if len(ordered) == 1:
-        return ordered
-    heads = (capture.source.head(capture.files[0]) for capture in ordered)
+def _are_copies(windows: Sequence[Capture]) -> bool:
+    """Whether two captures of a process begin with the same stamp, as copies of a folder do."""
+    heads = (capture.source.head(capture.files[0]) for capture in windows)
     first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
-    return ordered if len(set(first)) < len(first) else as_windows(group)
+    return len(set(first)) < len(first)
 
 
 READER = TraceViewReader()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import takewhile
@@ -18,7 +18,53 @@ from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.ascend.common.table_files import MINDSPORE_TABLES, TABLES
+
+TABLES = (
+    "kernel_details", "op_summary", "op_statistic", "api_statistic", "step_trace_time",
+    "step_trace", "operator_details", "operator_memory", "memory_record", "npu_module_mem",
+    "npu_mem", "static_op_mem", "communication_statistic", "l2_cache", "aicpu", "aicpu_mi",
+    "data_preprocess", "dp", "dataset", "soc_pmu", "ai_core_utilization", "task_time", "nic",
+    "roce", "pcie", "hccs", "hbm", "ddr", "llc", "fusion_op", "page_fault",
+)  # fmt: skip
+"""CSV tables of CANN, PyTorch and MindSpore 2.4+, without numbers and ending."""
+
+MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
+    ("step_trace_raw", r"step_trace_raw_\d+_detail_time\.csv", "csv"),
+    ("step_trace_time", r"step_trace_time_\d+\.csv", "step times"),
+    ("step_trace_point_info", r"step_trace_point_info(?:_\d+)?\.json", "object"),
+    ("hccl_raw", r"hccl_raw_\d+\.csv", "collectives"),
+    ("hccl_raw_links", r"hccl_raw_\d+\.csv", "links"),
+    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "core times"),
+    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "core times"),
+    ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", "csv"),
+    ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", "ruled"),
+    ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", "ruled"),
+    ("output_op_compute_time_detail", r"output_op_compute_time_detail_\d+\.txt", "ruled, second"),
+    ("output_data_preprocess_aicpu", r"output_data_preprocess_aicpu_\d+\.txt", "ruled"),
+    ("framework_raw", r"framework_raw_\d+\.csv", "csv"),
+    ("timeline_summary", r"(?:ascend_|gpu_)?timeline_summary_\d+\.json", "durations"),
+    ("min_cycle_counter", r"min_cycle_counter_\d+\.txt", "number"),
+    ("dataset", r"dataset_\d+\.csv", "csv"),
+    ("minddata_pipeline", r"pipeline_profiling_\d+\.json", "pipeline"),
+    ("minddata_pipeline", r"minddata_pipeline_raw_\d+\.csv", "csv"),
+    ("minddata_pipeline_samples", r"pipeline_profiling_\d+\.json", "pipeline samples"),
+    ("minddata_pipeline_summary", r"minddata_pipeline_summary_\d+\.json", "pipeline summary"),
+    ("minddata_pipeline_summary", r"minddata_pipeline_summary_\d+\.csv", "pipeline table"),
+    ("minddata_cpu_utilization", r"minddata_cpu_utilization_\d+\.json", "utilization"),
+    ("device_queue_profiling", r"device_queue_profiling_\d+\.txt", "queue"),
+    ("dataset_iterator_profiling", r"dataset_iterator_profiling_\d+\.txt", "queue"),
+    ("minddata_aicpu", r"minddata_aicpu_\d+\.txt", "get next, us"),
+    ("minddata_getnext_profiling", r"minddata_getnext_profiling_\d+\.txt", "get next, ns"),
+    ("dynamic_shape_info", r"dynamic_shape_info_\d+\.json", "shapes"),
+    ("dynamic_shape_types", r"dynamic_shape_info_\d+\.json", "shape types"),
+    ("flops", r"flops_\d+\.txt", "csv"),
+    ("flops_summary", r"flops_summary_\d+\.json", "object"),
+    ("flops_scope", r"flops_scope_\d+\.json", "scopes"),
+    ("parallel_strategy", r"parallel_strategy_\d+\.json", "object"),
+    ("cluster_analyse", r"ascend_cluster_analyse_.+_\d+\.csv", "cluster"),
+)  # fmt: skip
+"""Name, file and layout (see ``LAYOUTS`` in :mod:`traceconv.readers.ascend.mindspore.tables`) of
+every side table; of two of one name the later is preferred."""
 
 PROF = lazy_regex(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""
@@ -245,26 +291,32 @@ def tied_to_unix_time(clock: Anchor | None) -> bool:
 
 
 def as_windows(
-    stamped: Iterable[tuple[str, Capture]],
+    found: Iterable[tuple[Hashable, str, Capture]],
     join: Callable[[Sequence[Capture]], Capture] | None = None,
+    apart: Callable[[Sequence[Capture]], bool] = lambda _: False,
 ) -> list[Capture]:
-    """Captures of one process, with the time of each, as one: its collection windows in order.
+    """Captures with their process and time; those of one process are its collection windows.
 
-    They stay apart, in the order of time, if two have the same time or one has none ("").
+    Windows become one capture. They stay apart, in the order of time, if two have the same time or
+    one has none ("").
 
     Args:
-        join: makes one of them; None for :func:`joined`.
+        join: makes one capture of several; None for those whose detail is a :class:`Detail`.
+        apart: whether captures with different times stay apart all the same.
     """
-    ordered = sorted(stamped, key=lambda pair: pair[0])
-    captures = [capture for _, capture in ordered]
-    times = {time for time, _ in ordered}
-    if len(captures) == 1 or len(times) < len(captures) or "" in times:
-        return captures
-    return [(join or joined)(captures)]
+    groups: dict[Hashable, list[tuple[str, Capture]]] = {}
+    for process, time, capture in found:
+        groups.setdefault(process, []).append((time, capture))
+    captures = []
+    for group in groups.values():
+        windows = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+        times = {time for time, _ in group}
+        single = len(windows) == 1 or len(times) < len(windows) or "" in times
+        captures += windows if single or apart(windows) else [(join or _joined)(windows)]
+    return captures
 
 
-def joined(captures: Sequence[Capture]) -> Capture:
-    """Collection windows of one process as one capture, in the given order."""
+def _joined(captures: Sequence[Capture]) -> Capture:
     parts = [
         msgspec.structs.replace(part, window=f"{capture.label} {part.window}")
         for capture in captures

@@ -243,14 +243,14 @@ _ADDRESS = lazy_regex(r"%|\d\.\d+\.\d+\.\d|\A\d{6,}\Z")
 
 
 @dataclass(frozen=True)
-class Operations:
-    """Whole operations as flows refer to them: connections, and the event of each."""
+class Connected:
+    """Calls or whole operations as flows refer to them: connections, and the event of each."""
 
     connection: I64
     event: I64
 
 
-def communication(export: Export, tasks: Tasks) -> Operations:
+def communication(export: Export, tasks: Tasks) -> Connected:
     """Put operations on the tracks of their groups, and their parts on planes.
 
     Groups are named as in the JSON export.
@@ -287,7 +287,7 @@ def communication(export: Export, tasks: Tasks) -> Operations:
     parts.label("group", ("device", "communicator"), group)
     layout = structs.replace(tables.PARTS, title=title)
     add_rows(export.build, layout, parts, _speed(parts), graph=graphs(parts["Model Id"]))
-    return Operations(connection[event >= 0], event[event >= 0])
+    return Connected(connection[event >= 0], event[event >= 0])
 
 
 def _timed_parts(export: Export, parts: TableRows, tasks: TableRows) -> TableRows:

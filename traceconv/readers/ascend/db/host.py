@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceconv.core.model import I64, Mask
 from traceconv.core.ordering import different, factored_rows
 from traceconv.readers.ascend.db import event_tables as tables
-from traceconv.readers.ascend.db.device import Operations, Tasks, connected
+from traceconv.readers.ascend.db.device import Connected, Tasks, connected
 from traceconv.readers.ascend.db.export import Export, Placed
 from traceconv.readers.shared.arguments import lookup
 from traceconv.readers.shared.ascend_lanes import host_named
@@ -28,15 +28,7 @@ LAYERS = {
 """Prefixes of calls in the JSON export, by kind in ENUM_API_TYPE."""
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Rows of the host as flows refer to them: connections, and the event of each."""
-
-    connection: I64
-    event: I64
-
-
-def calls(export: Export) -> Calls:
+def calls(export: Export) -> Connected:
     """Add the calls of CANN ("Node@launch")."""
     rows = export.threads(tables.CALLS)
     rows.names["level"] = export.database.texts("ENUM_API_TYPE", "id", "name")
@@ -47,16 +39,16 @@ def calls(export: Export) -> Calls:
 
     rows.label("name", ("level", "string"), name)
     event = add_rows(export.build, tables.CALLS, rows)
-    return Calls(rows["connection_id"][event >= 0], event[event >= 0])
+    return Connected(rows["connection_id"][event >= 0], event[event >= 0])
 
 
-def markers(export: Export) -> Calls:
+def markers(export: Export) -> Connected:
     """Add the markers and ranges that the program made itself."""
     rows = export.threads(tables.MARKERS)
     rows.columns["category"] = np.where(rows["category"] < _NO_CATEGORY, rows["category"], -1)
     rows.names["event_type"] = export.enum("ENUM_MSTX_EVENT_TYPE", tables.EVENT_KINDS)
     event = add_rows(export.build, tables.MARKERS, rows)
-    return Calls(rows["connection"][event >= 0], event[event >= 0])
+    return Connected(rows["connection"][event >= 0], event[event >= 0])
 
 
 _NO_CATEGORY = 4294967295
@@ -136,10 +128,10 @@ def _add_stacks(export: Export, rows: TableRows) -> None:
 def flows(
     export: Export,
     tasks: Tasks,
-    operations: Operations,
-    calls: Calls,
+    operations: Connected,
+    calls: Connected,
     operators: Operators,
-    markers: Calls,
+    markers: Connected,
 ) -> None:
     """Add all flows. They end at an operation, not at its tasks, and at subtasks, not at the task
     that only holds them."""

@@ -262,7 +262,7 @@ class AscendDatabaseReader:
         """One capture per rank, its collection windows in the order of time."""
         ordered = sorted(names)
         held = peeked(source, ordered)
-        groups: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
+        found = []
         for place in places(source, ordered, held, issues):
             identity = Identity(source, issues)
             identity.prof_files(place.known)
@@ -273,12 +273,9 @@ class AscendDatabaseReader:
             held[place.name].identify(identity, place.name)
             capture = _capture(identity, place)
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
-            key = (capture.rank, worker if same else f"{place.name}/")
-            groups.setdefault(key, []).append(
-                (collected_at(folder_path(source, place.root)), capture)
-            )
-        captures = [capture for group in groups.values() for capture in as_windows(group)]
-        return with_tables(captures, ordered, issues)
+            process = (capture.rank, worker if same else f"{place.name}/")
+            found.append((process, collected_at(folder_path(source, place.root)), capture))
+        return with_tables(as_windows(found), ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -35,8 +35,7 @@ from traceconv.readers.ascend.common.capture_files import is_empty
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.mindspore import host
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
-from traceconv.readers.ascend.mindspore.shown_rows import Shown as ShownRows
-from traceconv.readers.ascend.mindspore.steps import read_steps
+from traceconv.readers.ascend.mindspore.steps import ShownRows, read_steps
 from traceconv.readers.ascend.mindspore.text_tables import (
     QUEUE_COLUMNS,
     lines_of,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,11 @@ from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import I64, Capture, Layer, Mask, OpClass
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
-from traceconv.readers.ascend.mindspore.shown_rows import Shown as ShownRows
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.ascend.tables.json_rows import (
     DECODER,
@@ -158,6 +158,24 @@ COLLECTIVES = RowLayout(
     end="end", name=Shown("name"), layer=Layer.COMM, title="Communication",
     lane=Shown("stream", "Stream {}"), op=OpClass.COMM,
 )  # fmt: skip
+
+
+@dataclass
+class ShownRows:
+    """The starts of the display file's rows, by layer; empty without a display file."""
+
+    starts: dict[Layer, list[I64]] = field(default_factory=dict)
+
+    def lacks(self, build: TraceBuilder, layer: Layer, start_ns: I64, rows: Mask) -> Mask:
+        """Which of ``rows``, by their starts, are not on a layer of the display file. The others
+        are reported as repeated-content.
+        """
+        seen = self.starts.get(layer)
+        if not seen:
+            return rows
+        new: Mask = rows & np.isin(start_ns, np.concatenate(seen), invert=True)
+        build.skip("repeated-content", "", int(np.count_nonzero(rows & ~new)))
+        return new
 
 
 def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRows) -> None:

@@ -64,22 +64,19 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     if number >= len(names):
         return {}
     headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
+    headings = [f"{one}(ms)" if one == "avg_execution_time" else one for one in headings]
     cut = bool(body) and lines[-1].strip() == body[-1] and not _SUMS.match(body[-1])
     body = body[:-1] if cut else body
     rows: list[Row] = []
     for at, line in enumerate(body, first):
         cells = line.split()
         if len(cells) == len(headings) and not _SUMS.match(line):
-            rows.append(dict(zip(map(_with_unit, headings), cells, strict=True)))
+            rows.append(dict(zip(headings, cells, strict=True)))
         elif not _SUMS.match(line):
             doubt("malformed-record", f"line {at}", 1)
     if cut:
         doubt("truncated", f"line {len(lines)}", 1)
     return table(rows, doubt)
-
-
-def _with_unit(heading: str) -> str:
-    return "avg_execution_time(ms)" if heading == "avg_execution_time" else heading
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:

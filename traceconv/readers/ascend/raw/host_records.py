@@ -23,7 +23,13 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
+from traceconv.readers.ascend.raw.slice_files import (
+    Columns,
+    gathered,
+    layout,
+    numbered,
+    records,
+)
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import occurrences
 from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
@@ -103,7 +109,7 @@ class HostFiles:
         for slices in self.slices.get(kind, ()):
             blob = gathered(self.source, slices, self.build)
             self.build.file = self.source.title(slices[0])
-            cut.append(records(blob, LAYOUTS[kind], _has_magic, self.build))
+            cut.append(records(blob, LAYOUTS[kind], lambda one: one["magic"] == MAGIC, self.build))
         return {
             name: np.concatenate([rows[name] for rows in cut]).astype(np.int64)
             for name in LAYOUTS[kind].names or ()
@@ -126,11 +132,6 @@ class HostFiles:
                 self.build.file = self.source.title(slices[0])
                 stored = sum(self.source.size(name) for name in slices)
                 self.build.skip("kind-not-read", kind, stored // size if size else len(slices))
-
-
-def _has_magic(rows: Records) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = rows["magic"] == MAGIC
-    return found
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ _ACL_MODES = {
 
 
 @dataclass(frozen=True)
-class Calls:
+class Calls(Columns):
     """Calls as what they launched refers to them; int64.
 
     Attributes:
@@ -212,13 +213,6 @@ class Calls:
     start_ns: I64
     end_ns: I64
     row: I64
-
-    def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Calls:
-        """The selected calls."""
-        return Calls(*(column[which] for column in vars(self).values()))
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 class Around:

@@ -159,14 +159,14 @@ def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[C
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """Folders one process filled one after the other, as one capture."""
-    groups: dict[object, list[tuple[str, Capture]]] = {}
+    found = []
     for capture in captures:
         raw: Raw = capture.detail.windows[0].raw
         time = collected_at(raw.root) or collected_at(raw.around or "")
         process = (capture.rank, capture.host, capture.pid, capture.device)
         known = capture.rank is not None and capture.pid >= 0 and time
-        groups.setdefault(process if known else (raw.root, raw.device), []).append((time, capture))
-    return [done for group in groups.values() for done in as_windows(group, _joined)]
+        found.append((process if known else (raw.root, raw.device), time, capture))
+    return as_windows(found, _joined)
 
 
 def _joined(captures: Sequence[Capture]) -> Capture:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
 from traceconv.core.ordering import combined_key
-from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
+from traceconv.readers.ascend.raw.slice_files import Columns, Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Markers
 from traceconv.readers.shared.ascend_tasks import RUNTIME_TYPES
 from traceconv.readers.shared.pairing import latest, paired
@@ -69,7 +69,7 @@ _KINDS_6 = 1000
 
 
 @dataclass(frozen=True)
-class Tasks:
+class Tasks(Columns):
     """Tasks in columns, int64; in the order of their beginnings in the log.
 
     Attributes:
@@ -85,13 +85,6 @@ class Tasks:
     end: I64
     kind: I64
     context: I64
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Tasks:
-        """The selected tasks."""
-        return Tasks(*(column[rows] for column in vars(self).values()))
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 def joined(parts: list[Tasks]) -> Tasks:

@@ -22,10 +22,14 @@ from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
+from traceconv.readers.ascend.common.capture_files import (
+    MINDSPORE_TABLES,
+    PROF,
+    folder_around,
+    last_run,
+)
+from traceconv.readers.ascend.common.capture_files import TABLES as TABLES_OF_FILES
 from traceconv.readers.ascend.common.identity import of_cluster
-from traceconv.readers.ascend.common.table_files import MINDSPORE_TABLES
-from traceconv.readers.ascend.common.table_files import TABLES as TABLES_OF_FILES
 from traceconv.readers.shared.sqlite.files import is_sqlite
 from traceconv.readers.shared.table_kinds import NOT_NEEDED
 

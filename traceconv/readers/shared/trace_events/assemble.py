@@ -27,7 +27,7 @@ from traceconv.readers.shared.trace_events.placing import (
     Texts,
     Touched,
 )
-from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
+from traceconv.readers.shared.trace_events.tables import BEGIN, Flows, Rows, Samples, Tables
 from traceconv.scratch.memory import give_back
 
 _UNIT_SUFFIX = lazy_regex(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
@@ -229,7 +229,10 @@ class _Assembly:
             return [], []
         asyncs = self._tables.asyncs.whole()
         self._tables.asyncs.append(asyncs)
-        opens, closes = (self._of_phases(asyncs, p) for p in (_ASYNC_BEGINS, _ASYNC_ENDS))
+        opens, closes = (
+            np.array([phase in some for phase in self._tables.shapes.phase], bool)[asyncs.shape]
+            for some in (_ASYNC_BEGINS, _ASYNC_ENDS)
+        )
         rows = Rows(
             asyncs.shape, asyncs.name, asyncs.start, np.zeros(len(asyncs), np.int64),
             asyncs.args, asyncs.length,
@@ -241,11 +244,6 @@ class _Assembly:
         )
         self._tables.asyncs.whole()
         return slices, points
-
-    def _of_phases(self, asyncs: Asyncs, phases: Sequence[str]) -> NDArray[np.bool_]:
-        requested = np.array([phase in phases for phase in self._tables.shapes.phase], bool)
-        found: NDArray[np.bool_] = requested[asyncs.shape]
-        return found
 
     def _last_ns(self) -> I64:
         """The last stamp of every lane."""
@@ -280,8 +278,6 @@ class _Assembly:
         if coarse >= COARSE_STAMPS:
             self._tables.tally.add("time-rounded", count=rows)
 
-
-Index = NDArray[np.intp]
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 

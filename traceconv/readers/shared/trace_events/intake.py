@@ -161,7 +161,9 @@ class Intake:
         if phase == "T" and bytes(event.dur) not in (b"", b"null"):
             phase = STATE
         shape = shapes[phase, text_of(event.cat), *lane]
-        kind, args = shapes.kinds[shape], _object(bytes(event.args))
+        kind, args = shapes.kinds[shape], b"" if is_null(event.args) else bytes(event.args)
+        if args and not args.startswith(b"{"):
+            args = b'{"args": ' + args + b"}"
         if kind == METADATA:
             self._naming.add(_name(event), shapes.pid[shape], shapes.tid[shape], args)
             return
@@ -289,10 +291,3 @@ def _name(event: Event) -> str | None:
 def _id(event: Event) -> str:
     """The id of an event as text: "7" and 7 are one; of ``id2``, its text."""
     return text_of(bytes(event.id2) or bytes(event.id))
-
-
-def _object(raw: bytes) -> bytes:
-    """Arguments as an object: anything else becomes its only member."""
-    if is_null(raw):
-        return b""
-    return raw if raw.startswith(b"{") else b'{"args": ' + raw + b"}"

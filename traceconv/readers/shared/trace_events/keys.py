@@ -100,20 +100,17 @@ class Keys:
                     self._value(text[done : at - 1])
                     return at, False
             elif self._depth == 1:
-                self._member(token, text[done : at - 1])
+                if token == b",":
+                    self._value(text[done : at - 1])
+                else:
+                    self._keep(text[done : at - 1])
+                    self._key = b"".join(self._pieces).strip()
+                    self._pieces, self._size = [], 0
+                    self.names.add(self._key)
                 done = at
         stop = _REST.match(text, at).end()  # type: ignore[union-attr]
         self._keep(text[done:stop])
         return stop, None
-
-    def _member(self, token: bytes, last: bytes) -> None:
-        if token == b",":
-            self._value(last)
-            return
-        self._keep(last)
-        self._key = b"".join(self._pieces).strip()
-        self._pieces, self._size = [], 0
-        self.names.add(self._key)
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)

@@ -251,20 +251,15 @@ class Ahead:
             border = self._next * self._size
             if border >= len(self._data):
                 return
-            start = self._begin(border)
+            # where the first record behind the boundary may begin
+            stop = min(border + min(self._size, GUESSED), len(self._data))
+            begins = _BEGINS.finditer(self._data, max(border - NEAR, 0), stop)
+            start = next((one.end() for one in begins if one.end() >= border), -1)
             if start >= 0:
                 native = self._free.popleft()
                 scanned = self._workers.task(self._scan, native, start, 0)
                 self._blocks.append(_Block(self._next, start, native, scanned))
             self._next += 1
-
-    def _begin(self, border: int) -> int:
-        """Where the first record behind a boundary may begin; -1 if none seems to."""
-        stop = min(border + min(self._size, GUESSED), len(self._data))
-        for match in _BEGINS.finditer(self._data, max(border - NEAR, 0), stop):
-            if match.end() >= border:
-                return match.end()
-        return -1
 
     def _scan(self, native: Native, start: int, loaded: int) -> _Scan:
         """Scan the records from ``start`` to the end of its block; several times if it is full."""
