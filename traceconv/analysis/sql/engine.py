@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Timer
@@ -115,7 +116,7 @@ class Engine:
                 f"{unused[0]!r} is not in the SQL; write ${unused[0]} there", "params"
             )
         self._parameters, self._timeout_ns = parameters, timeout_ns
-        self._most_bytes = limit // 4
+        self._most_bytes = memory // 4 if memory else sys.maxsize
 
     def named(self, known: Collection[str]) -> set[str]:
         """The tables of ``known`` that the statements name."""
