@@ -14,6 +14,7 @@ PARTS = {
     "_wire": ["wire"],
     "_lanes": ["lanes"],
     "_records": ["records"],
+    "_replay": ["replay"],
 }
 
 setup(

@@ -1,7 +1,8 @@
-"""``python -m bench.stores FOLDER``: whether stores give what their captures give.
+"""``python -m bench.stores FOLDER``: whether stores and the cache give what captures give.
 
-Every file and folder is packed, and everything is made of both: traces of every view and format,
-tables, findings, stragglers, clocks. A line for each output that differs, and one at the end::
+Every file and folder is packed, and everything is made of both: traces of every view and format, a
+window of time, tables, findings, stragglers, clocks. Analyses of the captures are made once more
+with what the cache keeps. A line for each output that differs, and one at the end::
 
     python -m bench.stores ../shared/data --share 0/4
 """
@@ -9,22 +10,27 @@ tables, findings, stragglers, clocks. A line for each output that differs, and o
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import traceconv
 from bench.hashes import VIEWS, WRITTEN, digest, selected, sources
+from traceconv.store import cache
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print what differs in everything below the folder that is given."""
     parser = argparse.ArgumentParser(prog="python -m bench.stores", description=__doc__)
+    cache.SMALL_BYTES = cache.SETTLED_NS = 0  # small and new files are kept, too
     folder, share = selected(parser, arguments)
     packed = compared = different = stored = read = 0
     with tempfile.TemporaryDirectory() as place, chdir(folder):
+        os.environ["TRACECONV_CACHE"] = f"{place}/cache"
         for path in sources()[share]:
             store = Path(place) / "run.tcz"
             try:
@@ -41,19 +47,27 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def outputs(path: str, store: str, place: Path) -> Iterator[tuple[str, Any, Any]]:
-    """The name of everything that is made, and what the store and the captures gave."""
+    """The name of everything that is made, what the store or the cache gave, and the captures."""
+    out = place / "out.pftrace"
     for view, ending in WRITTEN:
-        out = place / f"out.{ending}"
-        yield f"{view} {ending}", merged(store, out, VIEWS[view]), merged(path, out, VIEWS[view])
-    for name, make in MADE.items():
+        to = place / f"out.{ending}"
+        yield f"{view} {ending}", *(merged(one, to, mode=VIEWS[view]) for one in (store, path))
+    for time in ("0s:100us", "1ms:20ms"):
+        yield f"window {time}", *(merged(one, out, time=time) for one in (store, path))
+    for name, make in READ.items():
         yield name, attempt(make, store), attempt(make, path)
+    for name, make in ANALYSES.items():
+        expected = attempt(partial(make, cache=False), path)
+        yield name, attempt(partial(make, cache=False), store), expected
+        attempt(make, path)  # keeps its summaries
+        yield f"{name} from the cache", attempt(make, path), expected
 
 
-def merged(source: str, out: Path, mode: Any) -> Any:
+def merged(source: str, out: Path, **options: Any) -> Any:
     """The bytes of a trace by their hash, and its report."""
 
     def make(source: str) -> Any:
-        report = traceconv.merge(source, out=str(out), mode=mode, force=True, jobs=1, copy=False)
+        report = traceconv.merge(source, out=str(out), force=True, jobs=1, copy=False, **options)
         content = b"".join(Path(str(one.path)).read_bytes() for one in report.written)
         return digest(content), len(content), report.as_dict()
 
@@ -70,9 +84,9 @@ def attempt(make: Callable[[str], Any], source: str) -> Any:
         return "CRASH", repr(e)
 
 
-def tables(source: str, by: str) -> Any:
+def tables(source: str, by: str, cache: bool = True) -> Any:
     """The tables of a source as plain values, and the issues."""
-    found = traceconv.stats(source, by=by)
+    found = traceconv.stats(source, by=by, cache=cache)
     columns = {
         one.table.name: {key: column.tolist() for key, column in one.data.columns.items()}
         for one in found.results
@@ -80,17 +94,21 @@ def tables(source: str, by: str) -> Any:
     return repr(columns), [*found.issues]
 
 
-MADE: dict[str, Callable[[str], Any]] = {
-    "tables": lambda one: tables(one, "all"),
-    "files": lambda one: tables(one, "files"),
-    "findings": lambda one: traceconv.diagnose(one, analyse=True).as_dict(),
-    "stragglers": lambda one: traceconv.stragglers(one).as_dict(),
-    "clocks": lambda one: traceconv.align(one).as_dict(),
-    "path": lambda one: traceconv.critical_path(one).as_dict(),
+READ: dict[str, Callable[[str], Any]] = {
     "steps": lambda one: traceconv.merge(one, steps="1", dry_run=True).as_dict(),
     "inspect": lambda one: traceconv.inspect(one, counts=True).as_dict(),
 }
-"""Everything but traces."""
+"""What is made of ranks each time."""
+
+ANALYSES: dict[str, Callable[..., Any]] = {
+    "tables": partial(tables, by="all"),
+    "files": partial(tables, by="files"),
+    "findings": lambda one, **to: traceconv.diagnose(one, analyse=True, **to).as_dict(),
+    "stragglers": lambda one, **to: traceconv.stragglers(one, **to).as_dict(),
+    "clocks": lambda one, **to: traceconv.align(one, **to).as_dict(),
+    "path": lambda one, **to: traceconv.critical_path(one, **to).as_dict(),
+}
+"""What the cache answers the second time."""
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from job_simulator.observed import summaries
 from synthetic_job import capture
 
 import traceconv
+from traceconv import native
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.plan import plan
 from traceconv.analysis.replay.job import replay_of
@@ -93,6 +94,48 @@ def test_scenarios_are_independent():
     every = replay.mended(*([i] for i in range(len(replay.graph.ranks))))
     assert np.allclose(np.stack(each), every)
     assert np.allclose(replay.mended([])[0], replay.base)
+
+
+@pytest.mark.skipif(native.replay() is None, reason="needs the compiled parts")
+@pytest.mark.parametrize("name", ["pp2", "overlap"])
+def test_the_compiled_part_replays_as_numpy_does(name, monkeypatch):
+    """To the last bit, of one scenario and of several."""
+    graphs, found = [], []
+    for off in ("", "0"):
+        monkeypatch.setenv("TRACECONV_NATIVE", off)
+        job, _ = replayed(LAYOUTS[name])
+        lengths = job.lengths[:, None] * np.linspace(0, 2, 5)
+        graphs.append((job.graph.levels.tolist(), job.graph.before.tolist()))
+        found.append((job.base.tolist(), job.steps(lengths, job.delays).tolist()))
+    assert graphs[0] == graphs[1]
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(native.replay() is None, reason="needs the compiled parts")
+def test_the_compiled_part_refuses_what_does_not_fit():
+    """It would read beyond its columns."""
+    part, row = native.replay(), np.zeros((2, 1), np.int32)
+    none, meets, ns = np.array([2, 2], np.int32), np.array([0, 1]), np.zeros((2, 1))
+    assert part.ends(row + 2, none, meets, ns + 1, ns, 1) == np.ones(2).tobytes()
+    assert part.levels(np.array([[2], [0]], np.int32), np.array([0, 1], np.int32)) == (
+        np.array([0, 1], np.int32).tobytes()
+    )
+    for bad in (
+        (row + 3, none, meets, ns, ns, 1),
+        (row - 1, none, meets, ns, ns, 1),
+        (row + 1, none, meets, ns, ns, 1),
+        (row + 2, none[:1], meets, ns, ns, 1),
+        (row + 2, none, meets[::-1].copy(), ns, ns, 1),
+        (row + 2, none, meets + 1, ns, ns, 1),
+        (row + 2, none, meets[:0], ns, ns, 1),
+        (row + 2, none, meets, ns, np.zeros((2, 2)), 3),
+        (row + 2, none, meets, ns, ns, 0),
+    ):
+        with pytest.raises(ValueError, match="do not fit"):
+            part.ends(*bad)
+    for before, meet in ((row + 3, [0, 1]), (row, [1, 1]), (row, [0, 2])):
+        with pytest.raises(ValueError, match="do not fit"):
+            part.levels(before, np.array(meet, np.int32))
 
 
 def test_what_is_ideal_has_no_slow_rank():

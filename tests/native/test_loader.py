@@ -11,6 +11,7 @@ TIERED = (
     native.copier,
     native.wire,
     native.records,
+    native.replay,
 )
 
 

@@ -65,7 +65,7 @@ def write(
 def _times(replay: Replay, lengths: F64, delays: F64) -> tuple[I64, I64, I64]:
     """Start and end of each operation, and where steps begin and the last one ends, ns."""
     graph = replay.graph
-    ends = replayed(graph, lengths[:, None], delays[:, None])[:, 0]
+    ends = replayed(graph, lengths[:, None], delays[:, None])[0]
     padded = np.append(ends, 0.0)
     start = np.maximum(padded[graph.before].max(axis=1) + delays, padded[graph.source])
     steps = replay.steps(lengths, delays)

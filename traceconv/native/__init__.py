@@ -32,6 +32,7 @@ __all__ = [
     "members",
     "packets",
     "records",
+    "replay",
     "scanner",
     "wire",
 ]
@@ -128,6 +129,29 @@ def records() -> Callable[..., bytes | None] | None:
     return _records.records
 
 
+class Replayer(Protocol):
+    """The part ``replay.c``: the graph of a job, replayed; see ``_replay.pyi``."""
+
+    def ends(
+        self, before: Any, source: Any, meets: Any, lengths: Any, delays: Any, scenarios: int, /
+    ) -> bytes:
+        """When each operation ends in each scenario."""
+        ...
+
+    def levels(self, before: Any, meet: Any, /) -> bytes:
+        """In which order operations can be replayed."""
+        ...
+
+
+def replay() -> Replayer | None:
+    """Replays the graph of a job (``replay.c``)."""
+    if not _usable("_replay"):
+        return None
+    from traceconv.native import _replay
+
+    return _replay
+
+
 def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     """Moves slices that cross to further lanes (``lanes.c``)."""
     if not _usable("_lanes"):
@@ -181,7 +205,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_replay")
 """The parts that have a Python tier."""
 
 

@@ -245,7 +245,7 @@ class _Walk:
             start, ends = ((ns - zero).astype(np.float64) for ns in (graph.start_ns, graph.end_ns))
         else:  # recorded times of two ranks tell nothing; those of the replay need no clock
             start = np.full(n, np.inf)
-            ends = replayed(graph, replay.lengths[:, None], replay.delays[:, None])[:, 0]
+            ends = replayed(graph, replay.lengths[:, None], replay.delays[:, None])[0]
         self.ends = np.append(ends, 0.0)
         follows = self.ends[graph.before].max(axis=1, initial=0.0) + replay.delays
         first = (graph.before == n).all(axis=1)

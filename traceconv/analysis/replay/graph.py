@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.messages import exchanges, messages
 from traceconv.analysis.rank_summary import RankSummary
@@ -469,9 +470,16 @@ def _ordered(before: I64, meet: I64, start: I64, n: int) -> tuple[NDArray[np.int
     return order, levels, sets[: n or 0]
 
 
-def _levels(before: I64, meet: I64, n: int) -> tuple[I64, NDArray[np.intp]]:
+def _levels(before: I64, meet: I64, n: int) -> tuple[I32, NDArray[np.intp]]:
     """The level of each operation, and the rows that are in a circle or behind one."""
-    level = np.full(n, -1, np.int64)
+    part = native.replay()
+    if part is not None:
+        lead = np.full(n, n, np.int32)
+        np.minimum.at(lead, meet, np.arange(n, dtype=np.int32))
+        found = part.levels(before.astype(np.int32, order="C"), lead[meet])
+        level = np.frombuffer(found, np.int32)
+        return level, np.flatnonzero(level < 0)
+    level = np.full(n, -1, np.int32)
     known = before.ravel() < n
     target = np.repeat(meet.astype(np.int32), before.shape[1])[known]
     source = before.ravel()[known]
