@@ -231,7 +231,7 @@ def gathered(captures: Sequence[Capture]) -> bool:
 
 def one_file(captures: Sequence[Capture]) -> bool:
     """Whether all ranks come from the same files, whose writer used one clock."""
-    return len({(c.source, c.files) for c in captures}) == 1
+    return len({(c.source.label, c.files) for c in captures}) == 1
 
 
 def one_host_clock(captures: Sequence[Capture]) -> bool:
