@@ -344,6 +344,7 @@ def issues_of(rows: Iterable[Sequence[Any]]) -> Issues:
 _PLAIN = (
     *("reader", "files", "rank", "rank_from", "known", "host", "device", "pid", "graphs"),
     *("world_size", "label", "name", "border_operators", "optional", "beside"),
+    "content",
 )
 """Fields of a capture that are JSON values, or tuples of them."""
 
@@ -372,7 +373,7 @@ def capture_of(record: Mapping[str, Any], source: Source | None = None) -> Captu
 
 
 _CAPTURE_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("reader", "rank_from", "host", "label", "name"), str),
+    **dict.fromkeys(("reader", "rank_from", "host", "label", "name", "content"), str),
     **dict.fromkeys(("device", "pid", "world_size"), int),
     **dict.fromkeys(("files", "known"), tuple[str, ...]),
     "rank": int | None,
