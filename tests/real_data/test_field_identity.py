@@ -31,10 +31,10 @@ def _busy_ns(trace):
         ("gpu/kineto_all_named_r0", "by device"),
         ("gpu/nsight_two_nodes_equal_pids", "by host and rank"),
         ("gpu/nsight_node_reports_of_many_processes", "by host and rank"),
-        ("gpu/nsight_slurm_names", "by host and device"),
+        ("gpu/nsight_slurm_names", "by numbers in paths"),
         ("ascend/msprof_cli", "by device"),
-        ("gpu/names_r0_to_r3", "by device"),
-        ("gpu/names_rank_in_brackets", "by device"),
+        ("gpu/names_r0_to_r3", "by numbers in paths"),
+        ("gpu/names_rank_in_brackets", "by numbers in paths"),
     ],
 )
 def test_ranks_follow_from_evidence_and_it_is_said(name, why):

@@ -39,12 +39,12 @@ LACKING = {
     # parts of a split output; an arrow of which a part has one end
     "hub/perfetto_own": {"details-lost", "flow-split"},
     # ranks by the order of processes
-    "hub/rocpd/convert": {"rank-order"},
-    "hub/perfetto_producers/rocpd_convert_2proc": {"rank-order"},
+    "hub/rocpd/convert": {"rank-derived"},
+    "hub/perfetto_producers/rocpd_convert_2proc": {"rank-derived"},
     # made to hold what a profiler dropped, and events without a name; the folder above holds
     # captures of several jobs
     "hub/xplane/made": {"name-unknown", "source-dropped"},
-    "hub/xplane": {"jobs-mixed", "name-unknown", "source-dropped", "unaligned", "rank-order"},
+    "hub/xplane": {"jobs-mixed", "name-unknown", "source-dropped", "unaligned", "rank-derived"},
     "perfetto/json_bad": {"bad-time", "missing-duration", "unknown-phase"},
     "perfetto/json_lone_surrogate": {"bad-encoding"},
     "perfetto/json_nan_in_args": {"args-not-json"},

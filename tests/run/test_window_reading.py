@@ -183,7 +183,7 @@ def test_recordings_of_one_time_that_nothing_tells_apart_are_refused(tmp_path):
     capture(tmp_path / "a.json", slices(0, 5))
     capture(tmp_path / "b.json", slices(2, 5, name="other"))
     with pytest.raises(
-        RankError, match=r"at the same time\. Say which rank each is with `rank_from"
+        RankError, match=r"at the same time\. Say where paths have the rank: `rank_from"
     ):
         read(only(tmp_path))
 

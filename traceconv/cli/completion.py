@@ -156,7 +156,7 @@ OF_OPTIONS: dict[str, Complete] = {
     "layers": some_of(layers),
     "of_columns": of_columns,
     "presets": one_of(presets, else_files=True),
-    "rank_sources": one_of(these("meta", "name")),
+    "rank_sources": one_of(these("meta", "name", "order")),
     "readers": one_of(readers),
     "rules": some_of(rules),
     "tables": some_of(tables),

@@ -296,13 +296,14 @@ CODES: dict[str, Code] = {
     # identity
     "rank-assumed": Code(
         _I,
-        "No file names the rank of the only capture; rank 0 is assumed. Pass `rank_from` to "
+        "No file names the rank of the only process; rank 0 is assumed. Pass `rank_from` to "
         "name it.",
     ),
     "rank-derived": Code(
         _D,
-        "The files do not name the ranks for certain: several processes state one rank, or none "
-        "does. They follow from the evidence that is named. Pass `rank_from` to name them.",
+        "The files do not state a rank for every process, or state one rank for several. Ranks "
+        "follow from the evidence that is named. Pass `rank_from` to say where paths name them, or "
+        '`rank_from="order"` to number captures in the order of their paths.',
     ),
     "jobs-mixed": Code(
         _D,
@@ -318,12 +319,6 @@ CODES: dict[str, Code] = {
         _L,
         "Rows of a report name no process, and the report has several: they are not in the "
         "output. Export the report again with a newer nsys.",
-    ),
-    "rank-order": Code(
-        _D,
-        "The files name no ranks. Hosts or processes were numbered in the order of their "
-        "names or process ids. Merge one file at a time, or name hosts in the order of the "
-        "job.",
     ),
     "host-rows-first": Code(
         _I,

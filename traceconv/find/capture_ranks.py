@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, RankError
 from traceconv.core.job_shape import JobShape, recorded_shape
 from traceconv.core.model import Capture
-from traceconv.find.capture_windows import as_one
+from traceconv.find.capture_windows import NAME_THEM, as_one
 from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, with_names
-from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name
+from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name, shown
 
 _PATTERN = "the pattern of ranks in paths"
 _TOLD = 4
@@ -30,8 +31,9 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     Args:
         rule: "meta" (the rank that the files name; where they name none, the rank in their names if
             :func:`traceconv.readers.shared.rank_names.agreed` finds no doubt), "name" (the rank in
-            the path), or a regular expression that is searched in the path: its first group is the
-            rank, or its named groups are coordinates that the rank is computed from
+            the path), "order" (each capture is a rank, numbered in the natural order of paths), or
+            a regular expression that is searched in the path: its first group is the rank, or its
+            named groups are coordinates that the rank is computed from
             (:data:`traceconv.readers.shared.rank_names.COORDINATES`).
 
     Captures a run does not need (:attr:`Capture.optional`) are left out if their rank is unknown
@@ -74,7 +76,7 @@ def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[C
             possible[place] = replace(one, rank=None, rank_from="")
     ranked = _needed(_ranked(possible, rule, issues), issues)
     if len(ranked) == 1 and ranked[0].rank is None:
-        ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
+        ranked = [replace(ranked[0], rank=0, rank_from="assumed")]
         issues.add("rank-assumed", ranked[0].title, rank=0)
     return ranked
 
@@ -97,6 +99,10 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
             return with_names(captures, names)
         named = [(c, rank_in_name(path_of(c))) for c in captures]
         return [c if rank is None else replace(c, rank=rank, rank_from="name") for c, rank in named]
+    if rule == "order":
+        needed = [c for c in captures if not c.optional] or captures
+        ordered = sorted(needed, key=lambda c: natural_order(shown(c)))
+        return [replace(c, rank=n, rank_from="order of paths") for n, c in enumerate(ordered)]
     return [
         replace(c, rank=None)
         if found is None
@@ -107,17 +113,13 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
 
 def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
     nameless = [c for c in captures if c.rank is None]
-    shown = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
-    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {shown}. "
+    some = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
+    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {some}. "
     if rule == "meta":
         named = sorted(c.rank for c in _ranked(captures, "name", Issues()) if c.rank is not None)
         if len(set(named)) == len(captures) and named[-1] <= LARGEST_IN_NAME:
             return f'{message}Names contain {named[:8]}: pass `rank_from="name"` to take these.'
-    return message + (
-        "Name its place in the path: `rank_from='REGEX'`, with the rank as first group, e.g. "
-        "`rank_from='worker(\\d+)'`, or with coordinates as named groups, e.g. "
-        "`rank_from='pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'`; or merge one capture at a time."
-    )
+    return message + NAME_THEM
 
 
 def shape_of_captures(captures: Sequence[Capture]) -> JobShape:

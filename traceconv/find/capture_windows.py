@@ -27,6 +27,14 @@ SAME_CLOCK_NS = 1_000_000_000
 """Two readings of one monotonic clock against Unix time differ by what the latter was adjusted;
 more than this is a clock that began anew with a boot of the host."""
 
+NAME_THEM = (
+    "Say where paths have the rank: `rank_from='REGEX'`, with the rank as first group, e.g. "
+    "`rank_from='worker(\\d+)'`, or with coordinates as named groups, e.g. "
+    "`rank_from='pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'`; or make each capture a rank, in the order of "
+    'their paths, with `rank_from="order"`.'
+)
+"""What to do about captures whose ranks are unknown, or which claim the same one."""
+
 
 def as_one(captures: Sequence[Capture]) -> Capture:
     """The captures of one rank as one, whose parts they are.
@@ -103,7 +111,10 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
     unknown = next((c for c in timed if c.clock is None or not c.clock.is_tied), timed[0])
     other = next(c for c in timed if c is not unknown)
     raise twice(
-        unknown, other, f"nothing says which was first: {unknown.title} has no clock to compare"
+        unknown,
+        other,
+        f"nothing says which was first: {unknown.title} has no clock to compare",
+        f"Name one of them only. {NAME_THEM}",
     )
 
 

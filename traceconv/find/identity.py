@@ -1,40 +1,34 @@
 """Decides which process each capture belongs to, and which rank that process is.
 
-Readers only report what a capture states. This module weighs the evidence for all readers in the
-same order:
+Readers only report what a capture states. This module weighs the evidence for all readers alike,
+in two steps.
 
-1. **The user's pattern** (``rank_from``) is taken as it is.
-2. **Time.** A process records itself once at a time. Captures of one reader that claim the same
-   rank belong to different processes if their recordings overlap by more than :data:`OVERLAP` of
-   the shorter one. To decide this, the events of small files (:data:`MOST_BYTES`) are read. Larger
-   files are refused by the run when it reads them.
-3. **Traits of the process**: host, process id, device. Two captures without a common clock, whose
-   recordings cannot be compared, belong to different processes if they differ in a trait that both
-   state. The process id may differ between recordings that follow each other, because a restarted
-   job keeps its ranks.
-4. **A global rank that the content states** (``distributedInfo``, ``profiler_info_3.json``, MPI,
-   NCCL, the environment) is the rank, unless two processes state the same one. Then the number
-   counts within a replica, a container or a host.
-5. **Names** of files and folders, if they are unambiguous
-   (:func:`traceconv.readers.shared.rank_names.agreed`), give ranks to captures that do not state
-   one, and distinguish replicas that state the same ranks.
-6. **The place**: processes are numbered by host and, within a host, by the rank or device that they
-   state. This is refused as ambiguous if hosts have different numbers of processes.
-7. A single capture without any of this is rank 0. Several are refused.
+**Processes.** Captures of one process are its collection windows; they have one rank.
 
-Captures of a process without a device (the scheduler of a server, a launcher) are optional: they
-are left out, with an issue, if others have ranks.
+- A process records itself once at a time. Captures whose recordings overlap by more than
+  :data:`OVERLAP` of the shorter one are of different processes. To decide this, the events of
+  small files (:data:`MOST_BYTES`) are read. Larger files are refused by the run when it reads them.
+- Captures that state one rank are of one process, unless they overlap. If they have no common
+  clock, they are of different processes if they differ in a trait that both state (host, process
+  id, device). A restarted job keeps its ranks, so the process id may differ between recordings
+  that follow each other.
+- Captures of one reader that state no rank are of one process if they have the same process id and
+  differ in no other trait.
 
-Ranks from 5 (against a statement), 6 and 7 are assumptions: each is an issue of one line. World
-sizes that contradict each other, and ranks that were recorded hours apart, are a warning: captures
-of several jobs are in one run.
+**Ranks.** The first evidence of :data:`EVIDENCE` that gives every process a rank of its own, and
+contradicts no rank that a process states, counts. A user's pattern (``rank_from``) replaces it.
+
+A single process without any evidence is rank 0. Several are refused. Captures of a process without
+a device (the scheduler of a server, a launcher) are optional: they are left out, with an issue, if
+others have ranks. World sizes that contradict each other, and ranks that were recorded hours apart,
+are a warning: captures of several jobs are in one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -43,9 +37,10 @@ from traceconv.core.clock import Domain, utc_text
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.find.registry import read_capture
-from traceconv.readers.shared.rank_names import Place, agreed, path_of, rank_in_name
+from traceconv.readers.shared.rank_names import Place, agreed, path_of
 
 OVERLAP = 0.1
 """Share of the shorter of two recordings by which they may overlap: the first events of a window
@@ -58,37 +53,43 @@ APART_NS = 3_600_000_000_000
 """Between two runs. Ranks of one run are recorded within an hour of each other."""
 
 Span = tuple[int, int] | None
+Process = list[Capture]
+"""The captures of one process."""
 
 
 def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
     """The captures with ranks as far as evidence gives them; those of one process have one rank.
 
-    Issues: rank-derived.
+    Issues: rank-derived, rank-assumed.
     """
     needed = [one for one in captures if not one.optional]
     rest = [one for one in captures if one.optional]
-    stated = bool(needed) and all(one.rank is not None for one in needed)
-    if stated and not (groups := _contested(needed)):
-        return [*needed, *rest]
+    stated = all(one.rank is not None for one in needed)
+    named = needed
     if not stated and (names := agreed(needed)) is not None:
-        return [*with_names(needed, names), *rest]
-    processes = _processes(needed, groups) if stated else [[one] for one in needed]
-    if len(processes) < 2:
-        return list(captures)
-    found = (stated and _by_names(processes)) or _by_place(processes)
-    if found is None:
-        return list(captures)
-    why, ranked = found
-    size = max((rank for rank, _ in ranked), default=0) + 1
-    issues.add("rank-derived", f"ranks {format_ranges([rank for rank, _ in ranked])}, {why}")
-    return [
-        *(
+        named = with_names(needed, names)
+    if all(one.rank is not None for one in named) and not _repeated(_ranks(_processes(named))):
+        return [*named, *rest]
+    processes = _processes(needed)
+    first = [process[0] for process in processes]
+    if len(first) == 1 and first[0].rank is None:
+        issues.add("rank-assumed", first[0].title, rank=0)
+        return [*(replace(one, rank=0, rank_from="assumed") for one in needed), *rest]
+    for evidence, ranks_by in EVIDENCE:
+        ranks = ranks_by(first)
+        if ranks is None or _repeated(ranks) or _contradicted(ranks, first):
+            continue
+        hosts = {_host(one) for one in first}
+        why = f"by {'host and ' if evidence in _ON_HOST and len(hosts) > 1 else ''}{evidence}"
+        issues.add("rank-derived", f"ranks {format_ranges(ranks)}, {why}")
+        size = max(ranks) + 1
+        ranked = (
             replace(one, rank=rank, rank_from=why, world_size=max(one.world_size, size))
-            for rank, process in ranked
+            for rank, process in zip(ranks, processes, strict=True)
             for one in process
-        ),
-        *rest,
-    ]
+        )
+        return [*ranked, *rest]
+    return list(captures)
 
 
 def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
@@ -147,49 +148,38 @@ def differ(one: Capture, other: Capture) -> str:
     return next((key for key in mine if theirs.get(key, mine[key]) != mine[key]), "")
 
 
-def _contested(captures: Sequence[Capture]) -> dict[int, list[Capture]]:
-    """The captures of each rank that several processes claim."""
-    ranks: dict[int, list[Capture]] = {}
-    for one in captures:
-        ranks.setdefault(one.rank or 0, []).append(one)
-    return {
-        rank: group
-        for rank, group in ranks.items()
-        if len(group) > 1 and any(_apart(a, b, group) for a, b in combinations(group, 2))
-    }
-
-
-def _processes(
-    captures: Sequence[Capture], contested: dict[int, list[Capture]]
-) -> list[list[Capture]]:
-    """The captures of each process. A rank without a conflict is one process."""
-    found: list[list[Capture]] = []
-    for one in captures:
-        group = contested.get(one.rank or 0, [])
-        mine = (
-            p
-            for p in found
-            if p[0].rank == one.rank and not any(_apart(other, one, group) for other in p)
-        )
-        process = next(mine, None)
+def _processes(captures: Sequence[Capture]) -> list[Process]:
+    """The captures of each process, one that states its rank first."""
+    found: list[Process] = []
+    alike: dict[object, list[Process]] = {}
+    for one in sorted(captures, key=lambda capture: capture.rank is None):
+        keys: list[object] = [one.rank] if one.rank is not None else []
+        if "pid" in (stated := traits(one)):
+            keys.append((one.reader, stated["pid"]))
+        among = alike.setdefault(keys[0], []) if keys else []
+        process = next((p for p in among if not any(_apart(a, one, p) for a in p)), None)
         if process is None:
-            found.append([one])
-        else:
-            process.append(one)
+            process = []
+            found.append(process)
+            for key in keys:
+                alike.setdefault(key, []).append(process)
+        process.append(one)
     return found
 
 
-def _apart(one: Capture, other: Capture, group: Sequence[Capture]) -> bool:
-    """Whether two captures that claim one rank are of different processes."""
+def _apart(one: Capture, other: Capture, process: Process) -> bool:
+    """Whether two captures that may be of one process are of two."""
     if one.reader != other.reader:
         return False
     if one.source is other.source and one.files == other.files:
         return True  # processes of one file
+    if None in (one.rank, other.rank) and differ(one, other):
+        return True
     domains = {c.clock.domain if c.clock else None for c in (one, other)}
     if domains != {Domain.UNIX}:
         return bool(differ(one, other))
-    if _bytes(group) > MOST_BYTES:
-        return bool(differ(one, other)) and differ(one, other) != "pid"
+    if _bytes([*process, other]) > MOST_BYTES:
+        return differ(one, other) not in ("", "pid")
     return overlap(_span(one), _span(other))
 
 
@@ -213,9 +203,19 @@ def _span(capture: Capture) -> Span:
         return None
 
 
-# -- ranks ----------------------------------------------------------------------------------------
+def _together(captures: Sequence[Capture]) -> bool:
+    """Whether captures were certainly recorded in one run: in one file, or at one time."""
+    files = {(id(one.source), one.files) for one in captures}
+    clocks = {one.clock.domain if one.clock else None for one in captures}
+    if len(files) == 1:
+        return True
+    if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}) or _bytes(captures) > MOST_BYTES:
+        return False
+    spans = sorted(span for one in captures if (span := _span(one)) is not None)
+    return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
 
-_Ranked = list[tuple[int, list[Capture]]]
+
+# -- ranks ----------------------------------------------------------------------------------------
 
 
 def with_names(
@@ -251,52 +251,98 @@ _AXES = {"stage": "pp"}
 """Names that users give to axes in patterns."""
 
 
-def _by_names(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
+def _ranks(processes: Sequence[Process]) -> list[int | None]:
+    return [process[0].rank for process in processes]
+
+
+def _repeated(values: Sequence[object]) -> bool:
+    return len(set(values)) < len(values)
+
+
+def _contradicted(ranks: Sequence[int], captures: Sequence[Capture]) -> bool:
+    """Whether a capture states another rank. Ranks that several processes state count within a
+    replica, a container or a host, and contradict nothing."""
+    stated = [one.rank for one in captures if one.rank is not None]
+    return not _repeated(stated) and any(
+        one.rank not in (None, rank) for one, rank in zip(captures, ranks, strict=True)
+    )
+
+
+def _by_process(captures: Sequence[Capture]) -> list[int] | None:
+    """The ranks that processes state, where some of their captures state none."""
+    ranks = [one.rank for one in captures if one.rank is not None]
+    return ranks if len(ranks) == len(captures) else None
+
+
+def _by_names(captures: Sequence[Capture]) -> list[int] | None:
     """Ranks by coordinates in names, where ranks that are stated are of replicas."""
-    found = agreed([replace(one[0], rank=None) for one in processes])
-    if found is None or len({rank for rank, *_ in found}) < len(processes):
-        return None
-    ranks = [rank for rank, *_ in found]
-    return "by names: several processes state one rank", list(zip(ranks, processes, strict=True))
+    found = agreed([replace(one, rank=None) for one in captures])
+    return None if found is None else [rank for rank, *_ in found]
 
 
-def _by_place(processes: Sequence[list[Capture]]) -> tuple[str, _Ranked] | None:
-    """Ranks by host and by what tells the processes of a host apart; None if nothing does, or if
-    names number them in another way."""
-    first = [one[0] for one in processes]
-    hosts = [str(traits(one).get("host", "")) for one in first]
-    if "" in hosts and (len(set(hosts)) > 1 or not _together(first)):
+_NUMBER = lazy_regex(r"(\d+)")
+_NO_RANK = lazy_regex(
+    r"(?i)(?:attempt|cycle|epoch|gen|iter(?:ation)?|part|round|run|slice|start|step|stop|trial|try|"
+    r"v|version|window)s?[-_. ]*\Z"
+)
+_SPARSE = 8
+
+
+def _by_numbers(captures: Sequence[Capture]) -> list[int] | None:
+    """Ranks by the one number in a folder or file name that differs between all processes, counts
+    from 0 and is below :data:`_SPARSE` times their number: ``%rank%``, ``$SLURM_PROCID``."""
+    stated = [tuple(sorted(traits(one).items())) for one in captures]
+    if _repeated(stated) and not _together(captures):  # else they may be windows of one process
         return None
-    order = sorted(set(hosts), key=natural_order)
-    if len({hosts.count(host) for host in order}) > 1:
-        return None
-    several = "host and " if len(order) > 1 else ""
-    for word in ("rank", "device", "pid"):
-        known = [one.rank if word == "rank" else traits(one).get(word) for one in first]
-        inner = [value if isinstance(value, int) else -1 for value in known]
-        places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=True)]
-        if min(inner) < 0 or len(set(places)) < len(places):
+    paths = [path_of(one).replace(_host(one) or "/", "/").split("/") for one in captures]
+    found: set[tuple[int, ...]] = set()
+    for names in zip(*paths, strict=True) if len({len(path) for path in paths}) == 1 else ():
+        columns = list(zip(*map(_NUMBER.split, names), strict=False))
+        if any(len(set(texts)) > 1 for texts in columns[::2]):
             continue
-        if word == "pid":
-            ranks = [sorted(places).index(place) for place in places]
-        else:
-            ranks = [host * (max(inner) + 1) + n for host, n in places]
-        names = [rank_in_name(path_of(one)) for one in first]
-        if (
-            word != "rank"
-            and len(set(names)) == len(names)
-            and names != ranks
-            and None not in names
-        ):
+        for (word, *_), digits in zip(columns[::2], columns[1::2], strict=False):
+            numbers = tuple(int(one[:9]) for one in digits)
+            small = min(numbers) == 0 and max(numbers) < _SPARSE * len(numbers)
+            if small and not _repeated(numbers) and not _NO_RANK.search(word):
+                found.add(numbers)
+    return list(found.pop()) if len(found) == 1 else None
+
+
+def _host(capture: Capture) -> str:
+    return str(traits(capture).get("host", ""))
+
+
+def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
+    """Ranks by host and, within a host, by a trait. None if it does not distinguish all processes,
+    if hosts have different numbers of them, or if nothing shows that they are of one run."""
+
+    def ranks_by(captures: Sequence[Capture]) -> list[int] | None:
+        hosts = [_host(one) for one in captures]
+        if "" in hosts and (len(set(hosts)) > 1 or not _together(captures)):
             return None
-        return f"by {several}{word}", list(zip(ranks, processes, strict=True))
-    return None
+        order = sorted(set(hosts), key=natural_order)
+        known = [{**traits(one), "rank": one.rank}.get(trait) for one in captures]
+        inner = [value for value in known if isinstance(value, int)]
+        places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=False)]
+        unequal = len({hosts.count(host) for host in order}) > 1
+        if unequal or len(set(places)) < len(captures):
+            return None
+        if trait == "pid":
+            return [sorted(places).index(place) for place in places]
+        return [host * (max(inner) + 1) + n for host, n in places]
+
+    return ranks_by
 
 
-def _together(captures: Sequence[Capture]) -> bool:
-    """Whether captures that name no host are of one run for certain: they overlap in time."""
-    clocks = {one.clock.domain if one.clock else None for one in captures}
-    if clocks != {Domain.UNIX} or _bytes(captures) > MOST_BYTES:
-        return False
-    spans = sorted(span for one in captures if (span := _span(one)) is not None)
-    return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
+_ON_HOST = ("rank", "device", "pid")
+
+EVIDENCE: tuple[tuple[str, Callable[[Sequence[Capture]], list[int] | None]], ...] = (
+    ("process: some captures of it state no rank", _by_process),
+    ("names: several processes state one rank", _by_names),
+    ("rank", _on_host("rank")),
+    ("numbers in paths", _by_numbers),
+    ("device", _on_host("device")),
+    ("pid", _on_host("pid")),
+)
+"""What may give ranks to processes that do not state one each, the strongest first: how it is
+called in the issue ``rank-derived``, and the ranks that it gives to one capture of each process."""

@@ -42,10 +42,12 @@ class Input(Group):
         help="Use only this reader. `traceconv formats` lists the readers.",
     )  # fmt: skip
     rank_from: str = option(
-        "meta", values.text, "--rank-from", metavar="meta|name|REGEX", complete="rank_sources",
+        "meta", values.text, "--rank-from", metavar="meta|name|order|REGEX",
+        complete="rank_sources",
         help="Source of the rank of a capture. meta: the files, or their names if the files record "
-        "no rank; name: file names; REGEX: its first group in the path, or "
-        "its named groups as coordinates, as in 'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
+        "no rank; name: file names; order: each capture is a rank, in the order of paths; REGEX: "
+        "its first group in the path, or its named groups as coordinates, as in "
+        "'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
     )  # fmt: skip
     mapping: str | None = option(
         None, values.path, "--map", metavar="COLUMNS|PRESET|FILE", complete="presets",

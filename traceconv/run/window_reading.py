@@ -26,7 +26,7 @@ from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
 from traceconv.core.model import Capture, OpClass, Trace, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
-from traceconv.find.capture_windows import twice
+from traceconv.find.capture_windows import NAME_THEM, twice
 from traceconv.find.identity import overlap
 
 SAME_EVENTS = 0.5
@@ -127,12 +127,11 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         values = [getattr(c, what) for c in (a, b)]
         if values[0] != values[1] and "" not in values and -1 not in values:
             why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
-            raise twice(a, b, why, _NAME_THEM)
+            raise twice(a, b, why, NAME_THEM)
     if overlap(one.span(), other.span()):
-        raise twice(a, b, "they ran at the same time", _NAME_THEM)
+        raise twice(a, b, "they ran at the same time", NAME_THEM)
 
 
-_NAME_THEM = "Say which rank each is with `rank_from='REGEX'`, or name one of them only."
 _DEVICES = ("a GPU", "an NPU")
 
 

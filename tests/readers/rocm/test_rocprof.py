@@ -220,9 +220,9 @@ def test_processes_without_a_rank_are_counted_and_said(tmp_path):
     """In the order of their numbers, not of the text of these."""
     for pid in (99, 501):
         tables(tmp_path, rocm_files.tables(Run(0, pid, (1, 2))), f"{pid}_")
-    captures, issues = found(tmp_path)
-    assert sorted((c.pid, c.rank) for c in captures) == [(99, 0), (501, 1)]
-    assert issues.count("rank-order") == 2
+    found = traceconv.open(tmp_path)
+    assert [(c.pid, c.rank) for c in found.found] == [(99, 0), (501, 1)]
+    assert found.issues.count("rank-derived") == 1
 
 
 def test_views_are_not_asked(tmp_path):

@@ -105,7 +105,7 @@ def test_hosts_without_a_number_are_counted_and_said(tmp_path):
         (tmp_path / f"{host}.xplane.pb").write_bytes(space(gpu_plane(), gpu_plane(1), host=host))
     got, issues = ranks(tmp_path)
     assert got == [(2, 0), (3, 1), (0, 0), (1, 1)]
-    assert issues.count("rank-order") == 2
+    assert issues.count("rank-derived") == 1
 
 
 def test_one_device_per_host_is_left_to_names(tmp_path):

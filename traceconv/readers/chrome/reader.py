@@ -6,7 +6,7 @@ traceconv with several ranks is one capture per rank.
 Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
 metadata, which is added back.
 Rank from: the metadata of our own files; names of processes (``RANK 1 HOST<node>``, as Intel's
-unitrace has them); else unknown (a file name may hold it).
+unitrace has them; its joined files hold several); else unknown (a file name may hold it).
 Quirks: not closed, cut, with doubled commas, with unknown phases - see
 :mod:`traceconv.readers.shared.trace_events.timeline`.
 Kept: categories, ids, thread times, scopes, colours, stacks and fields of one tool, as the argument
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from traceconv.core.model import Capture, stated_content
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import parse_ranges
 from traceconv.core.source import Source
+from traceconv.readers.chrome import unitrace
 from traceconv.readers.shared import perfetto_manifest
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".chrome_trace", ".gz")
@@ -38,8 +39,6 @@ _PHASE = lazy_regex(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = lazy_regex(rb'"(?:ts|name)"\s*:')
 _LIST = lazy_regex(rb'"traceEvents"\s*:\s*\[')
 _STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,19})')
-_INTEL = lazy_regex(rb'"name"\s*:\s*"RANK (\d{1,7}) (?:HOST|DEVICE)<([^"<>]{0,255})>')
-"""Processes as unitrace of Intel's PTI names them under MPI."""
 _SPAN = 2**60
 
 
@@ -73,18 +72,20 @@ class ChromeJsonReader:
         from traceconv.readers.shared.ascend_marks import HardwareLanes
         from traceconv.readers.shared.trace_events.timeline import read_events
 
-        name = capture.files[0]
-        build.file = capture.source.title(name)
+        name, source = capture.files[0], capture.source
+        build.file = source.title(name)
         facts = _facts(_members(capture.source.head(name)))
         if facts and facts.get("copied") is not True:
             place = Ours(capture.detail.rank, build)
-            read_events(capture.source, name, build, place, offset_ns=_base_ns)
+            read_events(source, name, build, place, offset_ns=_base_ns)
         else:
             lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
             shift = partial(book_samples, build, capture.detail.shift_ns)
             offset = _base_ns if facts else shift
+            if capture.detail.section is not None:
+                source = unitrace.Section(source, *capture.detail.section)
             read_events(
-                capture.source,
+                source,
                 name,
                 build,
                 lanes,
@@ -105,11 +106,13 @@ class Detail:
         rank:     whose lanes are read of a file of ours.
         base_ns:  what the times of a file of ours count from.
         shift_ns: what a manifest adds to the times of any other file.
+        section:  the bytes that are read of a file that unitrace's script joined; None for all.
     """
 
     rank: int | None = None
     base_ns: int = 0
     shift_ns: int = 0
+    section: tuple[int, int] | None = None
 
 
 def _captures(
@@ -128,14 +131,11 @@ def _captures(
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
-        stated = _INTEL.search(head)
-        if stated is not None:
-            known |= {"rank": int(stated[1]), "rank_from": "names of processes"}
-            known["traits"] = {"host": stated[2].decode("utf-8", "replace")}
-        if placed is None:
-            return [Capture(**known, clock=clock, detail=Detail())]
-        shift = Detail(shift_ns=placed.shift_ns)
-        return [Capture(**known, clock=placed.clock, host=placed.machine, detail=shift)]
+        known |= {"clock": clock, "detail": Detail()}
+        if placed is not None:
+            shift = Detail(shift_ns=placed.shift_ns)
+            known |= {"clock": placed.clock, "host": placed.machine, "detail": shift}
+        return _of_unitrace(known, unitrace.processes(source, name, head)) or [Capture(**known)]
     said = facts.get("coordinates")
     return [
         Capture(
@@ -148,6 +148,24 @@ def _captures(
             content=stated_content(facts),
         )
         for r in ranks
+    ]
+
+
+def _of_unitrace(known: Mapping[str, Any], found: Sequence[unitrace.Process]) -> list[Capture]:
+    """A capture for every host process of a file of unitrace."""
+    whole = Capture(**known)
+    joined = len(found) > 1
+    return [
+        replace(
+            whole,
+            detail=replace(whole.detail, section=(one.start, one.end) if joined else None),
+            rank=one.rank,
+            rank_from="names of processes" if one.rank is not None else "",
+            host=whole.host or one.host,
+            pid=one.pid,
+            label=f"{whole.title} (process {one.pid} of {one.host})" if joined else whole.label,
+        )
+        for one in found
     ]
 
 

@@ -157,7 +157,7 @@ def captures(
     foreign = {name: head for name, head in heads.items() if name not in ours}
     placed = perfetto_manifest.found_in(source, names, issues) if foreign else {}
     for name, head in foreign.items():
-        ranks = _foreign(source, name, head, issues)
+        ranks = _foreign(source, name, head)
         if (place := placed.get(name)) is not None:
             ranks = [
                 replace(
@@ -172,7 +172,7 @@ def captures(
     return found
 
 
-def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Capture]:
+def _foreign(source: Source, name: str, head: bytes) -> list[Capture]:
     """The captures of a file of another program."""
     survey = _survey(source, name, head)
     known: dict[str, Any] = {
@@ -189,16 +189,13 @@ def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Cap
         pid = pids.pop() if len(pids) == 1 else -1
         return [Capture(**known, pid=pid, detail=Part())]
     if parts[0][1].rank >= 0:
-        return [
-            Capture(**known, rank=r, rank_from="names of threads and processes", detail=p)
-            for r, p in parts
-        ]
-    issues.add("rank-order", source.title(name), f"{len(parts)} processes")
+        said = "names of threads and processes"
+        return [Capture(**known, rank=r, rank_from=said, detail=p) for r, p in parts]
+    title = known.pop("label")
     return [
-        Capture(
-            **known, rank=r, rank_from="order of processes", detail=p, pid=(p.process or (0, -1))[1]
-        )
-        for r, p in parts
+        Capture(**known, detail=p, pid=pid, label=f"{title} (process {pid})")
+        for _, p in parts
+        for pid in [(p.process or (0, -1))[1]]
     ]
 
 

@@ -14,7 +14,6 @@ import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
-from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
@@ -106,7 +105,7 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
             found += fresh[1:]
         elif found and lost:
             found[0] = _with_known(found[0], [*lost, *rest, *files.others])
-    return in_order(found, source, issues)
+    return found
 
 
 def _with_known(capture: Capture, names: Iterable[str]) -> Capture:
@@ -239,16 +238,6 @@ def _capture(
         label=label,
         detail=form,
     )
-
-
-def in_order(found: list[Capture], source: Source, issues: Issues) -> list[Capture]:
-    """The captures; if nothing names a rank of any, counted by hosts and processes."""
-    if len(found) < 2 or any(c.rank is not None for c in found):
-        return found
-    order = sorted(found, key=lambda c: (natural_order(c.host), c.pid, natural_order(c.label)))
-    issues.add("rank-order", source.label, f"{len(found)} processes", len(found))
-    ranks = {id(c): i for i, c in enumerate(order)}
-    return [replace(c, rank=ranks[id(c)], rank_from="order of processes") for c in found]
 
 
 def read_process(capture: Capture, build: TraceBuilder) -> None:

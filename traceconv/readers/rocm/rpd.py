@@ -52,10 +52,6 @@ class RpdReader:
                         found += _captures(source, name, database)
             except MalformedInputError:
                 continue  # another reader may know better; if none does, it is an unknown file
-        if len(found) > 1:
-            from traceconv.readers.rocm.captures import in_order
-
-            found = in_order(found, source, issues)
         return found
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:

@@ -220,7 +220,7 @@ def _ranks(
             found[file.host, number] = (first + number, f"{file.kind} {number}")
         first += room[file.host]
     if len(every) > 1:
-        issues.add("rank-order", source.label, f"{len(every)} hosts", len(every))
+        issues.add("rank-derived", f"{source.label}: {len(every)} hosts, by host and device")
     return found
 
 

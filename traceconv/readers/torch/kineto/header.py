@@ -45,7 +45,7 @@ _LAUNCHED = lazy_regex(rb'"(?:correlation|External id)"\s*:')
 
 _OTHERS = lazy_regex(
     rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
-    rb'|"RANK \d+ (?:HOST|DEVICE)<'
+    rb'|"(?:RANK \d+ )?(?:HOST|DEVICE)<[^"]*"'
 )
 """Paddle, torch_npu, unitrace and our own output have keys or categories in common with it."""
 

@@ -49,6 +49,8 @@ from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_am
 _MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
+_WORKER = lazy_regex(r"(.+)_(\d{1,9})\.\d{13,19}\.pt\.trace\.json(?:\.gz)?")
+"""Host and process id: the name that ``tensorboard_trace_handler`` gives to a worker."""
 
 
 class KinetoReader:
@@ -93,7 +95,7 @@ class KinetoReader:
             files=(name,),
             rank=found.rank,
             rank_from="distributedInfo" if found.rank is not None else "",
-            host=found.host,
+            host=found.host or _host_in(name, found.traits.get("pid")),
             clock=found.clock(),
             world_size=found.world_size,
             placement=found.placement,
@@ -157,6 +159,12 @@ def _placed(capture: Capture, place: perfetto_manifest.Placement | None) -> Capt
         return capture
     traits = {**capture.traits, "shift_ns": place.shift_ns}
     return replace(capture, host=place.machine or capture.host, traits=traits)
+
+
+def _host_in(name: str, pid: int | None) -> str:
+    """The host in a name that has the process id of the events behind it, else ""."""
+    match = _WORKER.fullmatch(PurePosixPath(name).name)
+    return match[1] if match and int(match[2]) == pid else ""
 
 
 def _window(capture: Capture) -> tuple[Hashable, int]:

@@ -1,0 +1,124 @@
+"""Processes and ranks by evidence, and refusals whose advice works."""
+
+import json
+import re
+
+import pytest
+
+import traceconv
+from traceconv.core.errors import RankError
+
+BASE = 1_740_816_000_000_000_000
+
+
+def kineto(path, at_us=0, *, pid=None, device=0, **header):
+    """A PyTorch trace with two kernels, and a host row if its process is known."""
+    kernels = [
+        {"ph": "X", "cat": "kernel", "name": f"k{i}", "pid": device, "tid": 7, "ts": at_us + 50 * i,
+         "dur": 20, "args": {"device": device, "stream": 7}}
+        for i in range(2)
+    ]  # fmt: skip
+    host = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": pid, "tid": 1, "ts": at_us, "dur": 5}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    events = [*kernels, host] if pid else kernels
+    record = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, **header, "traceEvents": events}
+    path.write_text(json.dumps(record))
+
+
+def ranks(folder, **options):
+    opened = traceconv.open(folder, **options)
+    found = {one.rank: one.title.removeprefix(f"{folder}/") for one in opened.found}
+    return found, [one.file for one in opened.issues if one.code == "rank-derived"]
+
+
+def test_hosts_in_the_names_of_tensorboard_tell_equal_processes_apart(tmp_path):
+    """The name has the process id of the events behind the host."""
+    for host in (12, 7):
+        for device in (0, 1):
+            name = f"ip-10-0-1-{host}_{4021 + device}.173260000100{device}0000{host:02}"
+            kineto(tmp_path / f"{name}.pt.trace.json", pid=4021 + device, device=device)
+    found, derived = ranks(tmp_path)
+    assert [title.split(".")[0] for _, title in sorted(found.items())] == [
+        "ip-10-0-1-7_4021", "ip-10-0-1-7_4022", "ip-10-0-1-12_4021", "ip-10-0-1-12_4022",
+    ]  # fmt: skip
+    assert derived == ["ranks 0-3, by host and device"]
+
+
+def test_captures_of_one_process_that_follow_each_other_are_windows(tmp_path):
+    """Nothing names a rank: equal process ids are one process, which is rank 0."""
+    for number, at_us in enumerate((9_000_000, 0)):
+        kineto(tmp_path / f"profile{number}.json", at_us, pid=50)
+    [capture] = traceconv.open(tmp_path).found
+    assert (capture.rank, capture.rank_from, len(capture.parts)) == (0, "assumed", 2)
+
+
+def test_equal_process_ids_at_one_time_are_two_processes(tmp_path):
+    """Containers number processes alike; the numbers in their names are the ranks."""
+    for number in (0, 1):
+        kineto(tmp_path / str(1 - number) / "trace.json", number, pid=50)
+    assert ranks(tmp_path) == (
+        {0: "0/trace.json", 1: "1/trace.json"}, ["ranks 0-1, by numbers in paths"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "derived"),
+    [
+        (["2/a.json", "0/a.json", "1/a.json"], "ranks 0-2, by numbers in paths"),
+        (["2/a.json", "0/a.json"], "ranks 0,2, by numbers in paths"),  # one is lost
+        (["profile_1.json", "profile_0.json"], "ranks 0-1, by numbers in paths"),
+        (["step_1.json", "step_0.json"], "ranks 0-1, by device"),
+        (["node12.json", "node7.json"], "ranks 0-1, by device"),
+    ],
+)
+def test_numbers_in_paths_are_ranks_if_they_count_from_0(tmp_path, names, derived):
+    """Of folders (``%rank%``) and files; steps and large numbers are not."""
+    for device, name in enumerate(names):
+        kineto(tmp_path / name, pid=900 - device, device=device)
+    found, why = ranks(tmp_path)
+    assert why == [derived]
+    if "paths" in derived:
+        assert all(str(rank) in title for rank, title in found.items())
+
+
+def test_a_stated_rank_is_never_contradicted(tmp_path):
+    """Devices are no evidence if a file states another rank."""
+    kineto(tmp_path / "a.json", pid=1000, device=0, distributedInfo={"rank": 1})
+    kineto(tmp_path / "b.json", pid=1001, device=1)
+    with pytest.raises(RankError, match="the rank of 1 of 2 captures is unknown"):
+        traceconv.open(tmp_path)
+
+
+def _two_without_anything(folder):
+    for name in ("blue", "red"):
+        kineto(folder / f"{name}.json")
+
+
+def _two_at_one_time(folder):
+    for number, name in enumerate(("blue", "red")):
+        kineto(folder / f"{name}.json", 3 * number, distributedInfo={"rank": 0})
+
+
+def _numbers(folder):
+    for number in (3, 4):
+        kineto(folder / f"epoch_{number}.json")
+
+
+def _without_clock(folder):
+    for name in ("blue", "red"):
+        rows = [{"ph": "X", "name": name, "pid": 7, "tid": 1, "ts": 5, "dur": 3}]
+        (folder / f"{name}-rank0.json").write_text(json.dumps({"traceEvents": rows}))
+
+
+@pytest.mark.parametrize(
+    "made", [_two_without_anything, _two_at_one_time, _numbers, _without_clock]
+)
+def test_advice_of_a_refusal_works(tmp_path, made):
+    """Every option in quotes that is no placeholder gives each capture a rank."""
+    made(tmp_path)
+    with pytest.raises(RankError) as refused:
+        list(traceconv.open(tmp_path).traces())
+    advice = dict(re.findall(r'`(\w+)="(\w+)"`', str(refused.value)))
+    assert advice
+    for option, value in advice.items():
+        assert len(list(traceconv.open(tmp_path, **{option: value}).traces())) == 2

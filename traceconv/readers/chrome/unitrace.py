@@ -1,0 +1,134 @@
+"""Processes of Intel's unitrace, and the files of several ranks that its script joins.
+
+unitrace names its processes ``HOST<node>`` and ``DEVICE<node>[...]``, with ``RANK n`` in front
+under MPI. Every file begins with the name of its host process. ``mergetrace.py`` writes the events
+of one file after those of another; process ids of several hosts may be equal, so that only this
+order tells whose an event is.
+
+Source: intel/pti-gpu tools/unitrace/src/chromelogger.h and scripts/tracemerge/mergetrace.py
+(2026-06).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from traceconv.core.errors import SourceError
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.source import Source, Stream, pieces
+
+_HOST = lazy_regex(
+    rb'\{[^{}]*?"process_name"[^{}]*?"pid"\s*:\s*(\d{1,9})[^{}]*\{\s*"name"\s*:\s*'
+    rb'"(?:RANK (\d{1,7}) )?HOST<([^"<>]{0,255})>"'
+)
+_LONGEST = 1024
+"""Bytes of a record that names a process."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """The host process at the begin of a file of unitrace.
+
+    Attributes:
+        start, end: the bytes of its events in the file; the end is -1 for the last one.
+    """
+
+    rank: int | None
+    host: str
+    pid: int
+    start: int = 0
+    end: int = -1
+
+
+def processes(source: Source, name: str, head: bytes) -> list[Process]:
+    """The host processes of a file, in order; empty if it is not of unitrace."""
+    if not _HOST.search(head):
+        return []
+    found: list[tuple[int, tuple[bytes | None, ...]]] = []
+    held, before = b"", 0
+    with suppress(SourceError), source.open(name) as stream:  # what precedes a break is there
+        for piece in pieces(stream):
+            held += piece
+            for match in _HOST.finditer(held):
+                if not found or match.groups() != found[-1][1]:
+                    found.append((before + match.start(), match.groups()))
+            before += max(len(held) - _LONGEST, 0)
+            held = held[-_LONGEST:]
+    starts = [0, *(start for start, _ in found[1:])]
+    return [
+        Process(
+            int(rank) if rank is not None else None,
+            (host or b"").decode("utf-8", "replace"),
+            int(pid or b"-1"),
+            start,
+            end,
+        )
+        for (_, (pid, rank, host)), start, end in zip(found, starts, [*starts[1:], -1], strict=True)
+    ]
+
+
+class Section(Source):
+    """The events of one process of a joined file, as a file of their own."""
+
+    def __init__(self, source: Source, start: int, end: int) -> None:
+        super().__init__(source.label)
+        self._source, self._start, self._end = source, start, end
+        self.lone, self.shared = source.lone, source.shared
+
+    def names(self) -> tuple[str, ...]:
+        return self._source.names()
+
+    def size(self, name: str) -> int:
+        return self._source.size(name)
+
+    def title(self, name: str) -> str:
+        return self._source.title(name)
+
+    def open(self, name: str) -> Stream:
+        return _Events(self._source.open(name), self._start, self._end)
+
+
+class _Events:
+    """The bytes of a section, as an object with a list of events."""
+
+    mapped: mmap.mmap | None = None
+
+    def __init__(self, stream: Stream, start: int, end: int) -> None:
+        self.label, self._stream = stream.label, stream
+        self._texts = self._read(start, end)
+        self._held = b""
+
+    def _read(self, start: int, end: int) -> Iterator[bytes]:
+        at = 0
+        if start:
+            yield b'{"traceEvents": ['
+        for piece in pieces(self._stream):
+            first, last = max(start - at, 0), len(piece) if end < 0 else max(end - at, 0)
+            yield piece[first:last]
+            at += len(piece)
+            if 0 <= end <= at:
+                yield b"]}"
+                return
+
+    def read(self, n: int) -> bytes:
+        while len(self._held) < n and (text := next(self._texts, None)) is not None:
+            self._held += text
+        taken, self._held = self._held[:n], self._held[n:]
+        return taken
+
+    def ahead(self, size: int) -> Iterator[bytes]:
+        while text := self.read(size):
+            yield text
+
+    def advance(self, n: int) -> None:
+        self._stream.advance(n)
+
+    def __enter__(self) -> _Events:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.__exit__(*error)
