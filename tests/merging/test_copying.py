@@ -187,3 +187,15 @@ def test_convert_writes_a_sound_file_as_it_is(tmp_path):
     path.write_text(json.dumps(whole)[:-40])
     report = traceconv.convert(str(path), str(out), force=True)
     assert "not-copied" in {issue.code for issue in report.issues}
+
+
+def test_files_that_a_manifest_moves_are_not_copied(tmp_path):
+    """Their bytes have other times than the run."""
+    case = str(ROOT / "golden/kineto/manifest_beside/input")
+    starts = []
+    for copy in (True, False):
+        out = str(tmp_path / f"{copy}.json")
+        traceconv.merge(case, out=out, mode="source", copy=copy)
+        (trace, *_) = traceconv.open(out).traces("source")
+        starts.append(int(trace.events.start_ns.min()))
+    assert starts[0] == starts[1]

@@ -1,5 +1,7 @@
 """Jobs that compute on CPUs and communicate by Gloo."""
 
+import json
+
 import numpy as np
 import pytest
 from paths import ROOT
@@ -48,3 +50,14 @@ def test_gloo_stays_on_its_threads(tmp_path, change, why):
     (trace,) = traceconv.open(tmp_path).traces("detail")
     assert not trace.rows_of("comm").any()
     assert np.count_nonzero(trace.rows_of("device")) == (why == "a device")
+
+
+def test_communication_without_host_work(tmp_path):
+    """Where no operator was recorded, there is nothing to derive."""
+    document = json.loads(next(CASE.glob("rank0*")).read_text())
+    events = document["traceEvents"]
+    kept = [one for one in events if "gloo" in one["name"] or one["ph"] == "M"]
+    document["traceEvents"] = kept
+    (tmp_path / "rank0.pt.trace.json").write_text(json.dumps(document))
+    (trace,) = traceconv.open(tmp_path).traces("detail")
+    assert trace.rows_of("comm").any()

@@ -382,3 +382,13 @@ def test_progress_adds_up(tmp_path: Path, name: str) -> None:
     ((total, label),) = told
     assert (sum(done), label) == (total, f"checking {name}")
     assert total >= path.stat().st_size * 0.9
+
+
+def test_text_that_looks_like_a_number_that_is_not_finite(tmp_path):
+    """Arguments that are not JSON are kept as text, whatever the text holds."""
+    path = tmp_path / "in.json"
+    args = '{"n"s":{"n":1,"x":NaN}}'
+    path.write_text(f'[{{"name":"a","ph":"X","pid":1,"tid":1,"ts":1,"dur":3,"args":{args}}}]')
+    out = str(tmp_path / "out.pftrace")
+    traceconv.merge(str(path), out=out, mode="detail")
+    assert not traceconv.validate(out).findings

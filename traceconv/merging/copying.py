@@ -58,7 +58,9 @@ def copyable(
     )
     json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
     files = all(c.reader in READERS and len(c.files) == 1 and not c.parts for c in captures)
-    files &= not any(getattr(c.detail, "shift_ns", 0) for c in captures)
+    files &= not any(
+        getattr(c.detail, "shift_ns", 0) or c.traits.get("shift_ns") for c in captures
+    )  # a manifest moves them
     apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
     return plain and json_out and not moved and files and apart
 

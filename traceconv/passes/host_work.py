@@ -47,7 +47,7 @@ def host_work(trace: Trace) -> Trace:
     rows, thread, start, end = rows[order], thread[order], start[order], end[order]
     # the slice behind an innermost one begins when that has ended, or on another thread
     inner = np.append(
-        (start[1:] >= end[:-1]) | (thread[1:] != thread[:-1]), [True] * bool(len(rows))
+        (start[1:] >= end[:-1]) | (thread[1:] != thread[:-1]), np.ones(min(len(rows), 1), bool)
     )
     work = events.take(rows[inner & rows_named(trace, operators)[rows]])
     if not len(work):

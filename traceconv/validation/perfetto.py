@@ -37,6 +37,7 @@ from traceconv.validation.rules import REFUSING, Found, Refused, Tally
 
 MAX_DEPTH = 512
 _NOT_FINITE = lazy_regex(rb"(?<=[:,\[])-?(?:NaN|Infinity)(?=[,\]}])")
+_TEXT = lazy_regex(rb'"(?:[^"\\]|\\.)*+"')
 
 
 def judge(source: Source, name: str, label: str, tally: Tally) -> Found:
@@ -86,7 +87,11 @@ class _Judge:
             texts = table.texts(self._sequences).values()
             self._tally.add("P22-value", "a name", sum(not is_utf8(one or b"") for one in texts))
         stated = marks.args[marks.args >= 0]
-        odd = sum(len(_NOT_FINITE.findall(raw)) for raw in self._build.args_of(stated))
+        odd = sum(
+            len(_NOT_FINITE.findall(_TEXT.sub(b"", raw)))
+            for raw in self._build.args_of(stated)
+            if _NOT_FINITE.search(raw)
+        )
         self._tally.add("P22-value", "a number in an argument", odd)
         bad = self._tracks(marks)
         made = slices(marks)
