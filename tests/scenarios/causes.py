@@ -96,6 +96,12 @@ def _even_stages(job: Job, found: str) -> dict[str, Any]:
     return {"stage_pace": tuple(work.mean() / work)}
 
 
+def _of_stages(factors: np.ndarray, job: Job) -> tuple[float, ...]:
+    """The mean factor on the work of each stage: ranks of a stage have equal work, stages keep
+    theirs."""
+    return tuple(factors.reshape(job.steps, job.pp, -1).mean(axis=(0, 2)).tolist())
+
+
 @dataclass(frozen=True)
 class Cause:
     """A cause that is planted.
@@ -136,7 +142,7 @@ CAUSES = {
     ),
     "uneven work": Cause(
         lambda job, rank, ns: replace(job, uneven=0.08), ("uneven work",),
-        lambda job, found: {"uneven": 0.0, "compute_ns": job.compute_ns * lengths(job).mean()},
+        lambda job, found: {"uneven": 0.0, "stage_pace": _of_stages(lengths(job), job)},
     ),
     "input": Cause(
         _everywhere("input"), ("input",), lambda job, found: {"delays": (), "input_ns": 1.0},
