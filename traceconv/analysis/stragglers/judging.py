@@ -92,6 +92,8 @@ def _judged(
         return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
     if not replay.usable:
         why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
+        if not any(group.named for one in every for group in one.collectives.groups):
+            why += "; the captures do not say which ranks form a group (profiles of PyTorch do)"
         return msgspec.structs.replace(basis, reason=why)
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(every, groups))
