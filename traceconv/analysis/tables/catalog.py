@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables import calls as _call_tables
+from traceconv.analysis.tables import cluster as _cluster_tables
 from traceconv.analysis.tables import collective as _collective_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
@@ -43,7 +44,7 @@ _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
     _data_tables, _call_tables, _graph_tables, _work_tables,
     _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables,
-    _sampled_tables, _expert_tables,
+    _sampled_tables, _expert_tables, _cluster_tables,
 )  # fmt: skip
 
 PLUGINS: Plugins[Table] = collect(
@@ -91,6 +92,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "link": ("link",),
     "collective": ("collective",),
     "expert": ("expert", "expert_peer"),
+    "cluster": ("cluster", "cluster_bandwidth"),
     "idle": ("idle", "idle_gap"),
     "launch": ("launch",),
     "stack": ("stack", "stack_path"),

@@ -39,7 +39,7 @@ from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 TOTAL = lazy_regex(r"Total Op Info|.*-total\b.*")
 """Rows of the profiler's tables that sum up others."""
@@ -109,14 +109,16 @@ def _stated_operations(trace: Trace) -> Columns:
     """The profiler's own figures, where the timeline holds no tasks of planes; of the selected
     steps.
     """
-    side_table = trace.side_tables.get("communication")
+    side_table = _stated_table(trace, "communication")
     if side_table is None or not len(side_table):
         return NOTHING
+    ranks = {RANK: numbers(side_table, RANK)} if RANK in side_table else {}
     step, operator = numbers(side_table, "Step"), named(side_table, "Operator")
     kept = np.array([TOTAL.match(one) is None for one in operator.tolist()], bool)
     if len(trace.steps) < trace.present.iterations:
         kept &= np.isin(step, trace.steps.step)
     columns = {
+        **ranks,
         "Step": step,
         "Group": named(side_table, "Group"),
         "Operation": operator,
@@ -126,6 +128,14 @@ def _stated_operations(trace: Trace) -> Columns:
     }
     kept &= columns["Elapse Time(ns)"] != ABSENT
     return {name: column[kept] for name, column in columns.items()} if kept.any() else NOTHING
+
+
+def _stated_table(trace: Trace, name: str) -> SideTable | None:
+    """A table of the profiler, or of a cluster tool where there are no timelines: of all ranks."""
+    table = trace.side_tables.get(name)
+    if table is None and not len(trace.events):
+        table = trace.side_tables.get(f"cluster_{name}")
+    return table
 
 
 def _group(trace: Trace, track: int) -> str:
@@ -207,8 +217,10 @@ def _kind_facts(trace: Trace) -> Columns:
     if not facts:
         return NOTHING
     kinds = texts([collective(name) for name in facts["Operation"].tolist()])
-    groups = Groups.of(numbered(facts["Group"]), numbered(kinds))
+    ranks = {RANK: facts[RANK]} if RANK in facts else {}
+    groups = Groups.of(*ranks.values(), numbered(facts["Group"]), numbered(kinds))
     return {
+        **{name: column[groups.first] for name, column in ranks.items()},
         "Group": facts["Group"][groups.first],
         "Operation": kinds[groups.first],
         **groups.measured(facts["Elapse Time(ns)"]),
@@ -265,9 +277,7 @@ def _told_links(trace: Trace) -> Columns:
 
     Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
     """
-    side_table = trace.side_tables.get("communication_matrix")
-    if side_table is None and not len(trace.events):  # of all ranks, without any of them
-        side_table = trace.side_tables.get("cluster_communication_matrix")
+    side_table = _stated_table(trace, "communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")
@@ -322,7 +332,7 @@ TABLES: Sequence[Table] = (
         _kind_facts,
         _kinds,
         capped=True,
-        reads=("communication",),
+        reads=("communication", "cluster_communication"),
     ),
     Table(
         "comm_op",
@@ -341,7 +351,7 @@ TABLES: Sequence[Table] = (
         _operation_facts,
         _operations,
         capped=True,
-        reads=("communication",),
+        reads=("communication", "cluster_communication"),
     ),
     Table(
         "link",
@@ -359,6 +369,6 @@ TABLES: Sequence[Table] = (
         _link_facts,
         _links,
         capped=True,
-        reads=("communication_matrix",),
+        reads=("communication_matrix", "cluster_communication_matrix"),
     ),
 )  # fmt: skip
