@@ -179,8 +179,8 @@ class StatsOptions(Analysis):
         ("step", "overlap"), values.words, "--by", metavar="TABLE,...", complete="tables",
         usual=True,
         help="Which tables: step, overlap, op, type, kernel, shape, flops, module, graph, comm, "
-        "link, collective, expert, idle, launch, range, stack, memory, frequency, network, data, "
-        "api, summary, files, a table's name, or all.",
+        "link, collective, expert, cluster, idle, launch, range, stack, memory, frequency, "
+        "network, data, api, summary, files, a table's name, or all.",
     )  # fmt: skip
     group_by: tuple[str, ...] = option(
         (), values.words, "--group-by", metavar="pp,tp,node,...",
