@@ -157,7 +157,7 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
 
 
 def _absent(every: Sequence[RankSummary]) -> list[int]:
-    """Members of groups of which there is no capture."""
+    """Members of groups that have no capture."""
     members = (group.members for one in every for group in one.collectives.groups)
     return sorted(set().union(*members) - {one.rank for one in every})
 
