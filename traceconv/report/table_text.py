@@ -99,9 +99,10 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     keys = _keys([column for column, _ in columns])
     zero_ns = _zero_ns(result)
     room = width - len(_INDENT)
+    unit = _common([v for c, v in columns if c.unit == "ns" and not _are_instants(c, v)])
     shown, same, absent, zero = [], [], [], []
     for place, (column, values) in enumerate(columns):
-        heading, *cells = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
+        heading, *cells = _shown(column, values, _in_a_line, zero_ns, unit)
         if set(cells) == {UNKNOWN}:
             absent.append(column.name)
         elif column.unit == "ns" and place >= keys and not values.any():
@@ -286,15 +287,31 @@ def _fitted(result: Result, width: int | None, zero_ns: int) -> list[str]:
     keys = _keys([column for column, _ in columns])
     cells = []
     for place, (column, values) in enumerate(columns):
-        heading, *rows = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
+        heading, *rows = _shown(column, values, _in_a_line, zero_ns)
         cells.append(fitting.Cells(heading, rows, column.kind == "text", place < keys))
     return fitting.lines(cells, width, WIDEST)
 
 
+def _in_a_line(cell: str) -> str:
+    return " ".join(cell.split())
+
+
+def _common(columns: Sequence[NDArray[Any]]) -> tuple[str, int] | None:
+    """The unit of the longest times if the shortest have digits in it, so that columns compare."""
+    known = [values for values in columns if ((values != ABSENT) & (values != 0)).any()]
+    if not known:
+        return None
+    unit = max(map(_suited, known), key=lambda one: one[1])
+    least = min(int(np.abs(v[(v != ABSENT) & (v != 0)]).min()) for v in known)
+    return unit if least * 1000 >= unit[1] else None
+
+
 def _shown(
-    column: Column, values: NDArray[Any], short: Callable[[str], str], zero_ns: int
-) -> list[str]:
-    """Heading and cells for people; instants are counted from ``zero_ns``."""
+    column: Column, values: NDArray[Any], short: Callable[[str], str], zero_ns: int,
+    unit: tuple[str, int] | None = None,
+) -> list[str]:  # fmt: skip
+    """Heading and cells for people; instants are counted from ``zero_ns``; times in ``unit``, or
+    the one that suits the column."""
     if column.kind == "text":
         return [column.name, *(short(cell) or UNKNOWN for cell in values.tolist())]
     if column.unit == "B" and (suited := _suited_size(values)):
@@ -307,7 +324,7 @@ def _shown(
         return [column.heading(column.unit), *_cells(column, values, written, UNKNOWN)]
     if zero_ns and _are_instants(column, values):
         values = np.where(values == ABSENT, ABSENT, values - zero_ns)
-    name, scale = _suited(values)
+    name, scale = (None if _are_instants(column, values) else unit) or _suited(values)
     decimals = _decimals(np.where(values == ABSENT, 0, values) / scale, len(str(scale)) - 1)
     return [
         column.heading(name),
