@@ -93,13 +93,11 @@ class Engine:
     ) -> None:
         self._duckdb = frames.extra("duckdb", "sql")
         frames.extra("pyarrow", "sql")
-        half = (
-            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-            if hasattr(os, "sysconf")
-            else 4 << 30  # Windows does not tell
-        )
-        limit = memory or half
-        config = {**SETTINGS, "memory_limit": f"{limit // 1000}KB"}
+        config = dict(SETTINGS)
+        if memory is None and hasattr(os, "sysconf"):  # else it is 80 %, by default
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        if memory:
+            config["memory_limit"] = f"{memory // 1000}KB"
         self._connection = self._duckdb.connect(":memory:", config=config)
         for setting in AS_SQLITE:
             self._connection.execute(setting)
