@@ -250,7 +250,12 @@ def _heat_map(one: HeatMap) -> Markup:
     rows, columns = len(one.rows), len(one.columns)
     row = _TALL if rows <= 8 else _MIDDLE if rows <= 24 else _SMALL
     shown = [
-        el("b", cell.text or None, class_=_shade(cell.share), title=cell.tooltip or None)
+        el(
+            "b",
+            cell.text or None,
+            class_="hx" if cell.share is None else f"h{round(cell.share * (_SHADES - 1))}",
+            title=cell.tooltip or None,
+        )
         for line in one.grid
         for cell in line
     ]
@@ -274,10 +279,6 @@ def _heat_map(one: HeatMap) -> Markup:
     ramp = el("span", [el("i", class_=f"h{i}") for i in range(_SHADES)], class_="ramp")
     low, most = one.scale
     return join([el("p", f"{low} ", ramp, f" {most}", class_="legend"), chart])
-
-
-def _shade(share: float | None) -> str:
-    return "hx" if share is None else f"h{round(share * (_SHADES - 1))}"
 
 
 def _below(at: Sequence[float], names: Sequence[str]) -> list[Markup]:

@@ -85,12 +85,6 @@ class Product(NamedTuple):
     eight_bits: bool = False
 
 
-def _plausible(of: Product) -> Product | None:
-    """None of sizes that no device has."""
-    fits = all(type(number) is int and number < _MOST for number in of[:2])
-    return of if fits else None
-
-
 def _known(work: Work | None, eight_bits: bool = False) -> Product | None:
     """The figures of a call in the table of FLOPs; None if one is unknown."""
     if work is None or min(work.flops, work.n_bytes) <= 0:
@@ -105,7 +99,9 @@ def flat_product(left: int, right: int, result: int) -> Product | None:
     inner = math.isqrt(left * right // result)
     if inner * inner * result != left * right or left % inner or right % inner:
         return None
-    return _plausible(Product(2 * result * inner, 2 * (left + right + result)))
+    sizes = 2 * result * inner, 2 * (left + right + result)
+    fits = all(type(number) is int and number < _MOST for number in sizes)
+    return Product(*sizes) if fits else None  # no device has larger ones
 
 
 def _done(trace: Trace, attention: bool) -> Known | None:

@@ -150,13 +150,7 @@ class Marks(msgspec.Struct):
 
     def take(self, rows: Rows) -> Marks:
         """The rows of an index array."""
-        return Marks(
-            self.lane[rows],
-            self.start[rows],
-            self.name[rows],
-            self.category[rows],
-            self.opens[rows],
-        )
+        return Marks(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def nested_by_name(marks: Marks) -> tuple[Rows, Rows]:

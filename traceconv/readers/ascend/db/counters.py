@@ -19,31 +19,18 @@ from traceconv.core.ordering import factored_rows
 from traceconv.readers.ascend.db.export import KB, MB, Export
 from traceconv.readers.shared.ascend_lanes import MEMORY_KINDS
 
-Spell = Callable[[int, Mapping[int, str]], str]
-"""Spells the number in a column for the name of a series, given the strings."""
+Spell = Callable[[str], str] | None
+"""Spells the string of an id for the name of a series; None for the number itself."""
 
 
-def _number(value: int, strings: Mapping[int, str]) -> str:
-    return str(value)
-
-
-def _string(value: int, strings: Mapping[int, str]) -> str:
-    return strings.get(value, str(value))
-
-
-def _title(value: int, strings: Mapping[int, str]) -> str:
-    return _string(value, strings).capitalize()
-
-
-def _owner(value: int, strings: Mapping[int, str]) -> str:
+def _owner(name: str) -> str:
     """As "APP" and "Device" are spelled."""
-    name = _string(value, strings)
     return name.upper() if name == "app" else name.capitalize()
 
 
-def _die(value: int, strings: Mapping[int, str]) -> str:
+def _die(number: str) -> str:
     """A die; left out where there is only one."""
-    return f" die {value}" if value >= 0 else ""
+    return f" die {number}"
 
 
 Series = tuple[str, str, float]
@@ -93,7 +80,7 @@ _NETWORK_COUNTS = (
 )  # fmt: skip
 _NETWORK_RATES = ("macTxBandwidth", "macRxBandwidth", "nicTxBandwidth", "nicRxBandwidth")
 
-_COMPONENT = {"component": _string}
+_COMPONENT = {"component": str}
 _OP_MEMORY = ("TotalAllocated", "TotalReserved", "TotalActive")
 
 GAUGES = (
@@ -103,14 +90,15 @@ GAUGES = (
         {"type": _owner},
     ),
     Gauge(
-        "HBM", "HBM", {"bandwidth": ("HBM {0}/{1}", "MB/s", MB)}, {"hbmId": _number, "type": _title}
+        "HBM", "HBM", {"bandwidth": ("HBM {0}/{1}", "MB/s", MB)},
+        {"hbmId": None, "type": str.capitalize},
     ),
     Gauge("DDR", "DDR", {"read": ("DDR/Read", "MB/s", MB), "write": ("DDR/Write", "MB/s", MB)}),
     Gauge(
         "LLC", "LLC",
         {"hitRate": ("LLC {0} {1}/Hit Rate", "%", 1),
          "throughput": ("LLC {0} {1}/Throughput", "MB/s", MB)},
-        {"llcId": _number, "mode": _title},
+        {"llcId": None, "mode": str.capitalize},
     ),
     Gauge("HCCS", "HCCS", {f"{way.lower()}Throughput": (way, "MB/s", MB) for way in ("Rx", "Tx")}),
     Gauge(
@@ -120,8 +108,8 @@ GAUGES = (
          "txNonpostLatencyAvg": ("PCIe_nonpost_latency Tx", "", 1 / 1000),
          "txPostAvg": ("PCIe_post Tx", "", MB), "rxPostAvg": ("PCIe_post Rx", "", MB)},
     ),
-    Gauge("NIC", "NIC", _NETWORK, {"funcId": _number}),
-    Gauge("ROCE", "RoCE", _NETWORK, {"funcId": _number}),
+    Gauge("NIC", "NIC", _NETWORK, {"funcId": None}),
+    Gauge("ROCE", "RoCE", _NETWORK, {"funcId": None}),
     Gauge(
         "NETDEV_STATS", "Network Device",
         {c: (c, "MB/s", MB) if c in _NETWORK_RATES else (c, "", 1)
@@ -133,7 +121,7 @@ GAUGES = (
          "readOstLevel": ("read_ost acc_id {0}", "", 1),
          "writeBwLevel": ("write_bandwidth acc_id {0}", "", 1),
          "writeOstLevel": ("write_ost acc_id {0}", "", 1)},
-        {"accId": _number},
+        {"accId": None},
     ),
     Gauge(
         "SOC_BANDWIDTH_LEVEL", "Stars Soc Info",
@@ -144,22 +132,22 @@ GAUGES = (
         "SIO", "SIO",
         {f"{way}{kind}": (f"{kind.lower()}_{way} {{0}}", "", MB)
          for way in ("rx", "tx") for kind in ("Req", "Rsp", "Snp", "Dat")},
-        {"name": _string},
+        {"name": str},
     ),
-    Gauge("QOS", "QoS", {"bandwidth": ("{0}{1}", "", MB)}, {"eventName": _string, "dieId": _die}),
+    Gauge("QOS", "QoS", {"bandwidth": ("{0}{1}", "", MB)}, {"eventName": str, "dieId": _die}),
     Gauge(
         "UB", "Ub",
         {f"{way}UdmaBind": (f"UB Port{{0:0>3}} bandwidth_{way}", "MB/s", 1)
          for way in ("rx", "tx")},
-        {"portId": _number},
+        {"portId": None},
     ),
     Gauge(
         "SAMPLE_PMU_TIMELINE", "AI Core Utilization",
         {"usage": ("{0} {1} Usage", "%", 1), "freq": ("{0} {1} Freq", "MHz", 1),
          "totalCycle": ("{0} {1} Cycles", "", 1)},
-        {"coreType": _string, "coreId": _number},
+        {"coreType": str, "coreId": None},
     ),
-    Gauge("CPU_USAGE", "CPU Usage", {"usage": ("CPU {0} Usage", "%", 1)}, {"cpuId": _number}),
+    Gauge("CPU_USAGE", "CPU Usage", {"usage": ("CPU {0} Usage", "%", 1)}, {"cpuId": None}),
     Gauge("HOST_MEM_USAGE", "Memory Usage", {"usage": ("Memory Usage", "%", 1)}),
     Gauge(
         "HOST_DISK_USAGE", "Disk Usage",
@@ -172,7 +160,7 @@ GAUGES = (
     ),
     Gauge(
         "NPU_MODULE_MEM", "NPU Module Mem", {"totalReserved": ("{0}", "MB", MB)},
-        {"moduleId": _string}, enum="ENUM_MODULE",
+        {"moduleId": str}, enum="ENUM_MODULE",
     ),
     Gauge(
         "MEMORY_RECORD", "Memory",
@@ -262,12 +250,14 @@ def _add(export: Export, gauge: Gauge, series: Mapping[str, Series]) -> None:
 def _places(export: Export, gauge: Gauge, table: list[tuple[int, ...]]) -> list[list[str]]:
     """The spelled ids of every combination."""
     strings = export.enum(gauge.enum, {}) if gauge.enum else export.strings
-    spells = list(gauge.ids.values())
-    alone = [len({row[i + 1] for row in table}) < 2 for i in range(len(spells))]
-    return [
-        [
-            "" if spell is _die and lone else spell(value, strings)
-            for spell, value, lone in zip(spells, ids, alone, strict=True)
-        ]
-        for _, *ids in table
-    ]
+    columns = []
+    for at, spell in enumerate(gauge.ids.values(), 1):
+        values = [row[at] for row in table]
+        if spell is None:
+            columns.append([str(value) for value in values])
+        elif spell is _die:
+            several = len(set(values)) > 1
+            columns.append([_die(str(v)) if several and v >= 0 else "" for v in values])
+        else:
+            columns.append([spell(strings.get(value, str(value))) for value in values])
+    return [list(row) for row in zip(*columns, strict=True)] or [[] for _ in table]

@@ -39,8 +39,6 @@ from traceconv.readers.ascend.raw.folders import (
     beside,
     raw_folders,
     window,
-    with_known,
-    with_read,
 )
 
 
@@ -311,18 +309,27 @@ def _slices(text: str) -> Iterable[dict[str, Any]]:
 def with_raw(
     source: Source, captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
 ) -> list[Capture]:
-    """The captures with the raw folders next to them."""
+    """The captures with the raw folders next to them, read only where no file was made of them."""
     found = list(captures)
     for i, raws in beside(captures, ordered).items():
-        plan: Plan = found[i].detail
-        if any(part.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for part in plan.parts):
-            found[i] = with_known(found[i], raws, issues)  # they were made from these records
-            continue
+        capture, plan = found[i], found[i].detail
+        made = any(p.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for p in plan.parts)
+        files = tuple(name for raw in raws for name in raw.files)
+        known = [name for raw in raws for name in raw.known]
         windows = []
         for raw in raws:
-            identity = Identity(source, issues)
-            identity.prof_files(raw.known, raw.device)
-            windows.append(window(identity, raw))
-        plan = msgspec.structs.replace(plan, raw=tuple(windows))
-        found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
+            if made:
+                why = "raw data of the same run"
+                issues.add("repeated-content", source.title(raw.root), why)
+            else:
+                identity = Identity(source, issues)
+                identity.prof_files(raw.known, raw.device)
+                windows.append(window(identity, raw))
+        if made:
+            known = [name for raw in raws for name in (*raw.files, *raw.known)]
+        else:
+            plan = msgspec.structs.replace(plan, raw=tuple(windows))
+            capture = replace(capture, files=(*capture.files, *files), device=raws[0].device)
+        known = [n for n in dict.fromkeys((*capture.known, *known)) if n not in capture.files]
+        found[i] = replace(capture, known=tuple(known), detail=plan)
     return found

@@ -13,12 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.ascend.common.capture_files import (
@@ -270,19 +268,3 @@ def _folder(capture: Capture) -> str | None:
     folder = name.rpartition("/")[0]
     inner = folder.rpartition("/")[2] in ("host_info", "FRAMEWORK")
     return folder.rpartition("/")[0] if inner else folder
-
-
-def with_known(capture: Capture, raws: Sequence[Raw], issues: Issues) -> Capture:
-    """``capture`` with raw folders that hold nothing it does not show."""
-    names = [name for raw in raws for name in (*raw.files, *raw.known)]
-    for raw in raws:
-        issues.add("repeated-content", capture.source.title(raw.root), "raw data of the same run")
-    known = dict.fromkeys((*capture.known, *names))
-    return replace(capture, known=tuple(n for n in known if n not in capture.files))
-
-
-def with_read(capture: Capture, raws: Sequence[Raw]) -> Capture:
-    """``capture`` with the files of raw folders that are read along."""
-    files = (*capture.files, *(name for raw in raws for name in raw.files))
-    known = dict.fromkeys((*capture.known, *(name for raw in raws for name in raw.known)))
-    return replace(capture, files=files, known=tuple(n for n in known if n not in set(files)))
