@@ -134,11 +134,12 @@ class TarSource(StoredSource):
         found: dict[str, tuple[int, int]] = {}
         files: dict[str, tuple[int, int]] = {}
         for one in tar.getmembers():
+            name = one.pax_headers.get("GNU.sparse.name", one.name)  # else that of its parts
             if one.isreg():
-                files[one.name] = (one.offset_data, -1 - one.size if one.issparse() else one.size)
-            content = files.get(one.linkname if one.islnk() else one.name)
+                files[name] = (one.offset_data, -1 - one.size if one.issparse() else one.size)
+            content = files.get(one.linkname if one.islnk() else name)
             if content is not None and (one.isreg() or one.islnk()):
-                found[unused_name(safe_name(one.name, label), found)] = content
+                found[unused_name(safe_name(name, label), found)] = content
         return found
 
     def __reduce__(self) -> Any:
