@@ -11,6 +11,20 @@ HALF, EIGHT = "c10::BFloat16", "c10::Float8_e4m3fn"
 CAUSAL = ["", "", "", "", "0.0", "True"]
 
 
+def test_two_numbers_in_an_element_are_two():
+    """FP4 in pairs: K is twice the size that the shape has; bytes are those of the elements."""
+    types = json.dumps(["c10::Float4_e2m1fn_x2"] * 2)
+    found = work_of("aten::_scaled_mm", "[[2, 8], [8, 4]]", types, "[]")
+    assert (found.flops, found.n_bytes) == (2 * 2 * 16 * 4, 16 + 32 + 2 * 8)
+
+
+@pytest.mark.parametrize("types", [(HALF, "int"), (HALF, "unsigned char"), ("unsigned char",) * 2])
+def test_products_with_packed_weights_are_of_unknown_size(types):
+    """INT4 and FP4 in whole numbers: (128, 8) stands for 64 columns, or for 16."""
+    found = work_of("_C::awq_gemm", "[[32, 128], [128, 8]]", json.dumps(types), "[]")
+    assert (found.flops, found.n_bytes) == (-1, -1)
+
+
 @pytest.mark.parametrize(
     ("name", "dims", "inputs", "flops", "n_bytes"),
     [

@@ -192,7 +192,12 @@ def with_job(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
         **pooled(rows, groups),
         **{name: groups.known_total(rows[name]) for name in keys.extra},
     }
-    return {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+    return below(rows, job)
+
+
+def below(rows: Columns, more: Columns) -> dict[str, NDArray[Any]]:
+    """The rows of a table, and below them those of ``more``, which has at least its columns."""
+    return {name: np.concatenate((column, more[name])) for name, column in rows.items()}
 
 
 def _numbers(column: NDArray[Any]) -> NDArray[Any]:

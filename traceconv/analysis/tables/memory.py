@@ -13,6 +13,7 @@ from traceconv.analysis.tables.definition import (
     Column,
     Ranked,
     Table,
+    below,
     ordered,
     stacked,
     texts,
@@ -101,7 +102,7 @@ def _peaks(ranked: Ranked) -> Columns:
     first = order[Groups.of(*keys).first]
     job = {key: column[first] for key, column in rows.items()}
     job[RANK] = np.full(len(first), ABSENT, np.int64)
-    rows = {key: np.concatenate((column, job[key])) for key, column in rows.items()}
+    rows = below(rows, job)
     return ordered(rows, rows["Peak(B)"])
 
 

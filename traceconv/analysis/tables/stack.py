@@ -13,6 +13,7 @@ from traceconv.analysis.tables.definition import (
     Column,
     Ranked,
     Table,
+    below,
     ordered,
     stacked,
     texts,
@@ -126,7 +127,7 @@ def _path_facts(trace: Trace) -> Columns:
         other = {k: np.array([ABSENT if (v[left] == ABSENT).any() else v[left].sum()])
                  for k, v in rows.items() if k != "Path"}  # fmt: skip
         other["Path"] = texts([OTHERS])
-        found = {name: np.concatenate((column, other[name])) for name, column in found.items()}
+        found = below(found, other)
     return found
 
 
@@ -137,7 +138,7 @@ def _built(key: str, ranked: Ranked) -> Columns:
         groups = Groups.of(numbered(rows[key]))
         job = {name: groups.known_total(rows[name]) for name in _SUMS}
         job |= {RANK: np.full(len(groups), ABSENT), key: rows[key][groups.first]}
-        rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+        rows = below(rows, job)
     host, device = (np.maximum(rows[name], 0) for name in ("Self Time(ns)", "Device Time(ns)"))
     groups = Groups.of(rows[RANK])
     rows["Self Ratio(%)"] = share(host, groups.spread(groups.total(host)))

@@ -15,6 +15,7 @@ from traceconv.analysis.tables.definition import (
     Column,
     Ranked,
     Table,
+    below,
     stacked,
     texts,
 )
@@ -380,7 +381,7 @@ def _summary(ranked: Ranked) -> Columns:
             "graph": rows["graph"][groups.first],
             **pooled(rows, groups),
         }
-        rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+        rows = below(rows, job)
     usual = mean(rows["total"], rows["count"])
     spread = np.sqrt(rows["m2"] / np.maximum(rows["count"], 1))
     return {
@@ -437,7 +438,7 @@ def _overlap(ranked: Ranked) -> Columns:
         job |= {key: known[key][groups.first] for key in ("graph", "step", "window")}
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts(["" for _ in range(len(groups))])
-        rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+        rows = below(rows, job)
     total, comm, alone, free, copies, copies_alone, unclassified, known_ns = (
         rows[key] for key in _LEGENDS
     )
@@ -585,7 +586,7 @@ def _vendor(ranked: Ranked) -> Columns:
         job = {key: groups.high(rows[key]) for key in keys}
         job[RANK] = job["device"] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts([""] * len(groups))
-        rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
+        rows = below(rows, job)
     more = {"Window": "window", "Device": "device", "Source": "source"}
     return _named(rows, {"Step": "step", **_VENDOR, **more})
 

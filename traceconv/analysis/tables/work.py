@@ -90,10 +90,15 @@ _BITS = {
 }  # fmt: skip
 
 
+_PAIRS = "c10::Float4_e2m1fn_x2"
+"""Elements of one byte that hold two numbers each; shapes count elements."""
+_INTEGERS = ("long int", "long", "int", "short")
+_PACKED = (*_INTEGERS, "unsigned char")
+"""Types of weights of INT4 and FP4 that hold several numbers in one; how many, they do not say."""
+
+
 def _bits(kind: str) -> int:
-    if kind.startswith("c10::Float8"):
-        return 8
-    return 4 if kind.startswith("c10::Float4") else _BITS.get(kind, 0)
+    return 8 if kind == _PAIRS or kind.startswith("c10::Float8") else _BITS.get(kind, 0)
 
 
 def _moved(*parts: tuple[int, int]) -> int:
@@ -111,7 +116,11 @@ def _product(call: Call, left: int, right: int, bias: int = -1) -> Work:
     transposed = one[-1] != other[-2]
     if transposed and one[-1] != other[-1]:
         raise ValueError(one, other)
+    kinds = [call.types[i] for i in (left, right) if i < len(call.types)]
+    if any(kind in _PACKED for kind in kinds) and not all(kind in _INTEGERS for kind in kinds):
+        return Work(GEMM, bits=call.bits(left))  # the shape of packed weights is not that of N, K
     inner, columns = one[-1], other[-2] if transposed else other[-1]
+    inner *= 2 if _PAIRS in kinds else 1
     rows = math.prod(one[:-1])
     n, added = rows * columns, 0
     parts = [(math.prod(one), call.bits(left)), (math.prod(other), call.bits(right)),
