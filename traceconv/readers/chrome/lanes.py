@@ -21,10 +21,6 @@ _ASCEND = lazy_regex(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\
 _OPS = {op.name.lower(): op for op in OpClass}
 
 
-_READ_MEMBERS = frozenset(("traceEvents", "samples", "displayTimeUnit"))
-"""Other members of the file that are read, or only set how times are shown."""
-
-
 class Ours:
     """Lanes of an output of traceconv: each states its track and rank."""
 
@@ -87,8 +83,6 @@ def book_samples(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any])
     samples = members.get("samples")
     if isinstance(samples, list):
         build.skip("kind-not-read", "CPU samples", len(samples))
-    for name in sorted(members.keys() - _READ_MEMBERS):
-        build.skip("metadata-unused", name)
     return shift_ns
 
 

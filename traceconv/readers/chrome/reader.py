@@ -70,14 +70,15 @@ class ChromeJsonReader:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.chrome.lanes import Copied, Ours, book_samples, by_title
         from traceconv.readers.shared.ascend_marks import HardwareLanes
-        from traceconv.readers.shared.trace_events.timeline import read_events
+        from traceconv.readers.shared.trace_events.timeline import USED_KEYS, read_events
 
         name, source = capture.files[0], capture.source
         build.file = source.title(name)
         facts = _facts(_members(capture.source.head(name)))
         if facts and facts.get("copied") is not True:
+            used = USED_KEYS | {"metadata"}
             place = Ours(capture.detail.rank, build)
-            read_events(source, name, build, place, offset_ns=_base_ns)
+            read_events(source, name, build, place, offset_ns=_base_ns, used_keys=used)
         else:
             lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
             shift = partial(book_samples, build, capture.detail.shift_ns)
@@ -92,6 +93,7 @@ class ChromeJsonReader:
                 offset_ns=offset,
                 revise=lanes.revise,
                 keep_fields=True,
+                used_keys=USED_KEYS | {"metadata" if facts else "samples"},
             )
             lanes.finish()
         for start, end in _windows(facts, capture.rank) if facts else ():

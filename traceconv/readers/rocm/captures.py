@@ -45,7 +45,7 @@ _SIGN = lazy_regex(
 )
 _AGENTS = lazy_regex(rb'^(?:\xef\xbb\xbf)?"?Node_Id"?,')
 _SUMS = lazy_regex(rb'^(?:\xef\xbb\xbf)?"?Name"?,"?Calls"?,')
-_TOOL = lazy_regex(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+_TOOL = lazy_regex(rb'^\s*\{(?s:.*?)"rocprofiler-sdk-tool"\s*:')
 
 
 class Form(msgspec.Struct, frozen=True):

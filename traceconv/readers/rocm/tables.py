@@ -29,7 +29,7 @@ from traceconv.readers.rocm.process import (
     summed,
 )
 from traceconv.readers.shared.csv_tables import csv_columns
-from traceconv.readers.shared.layouts import RowLayout, TableRows
+from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
 from traceconv.readers.shared.lines import Lines, unheard
 from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.table_rows import csv_rows
@@ -184,7 +184,8 @@ class Tables:
         kinds = {name: _kind(self._source, name) for name in names}
         for name, kind in kinds.items():
             if kind == "counter_collection":
-                self._counters = self._counted(self._columns(name))
+                self._build.file = self._source.title(name)
+                self._counters = self._counted(name)
         for name, kind in kinds.items():
             self._build.file = self._source.title(name)
             if kind in LAYOUTS:
@@ -219,7 +220,7 @@ class Tables:
         gpus = sorted(n for n, kind in nodes if n >= 0 and kind.upper() == "GPU")
         return {node: i for i, node in enumerate(gpus)}
 
-    def _counted(self, columns: Columns) -> dict[int, bytes]:
+    def _counted(self, name: str) -> dict[int, bytes]:
         """Counters by the number of the dispatch."""
         layout = RowLayout(
             start="Dispatch_Id",
@@ -227,7 +228,8 @@ class Tables:
             texts=_NAMED,
             floats=frozenset({"value"}),
         )
-        rows = csv_rows(columns, layout, "")
+        rows = csv_rows(self._columns(name), layout, _base(name))
+        book_unread(self._build, rows)
         return summed(rows["start"], rows.texts("name"), rows["value"].tolist())
 
     def _add(self, kind: str, layout: RowLayout, rows: TableRows) -> None:

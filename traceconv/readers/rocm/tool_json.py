@@ -32,6 +32,7 @@ from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.table_rows import json_rows
+from traceconv.readers.shared.trace_events.timeline import book_unused
 
 MOST_BYTES = 4 << 30
 _GPU = 2
@@ -140,6 +141,7 @@ class _File(msgspec.Struct, frozen=True, rename={"elements": "rocprofiler-sdk-to
 
 
 _decode_file = msgspec.json.Decoder(_File).decode
+_decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_counted = msgspec.json.Decoder(_Counted).decode
 
 
@@ -165,11 +167,14 @@ def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> N
         MalformedInputError: it is cut off or no such JSON.
     """
     try:
-        elements = _decode_file(source.read(name, MOST_BYTES)).elements
+        text = source.read(name, MOST_BYTES)
+        elements = _decode_file(text).elements
+        unused = _decode_keys(text).keys() - {"rocprofiler-sdk-tool"}
     except NOT_JSON as e:
         why = f"{str(e)[:120]}; was the copy cut short? Other forms of the run may be whole"
         raise MalformedInputError(source.title(name), "", why) from e
     if element < len(elements):
+        book_unused(build, unused)
         _Reading(build, elements[element]).read()
 
 

@@ -18,6 +18,7 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
+from traceconv.readers.shared.trace_events.timeline import book_unused
 from traceconv.readers.torch.kineto.header import members_of
 from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, label, load
 
@@ -53,6 +54,8 @@ class _Dump(msgspec.Struct):
 
 
 _DUMP = msgspec.json.Decoder(_Dump)
+_USED = frozenset(_Dump.__struct_fields__)
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENTRY = msgspec.json.Decoder(Entry)
 
 
@@ -118,6 +121,7 @@ def _decoded(raw: bytes, build: TraceBuilder) -> _Dump:
     """
     try:
         dump = _DUMP.decode(raw)
+        book_unused(build, _KEYS.decode(raw).keys() - _USED)
     except NOT_JSON as e:
         dump = _Dump(list(_salvaged(raw)))
         if not dump.entries:
@@ -155,6 +159,7 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
             "torch._C._distributed_c10d._dump_nccl_trace_json()",
         ) from e
     stated = value if isinstance(value, dict) else {}
+    book_unused(build, set(map(str, stated)) - _USED)
     listed = stated.get("entries")
     entries = []
     for number, one in enumerate(listed if isinstance(listed, list) else []):

@@ -77,13 +77,16 @@ class ViewerJsonReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.shared.trace_events.timeline import read_events
+        from traceconv.readers.shared.trace_events.timeline import USED_KEYS, read_events
         from traceconv.readers.xla.viewer_lanes import Lanes
 
         build.hints.free_rule = "device"
         build.file = capture.source.title(capture.files[0])
         lanes = Lanes(build)
-        read_events(capture.source, capture.files[0], build, lanes, revise=lanes.revise)
+        read_events(
+            capture.source, capture.files[0], build, lanes, revise=lanes.revise,
+            used_keys=USED_KEYS | {"metadata"},
+        )  # fmt: skip
         lanes.draw()
 
 

@@ -13,6 +13,7 @@ unfinished. (The profiler's own timeline leaves the first of these out.)
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 import numpy as np
 from msgspec import structs
@@ -96,7 +97,10 @@ def read_memory(source: Source, name: str, build: TraceBuilder) -> None:
 
 def _read(source: Source, name: str, build: TraceBuilder) -> TableRows:
     columns = csv_columns(source, name, build.issues, ended=True)
-    missing = [h for h in (*_TEXTS.values(), *_NUMBERS.values(), _TIME) if h not in columns]
+    known = (*_TEXTS.values(), *_NUMBERS.values(), _TIME)
+    unread = [heading for heading in columns if heading not in known]
+    build.skip("columns-unread", f"{PurePosixPath(name).name}: {', '.join(unread)}", len(unread))
+    missing = [heading for heading in known if heading not in columns]
     if missing:
         raise MalformedInputError(build.file, "line 1", f"no column {', '.join(missing)}")
     rows = TableRows({"start": columns[_TIME]}, "", len(columns[_TIME]))

@@ -17,7 +17,7 @@ The work is done in the other modules of this package, by a C extension where th
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -74,8 +74,16 @@ MOST_BEHIND = 1 << 16
 PROBES = Probes()
 """What Ascend calls graphs and kinds of tasks."""
 
+USED_KEYS = frozenset(("traceEvents", "displayTimeUnit"))
+"""Members of the outermost object that are read, or only set how times are shown."""
+
 Offset = Callable[[Mapping[str, Any]], int]
 """Given the other members of the outermost object: nanoseconds to add to every stamp."""
+
+
+def book_unused(build: TraceBuilder, keys: Collection[str]) -> None:
+    """Count keys of a file that are not used, and name them, with up to 1000 characters."""
+    build.skip("metadata-unused", f"keys {', '.join(sorted(keys))}"[:1000], len(keys))
 
 
 def read_events(
@@ -87,6 +95,7 @@ def read_events(
     offset_ns: Offset | None = None,
     revise: Revise | None = None,
     keep_fields: bool = False,
+    used_keys: Collection[str] = USED_KEYS,
 ) -> tuple[int, int] | None:
     """Read one trace-event file into ``build``.
 
@@ -98,6 +107,7 @@ def read_events(
         keep_fields: whether what the model has no column for - categories, thread times, scopes,
             colours, stacks, fields of one tool - becomes the argument ``trace_event`` of slices and
             instants. All else that is not read is counted as ``event-field-unread``.
+        used_keys: members of the outermost object that are used; others are counted, by name.
 
     Returns:
         Earliest start and latest end of the slices, ns; None without slices.
@@ -108,6 +118,7 @@ def read_events(
     reading = Reading(build, probes, keep_fields)
     reading.read(source, name, CHUNK_BYTES)
     offset = offset_ns(reading.keys) if offset_ns else 0
+    book_unused(build, reading.key_names - set(used_keys))
     return assemble(reading.tables, reading.naming, classify, build, offset, revise)
 
 
@@ -142,6 +153,7 @@ class Reading:
     def __init__(self, build: TraceBuilder, probes: Probes, keep: bool = False) -> None:
         self.tables, self.naming = Tables(), Naming()
         self.keys: dict[str, Any] = {}
+        self.key_names: set[str] = set()
         self._build, self._probes, self._keep = build, probes, keep
 
     def read(self, source: Source, name: str, chunk_bytes: int) -> None:
@@ -170,6 +182,7 @@ class Reading:
                     tiers.go_ahead(made)
                 self._events(tiers, window, form, keys, partial(_repeats, source, name))
             self.keys = keys.found
+            self.key_names = {name.decode("utf-8", "replace").strip('"') for name in keys.names}
             window.close()
         self._check(source.title(name))
 

@@ -319,10 +319,6 @@ _TASKS = (Sort.KERNEL, Sort.COPY, Sort.SYNC)
 USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR", "WARNING"}
 
 
-_NAMES = 1000
-"""Characters of the names of keys that are listed."""
-
-
 class File:
     """Reads one file into ``build``.
 
@@ -347,7 +343,10 @@ class File:
             MalformedInputError: nothing in it can be read as trace events.
         """
         build = self._build
-        span = read_events(source, name, build, self._classify, _PROBES, self._begin, self._revise)
+        span = read_events(
+            source, name, build, self._classify, _PROBES, self._begin, self._revise,
+            used_keys=USED_KEYS | {"traceEvents"},
+        )  # fmt: skip
         self._launches.draw()
         self._identify()
         hints = build.hints
@@ -356,14 +355,12 @@ class File:
         return span
 
     def _begin(self, keys: Mapping[str, Any]) -> int:
-        """Use the keys around the events; the time to add to stamps, ns. Messages of the profiler,
-        and unused keys by name, are counted."""
+        """Use the keys around the events; the time to add to stamps, ns. Messages of the profiler
+        are counted."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
         self._classify.group = only_group(keys.get("distributedInfo"))
         logs = [keys.get(level) or [] for level in ("ERROR", "WARNING")]
         book_messages(self._build, *(log if isinstance(log, list) else [log] for log in logs))
-        unused = sorted(keys.keys() - USED_KEYS)
-        self._build.skip("metadata-unused", f"keys {', '.join(unused)}"[:_NAMES], len(unused))
         note_devices(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         based = 0 <= base_ns <= INT64_MAX and not self._is_unix
