@@ -184,7 +184,8 @@ TABLES: Sequence[Table] = (
         "(kernel size). Bytes: inputs and output, moved once. Rate = FLOPs / Avg; Intensity = "
         "FLOPs / Bytes; Bandwidth = Bytes / Avg; shares are of the device's peaks for elements of "
         "8 or 16 bits, from data sheets; Bound = memory where Intensity is below the ratio of both "
-        "peaks. Unknown where inputs, lengths or the device are.",
+        "peaks. Unknown where inputs, lengths or the device are, or where weights are packed "
+        "(INT4, FP4 in whole numbers).",
         "shapes of operators (record_shapes), and launches",
         (
             *Column.whole(RANK), *Column.text("Operator", "Kind"),
