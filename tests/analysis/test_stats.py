@@ -577,8 +577,8 @@ def test_every_question_is_answered_by_tables():
 
 def test_an_unknown_table_is_refused_with_those_there_are():
     """The message lists what can be asked for."""
-    with pytest.raises(OptionError, match=r"no table 'weather'; there are: step, overlap"):
-        chosen(["step", "weather"])
+    with pytest.raises(OptionError, match=r"no table 'xyzzy'; there are: step, overlap"):
+        chosen(["step", "xyzzy"])
 
 
 def test_what_tables_need_of_a_rank_travels(build):
