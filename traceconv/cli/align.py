@@ -9,7 +9,7 @@ import click
 from traceconv.cli import files, options, say, screen
 
 
-@click.command(cls=options.Command, short_help="Estimate the clock offsets of ranks.")
+@click.command(cls=options.Analysis, short_help="Estimate the clock offsets of ranks.")
 @options.paths
 @options.output("Write the offsets as JSON, for --align FILE.")
 @options.of("align")

@@ -24,9 +24,10 @@ from traceconv.options import values
 @options.as_json
 @options.chatter
 def cache(clear: bool, most: int | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Show where analyses keep their summaries of ranks, and the size. The next analysis of the
-    same files uses these summaries and reads no capture. TRACECONV_CACHE names another folder, or
-    is "off"; with --no-cache an analysis does not use the cache.
+    """Show where analyses keep summaries of ranks and answers, and the size. The next analysis of
+    the same files uses these summaries and reads no capture; the same call prints its answer again.
+    TRACECONV_CACHE names another folder, or is "off"; with --no-cache an analysis does not use the
+    cache.
 
     \b
     traceconv cache

@@ -14,7 +14,7 @@ BY = "steps,ranks"
 TOP = stats.DEFAULT_TOP
 
 
-@click.command(cls=options.Command, short_help="Find what bounds a step, over all ranks.")
+@click.command(cls=options.Analysis, short_help="Find what bounds a step, over all ranks.")
 @options.paths
 @options.of("critical-path")
 @options.form(

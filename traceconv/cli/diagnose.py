@@ -24,7 +24,7 @@ GATE = 10
 """Exit code if --fail-on finds something."""
 
 
-@click.command(cls=options.Command, short_help="Find problems, with evidence and advice.")
+@click.command(cls=options.Analysis, short_help="Find problems, with evidence and advice.")
 @options.paths
 @options.of("diagnose")
 @options.form(FORMATS, "Format of the findings, also given by the extension of -o. Default: text.")

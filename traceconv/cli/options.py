@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -132,6 +133,16 @@ class Command(click.Command):
         formatter.indent()
         formatter.write_dl(others)
         return formatter.getvalue().rstrip("\n")
+
+
+class Analysis(Command):
+    """A command that only prints, and whose answer is kept (:mod:`traceconv.cli.answers`)."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command, or print the answer that is kept."""
+        from traceconv.cli import answers
+
+        answers.answered(ctx, partial(super().invoke, ctx))
 
 
 def _help_option(flags: list[str], text: str) -> Option:

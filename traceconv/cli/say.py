@@ -120,8 +120,10 @@ def raw(text: str) -> None:
     """
     if sys.stdout is None:
         raise OutputError("standard output is closed")
+    if sys.stdout.isatty():
+        text = "\n".join(map(one_line, text.split("\n")))
     try:
-        click.echo("\n".join(map(one_line, text.split("\n"))) if sys.stdout.isatty() else text)
+        again(text, err=False)
     except BrokenPipeError:
         raise
     except OSError as e:
@@ -148,7 +150,30 @@ def message(text: str, **style: Any) -> None:
     text = "\n".join(map(one_line, text.split("\n")))
     styled = click.style(text, **style) if style else text
     with suppress(OSError):
-        click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
+        again(styled, err=True)
+
+
+_RECORDS: list[list[tuple[bool, str]]] = []
+"""What is said goes to these, too."""
+
+
+def again(text: str, err: bool) -> None:
+    """Print what :func:`recorded` has: a text, and whether it goes to standard error."""
+    for record in _RECORDS:
+        record.append((err, text))
+    colour = False if err and os.environ.get("NO_COLOR") else None
+    click.echo(text, err=err, color=colour)
+
+
+@contextmanager
+def recorded() -> Iterator[list[tuple[bool, str]]]:
+    """What is said within the context, as :func:`again` takes it."""
+    record: list[tuple[bool, str]] = []
+    _RECORDS.append(record)
+    try:
+        yield record
+    finally:
+        _RECORDS.remove(record)
 
 
 def width() -> int:
@@ -265,11 +290,6 @@ def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bo
     Args:
         pointer: whether to say how all of them can be had.
     """
-    if verbose and not quiet:
-        from traceconv.store.cache import answered
-
-        for ranks in answered:
-            message(f"{number(ranks, 'rank')} from the cache")
     lines = [] if quiet else issue_lines(issues, ALL_LINES if verbose else ISSUE_LINES)
     for line, severity in lines:
         message(line if verbose else short(line), fg=_COLOURS[severity])

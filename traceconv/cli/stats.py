@@ -32,7 +32,7 @@ BY = "step,overlap"
 
 
 @click.command(
-    cls=options.Command, short_help="Show tables: steps, overlap, operators, kernels, memory ..."
+    cls=options.Analysis, short_help="Show tables: steps, overlap, operators, kernels, memory ..."
 )
 @options.paths
 @options.of("stats")

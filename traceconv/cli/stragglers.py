@@ -9,7 +9,7 @@ import click
 from traceconv.cli import options, say, screen
 
 
-@click.command(cls=options.Command, short_help="Find the ranks and links that delay the others.")
+@click.command(cls=options.Analysis, short_help="Find the ranks and links that delay the others.")
 @options.paths
 @options.of("stragglers")
 @options.as_json

@@ -17,7 +17,7 @@ _WORD = lazy_regex(r"[^/*?]+")
 """The same, where nothing else is a change."""
 
 
-@click.command(cls=options.Command, short_help="Replay the job with something changed.")
+@click.command(cls=options.Analysis, short_help="Replay the job with something changed.")
 @click.argument("paths", nargs=-1, metavar="CHANGE... [PATH]...", shell_complete=completion.files)
 @options.of("what-if")
 @options.as_json

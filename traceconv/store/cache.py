@@ -1,4 +1,4 @@
-"""Summaries of ranks on disk, for the next analysis of the same files.
+"""Summaries of ranks and answers on disk, for the next analysis of the same files.
 
 An analysis makes one summary per rank and compares them; reading and summarizing take most of its
 time. Summaries are kept in files below one folder; a file (:mod:`.container`) has those of one run.
@@ -48,11 +48,9 @@ SETTLED_NS = 2_000_000_000
 """Time stamps of files may be this coarse, ns."""
 
 _SAMPLE = 4096
+_MOST_FILES = 20_000
 _MOST = 1 << 30
 """Bytes of a summary at most."""
-
-answered: list[int] = []
-"""Ranks that came from the cache, per analysis."""
 
 
 def folder() -> Path | None:
@@ -91,6 +89,24 @@ class Kept:
         except (OSError, TypeError, ValueError, TraceconvError):
             self._folder = None  # no key
 
+    @classmethod
+    def of_folders(cls, question: object, folders: Sequence[Path]) -> Kept:
+        """What is kept of all files below some folders, as the summary of rank 0.
+
+        Args:
+            question: everything besides these files that it depends on.
+        """
+        kept, place = cls((), question, wanted=False), folder()
+        if place is None or announced():
+            return kept
+        with suppress(OSError, TypeError, ValueError):
+            files = [*_below(folders)]
+            told = [_identity(path) for path in files]
+            if None not in told and sum(path.stat().st_size for path in files) >= SMALL_BYTES:
+                kept._folder = place / _digest("answer", question, _program())
+                kept._keys = {0: _digest(told)}
+        return kept
+
     def found(self) -> dict[int, bytes]:
         """The kept summaries by rank."""
         wanted = {key: rank for rank, key in self._keys.items()}
@@ -101,8 +117,6 @@ class Kept:
                     found |= _read(path, wanted)
                 except (ValueError, TypeError, KeyError):
                     path.unlink()
-        if found:
-            answered.append(len(found))
         return found
 
     def keep(self, made: Mapping[int, bytes]) -> None:
@@ -164,6 +178,22 @@ def _keys(captures: Sequence[Capture]) -> dict[int, str]:
             told = [one.detail, *(part.detail for part in one.parts)]
             found[one.rank] = _digest(rank_file.recorded(one), told, files)
     return found
+
+
+def _below(folders: Sequence[Path]) -> Iterator[Path]:
+    """All files below some folders.
+
+    Raises:
+        ValueError: there are too many, or a folder is a link.
+    """
+    count = 0
+    for top in folders:
+        for place, inner, names in os.walk(top):
+            count += len(names)
+            if count > _MOST_FILES or any(Path(place, name).is_symlink() for name in inner):
+                raise ValueError("looking through these folders would take long")
+            inner.sort()
+            yield from (Path(place, name) for name in sorted(names))
 
 
 def _identity(path: Path) -> list[Any] | None:
