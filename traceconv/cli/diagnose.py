@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import completion, files, options, say, screen
-from traceconv.core.clock import time_text
 from traceconv.options import values
 
 if TYPE_CHECKING:
@@ -115,6 +114,8 @@ def _table(
     """Findings, the largest gain first: gain, what, where; then the rule and its advice."""
     if not by_rule:
         return []
+    from traceconv.core.clock import time_text
+
     whole = next((time_text(one.whole_ns) for one, _ in by_rule if not one.per_step), "")
     head = (f"gain of {whole}" if whole else "gain/step", "finding", "where")
     rows = [
