@@ -39,6 +39,7 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
+from traceconv.core.robust import FAR_NS, far_from, usual_range
 from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.source import RecordedSource
 from traceconv.scratch.memory import ReadMapping, give_back
@@ -323,19 +324,29 @@ class TraceBuilder:
     def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
         """Earliest start and latest end of the rows from ``first_row`` on, ns.
 
+        Rows whose stamps are damaged do not count (:func:`traceconv.core.robust.usual_range`).
+
         Args:
             layers: only rows on tracks of these; empty for all.
         """
         selected = np.array([not layers or t.layer in layers for t in self._tracks], bool)
-        low, high, at = [], [], 0
+        starts, ends, at = [], [], 0
         for table in self._events:
             rows = selected[table.track]
             rows[: max(first_row - at, 0)] = False
             at += len(table)
             if rows.any():
-                low.append(int(table.start_ns[rows].min()))
-                high.append(int(table.end_ns[rows].max()))
-        return (min(low), max(high)) if low else None
+                starts.append(table.start_ns[rows])
+                ends.append(table.end_ns[rows])
+        if not starts:
+            return None
+        low, high = min(int(one.min()) for one in starts), max(int(one.max()) for one in ends)
+        if high - low <= FAR_NS:
+            return low, high
+        start_ns, end_ns = np.concatenate(starts), np.concatenate(ends)
+        usual = usual_range(start_ns)
+        near = ~(far_from(start_ns, usual) | far_from(end_ns, usual))
+        return (int(start_ns[near].min()), int(end_ns[near].max())) if near.any() else (low, high)
 
     def window(self, start_ns: int, end_ns: int) -> None:
         """Say that the profiler was collecting from ``start_ns`` to ``end_ns``."""

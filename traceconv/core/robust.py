@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I64, Mask
 
 SIGMA = 1.4826
 """A normal distribution's standard deviation, per median absolute deviation."""
@@ -203,3 +203,54 @@ def scale(rest: F64, dof: int) -> float:
     share, place = _OUTER
     found = max(SIGMA * float(median(size)), float(size[min(int(share * n), n - 1)]) / place)
     return found * math.sqrt(n / max(dof, 1)) + 1e-6
+
+
+# -- damaged stamps ------------------------------------------------------------------------------
+
+FAR_NS = 3_600_000_000_000
+"""Nearer than an hour, nothing is far ..."""
+
+FAR_SPANS = 10
+"""... nor within this many times the span of all others."""
+
+FEW = 100
+"""One event in this many may be far at each end. More are a separate recording, unless all of them
+have the same stamp."""
+
+FEWEST = 8
+"""Fewer events are not enough to determine the usual range."""
+
+_FIRST_DAY, _UNIX = 86_400_000_000_000, 10**18
+"""A stamp of the first day of 1970 is damaged if others are after 2001."""
+
+Range = tuple[int, int]
+
+
+def usual_range(starts: I64) -> Range:
+    """The range of starts without damaged ones, and without the first and the last few."""
+    at = np.sort(starts)
+    if at[-1] > _UNIX:
+        at = at[np.abs(at) > _FIRST_DAY]
+    at = at[~_alone(at)]
+    few = max(1, len(at) // FEW)
+    if len(at) < FEWEST:
+        return int(at[0]), int(at[-1])
+    return int(at[few]), int(at[-1 - few])
+
+
+def _alone(at: I64) -> Mask:
+    """Starts at either end of an ascending column that are equal and far from all others."""
+    found = np.zeros(len(at), bool)
+    first, last = np.searchsorted(at, at[0], "right"), np.searchsorted(at, at[-1], "left")
+    for mine, rest in ((slice(0, first), at[first:]), (slice(last, None), at[:last])):
+        if len(at[mine]) > 1 and len(rest) >= FEWEST:
+            room = max(FAR_NS, FAR_SPANS * int(rest[-1] - rest[0]))
+            found[mine] = np.abs(rest - at[mine][0]).min() > room
+    return found
+
+
+def far_from(ns: I64, usual: Range) -> Mask:
+    """Which times are far from the range of all others."""
+    room = max(FAR_NS, FAR_SPANS * (usual[1] - usual[0]))
+    low, high = max(usual[0] - room, -(2**63)), min(usual[1] + room, 2**63 - 1)
+    return (ns < low) | (ns > high)

@@ -11,28 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64, Mask, Trace
-
-FAR_NS = 3_600_000_000_000
-"""Nearer than an hour, nothing is far ..."""
-
-FAR_SPANS = 10
-"""... nor within this many times the span of all others."""
-
-FEW = 100
-"""One event in this many may be far at each end. More are a separate recording, unless all of them
-have the same stamp."""
-
-FEWEST = 8
-"""Fewer events are not enough to determine the usual range."""
-
-_FIRST_DAY, _UNIX = 86_400_000_000_000, 10**18
-"""A stamp of the first day of 1970 is damaged if others are after 2001."""
-
-Range = tuple[int, int]
+from traceconv.core.model import I64, Trace
+from traceconv.core.robust import FAR_NS, Range, far_from, usual_range
 
 
 def timestamp_outliers(trace: Trace) -> Trace:
@@ -57,10 +39,10 @@ def timestamp_outliers(trace: Trace) -> Trace:
         starts = np.concatenate((events.start_ns[rows], samples.start_ns[ticks]))
         if not len(starts):
             continue
-        usual = _usual(starts)
+        usual = usual_range(starts)
         ends = events.ends(rows)
-        near[rows] = ~(_outside(events.start_ns[rows], usual) | _outside(ends, usual))
-        near_samples[ticks] = ~_outside(samples.start_ns[ticks], usual)
+        near[rows] = ~(far_from(events.start_ns[rows], usual) | far_from(ends, usual))
+        near_samples[ticks] = ~far_from(samples.start_ns[ticks], usual)
         kept = rows[near[rows]]
         if len(kept) < len(rows) and len(kept) and number < len(windows):
             first, last = events.start_ns[kept].min(), events.ends(kept).max()
@@ -69,35 +51,6 @@ def timestamp_outliers(trace: Trace) -> Trace:
     if near.all() and near_samples.all():
         return trace
     return replace(trace.keep("damaged", near, near_samples), issues=issues, windows=windows)
-
-
-def _usual(starts: I64) -> Range:
-    """The range of starts without damaged ones, and without the first and the last few."""
-    at = np.sort(starts)
-    if at[-1] > _UNIX:
-        at = at[np.abs(at) > _FIRST_DAY]
-    at = at[~_alone(at)]
-    few = max(1, len(at) // FEW)
-    if len(at) < FEWEST:
-        return int(at[0]), int(at[-1])
-    return int(at[few]), int(at[-1 - few])
-
-
-def _alone(at: I64) -> Mask:
-    """Starts at either end of an ascending column that are equal and far from all others."""
-    found = np.zeros(len(at), bool)
-    first, last = np.searchsorted(at, at[0], "right"), np.searchsorted(at, at[-1], "left")
-    for mine, rest in ((slice(0, first), at[first:]), (slice(last, None), at[:last])):
-        if len(at[mine]) > 1 and len(rest) >= FEWEST:
-            room = max(FAR_NS, FAR_SPANS * int(rest[-1] - rest[0]))
-            found[mine] = np.abs(rest - at[mine][0]).min() > room
-    return found
-
-
-def _outside(ns: I64, usual: Range) -> NDArray[np.bool_]:
-    room = max(FAR_NS, FAR_SPANS * (usual[1] - usual[0]))
-    low, high = max(usual[0] - room, -(2**63)), min(usual[1] + room, 2**63 - 1)
-    return (ns < low) | (ns > high)
 
 
 def _book(trace: Trace, rows: I64, ticks: I64, usual: Range, issues: Issues) -> None:

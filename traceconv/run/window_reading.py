@@ -28,6 +28,7 @@ from traceconv.core.model import Capture, OpClass, Trace, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import NAME_THEM, twice
 from traceconv.find.identity import overlap
+from traceconv.passes.timestamp_outliers import timestamp_outliers
 
 SAME_EVENTS = 0.5
 """Two captures record the same work if, in the time that both cover, more than this share of the
@@ -57,10 +58,15 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
             issues.add("window-failed", part.title, str(e)[:300])
     if not traces:
         raise failures[0]
-    traces.sort(key=lambda trace: trace.span() or (np.iinfo(np.int64).max, 0))
+    traces.sort(key=lambda trace: _span(trace) or (np.iinfo(np.int64).max, 0))
     _refuse_copies(traces)
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
+
+
+def _span(trace: Trace) -> tuple[int, int] | None:
+    """First and last time of a trace; damaged stamps would make it overlap with all others."""
+    return timestamp_outliers(trace).span()
 
 
 def _on_clock(trace: Trace, capture: Capture) -> Trace:
@@ -98,7 +104,7 @@ def _refuse_copies(traces: Sequence[Trace]) -> None:
             kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (one, other))
             why = "one ran on {}, the other on {}".format(*kinds)
             raise twice(a, b, why, _choices(a, b))
-    timed = [(span, trace) for trace in traces if (span := trace.span()) is not None]
+    timed = [(span, trace) for trace in traces if (span := _span(trace)) is not None]
     for ((low, high), one), ((start, end), other) in combinations(timed, 2):
         if min(high, end) > max(low, start):
             _refuse_copy(one, other, max(low, start), min(high, end))
@@ -128,7 +134,7 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         if values[0] != values[1] and "" not in values and -1 not in values:
             why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
             raise twice(a, b, why, NAME_THEM)
-    if overlap(one.span(), other.span()):
+    if overlap(_span(one), _span(other)):
         raise twice(a, b, "they ran at the same time", NAME_THEM)
 
 
@@ -223,7 +229,7 @@ def _args(every: Sequence[Args]) -> Args:
 
 def _windows(traces: Sequence[Trace]) -> I64:
     found = [trace.windows for trace in traces if len(trace.windows)]
-    alone = [trace.span() for trace in traces if not len(trace.windows)]
+    alone = [_span(trace) for trace in traces if not len(trace.windows)]
     found += [np.array([span], np.int64) for span in alone if span is not None]
     every = np.concatenate(found) if found else np.empty((0, 2), np.int64)
     return union(every[:, 0], every[:, 1])

@@ -11,6 +11,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain, is_unix_ns
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture
+from traceconv.core.robust import FAR_NS
 
 Window = TypeVar("Window")
 Span = tuple[int, int] | None
@@ -75,7 +76,7 @@ def read_windows(
     """
     failures: list[MalformedInputError] = []
     for name, window in windows:
-        build.file = capture.source.title(name)
+        build.file, before = capture.source.title(name), build.rows
         try:
             span = read(window)
         except MalformedInputError as e:
@@ -83,7 +84,8 @@ def read_windows(
             build.skip("malformed-record", str(e)[:200])
         else:
             if span and len(capture.files) > 1:
-                build.window(*span)
+                far = span[1] - span[0] > FAR_NS  # stamps may be damaged
+                build.window(*((far and build.span(before)) or span))
     if len(failures) == len(capture.files):
         raise failures[0]
 

@@ -35,6 +35,9 @@ _CREATED, _STARTED, _COMPLETED = (
     "time_discovered_completed_ns",
 )
 _PICKLE = b"\x80"
+_AFTER_PREFIX = lazy_regex(r"(?<!\d)\d{1,6}\Z")
+"""The recorder appends the rank to the path in ``TORCH_NCCL_DEBUG_INFO_TEMP_FILE``."""
+
 _CONFIG = lazy_regex(rb'(?<!\\)"pg_config"\s*+:\s*+\{')
 _WORLD = "default_pg"
 _LONGEST = 16 << 20
@@ -63,6 +66,8 @@ def capture_of(source: Source, name: str) -> Capture:
     """The capture that a dump is."""
     title = source.title(name)
     rank = rank_in_path(title)
+    if rank is None and (match := _AFTER_PREFIX.search(title)):
+        rank = int(match[0])
     groups = list(_groups(source.head(name, _LONGEST)))
     world = max((len(ranks or ()) for group, _, ranks in groups if group == _WORLD), default=-1)
     return Capture(
@@ -217,7 +222,7 @@ def _place(build: TraceBuilder, dump: _Dump) -> None:
         group, purpose = _group(entry)
         heading = f"Group {group}" + (f" ({purpose})" if purpose else "")
         communicator = heading if purpose or not group.isdecimal() else ""
-        title = library.upper() if colon else "NCCL"
+        title = library.upper() if colon else "NCCL" if dump.nccl_version else "Collectives"
         lane = build.track(Layer.COMM, heading, title=title, communicator=communicator)
         begun, dur_ns = span[0], span[1] - span[0]
         if _ns(entry, _COMPLETED):
@@ -228,7 +233,8 @@ def _place(build: TraceBuilder, dump: _Dump) -> None:
             slices.add(lane, begun, 0, name, OpClass.OTHER, args, kind=Kind.INSTANT)
         else:  # its length is unknown: it is excluded from totals of communication
             args = _arguments(entry, members, unfinished=True)
-            slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args)
+            kind = Kind.SLICE if dur_ns else Kind.INSTANT  # nothing in the dump is later
+            slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args, kind=kind)
     slices.flush()
 
 
