@@ -83,7 +83,8 @@ class HardwareLanes:
         Revise`."""
         for i in np.flatnonzero(rows.op == OpClass.UNCLASSIFIED).tolist():
             args = self._build.stored(int(rows.address[i]), int(rows.length[i]))
-            if b'"Task Type"' not in args and b'Stream Id"' in args:
+            mine = int(rows.track[i]) in self._streams  # of complete events alone
+            if mine and b'"Task Type"' not in args and b'Stream Id"' in args:
                 self._move(rows, i)
 
     def _move(self, rows: Incoming, i: int) -> None:
