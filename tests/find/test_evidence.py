@@ -69,6 +69,7 @@ def test_equal_process_ids_at_one_time_are_two_processes(tmp_path):
         (["profile_1.json", "profile_0.json"], "ranks 0-1, by numbers in paths"),
         (["step_1.json", "step_0.json"], "ranks 0-1, by device"),
         (["node12.json", "node7.json"], "ranks 0-1, by device"),
+        (["t_06_49_1.json", "t_06_49_0.json"], "ranks 0-1, by device"),
     ],
 )
 def test_numbers_in_paths_are_ranks_if_they_count_from_0(tmp_path, names, derived):

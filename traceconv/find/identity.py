@@ -283,8 +283,9 @@ def _by_names(captures: Sequence[Capture]) -> list[int] | None:
 _NUMBER = lazy_regex(r"(\d+)")
 _NO_RANK = lazy_regex(
     r"(?i)(?:attempt|cycle|epoch|gen|iter(?:ation)?|part|round|run|slice|start|step|stop|trial|try|"
-    r"v|version|window)s?[-_. ]*\Z"
+    r"v|version|window)s?[-_. ]*\Z|\A[-_.:]\Z"
 )
+"""What precedes a number that is not a rank; a separator alone is inside of a time."""
 _SPARSE = 8
 
 
