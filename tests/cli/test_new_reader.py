@@ -1,6 +1,8 @@
 """``traceconv new-reader``, and the package in ``examples/plugin``: plugins that work, and fail."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,6 +10,7 @@ import tomllib
 import pytest
 from paths import ROOT
 
+import traceconv.plugin
 from traceconv.cli import run
 
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -153,6 +156,45 @@ def test_an_exception_of_a_table_or_rule_names_its_plugin(example, tmp_path, fun
     done = called(example, "-m", "traceconv", *words, SAMPLE, cwd=tmp_path)
     assert FAULT.replace("tictoc'", f"{name}'", 1) in done.stderr
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('*Column.ns("Time")', 'Column.ns("Time")', "put `*` in front of Column.ns(...)"),
+        ("*Column.whole(RANK), ", "", "its columns lack 'Rank'"),
+        ('"Time(ns)": ', '"Time": ', "a column 'Time', which the table does not declare (did you "),
+        ("return stacked(ranked)", 'return {"rank": np.zeros(1, int)}', "(did you mean 'Rank'?)"),
+        ("return stacked(ranked)", 'return {"Name": np.zeros(1, object)}', "no column 'Rank'"),
+        ('": events.dur_ns}', '": events.dur_ns / 1e3}', "an array of int as 'Time(ns)'"),
+        ("return {", "return None and {", "facts() must return a dict"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_columns_is_named(example, tmp_path, old, new, message):
+    """The author of a plugin reads which column is wrong; no figure is lost."""
+    module = example / "traceconv_tictoc.py"
+    head, mark, body = module.read_text().partition("def times(")
+    assert old in body
+    module.write_text(head + mark + body.replace(old, new, 1))
+    done = called(example, "-m", "traceconv", "stats", "--by", "tictoc", SAMPLE, cwd=tmp_path)
+    assert message in done.stderr
+    assert (done.returncode, "internal error" in done.stderr) == (2, False)
+
+
+def test_the_table_of_the_docs_works(example, tmp_path):
+    """The page shows a table; its rows are those of the log."""
+    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```", (ROOT / "docs/extending.md").read_text())
+    module = example / "traceconv_tictoc.py"
+    module.write_text(f"{module.read_text()}\n{code}")
+    words = ["stats", "--by", "calls", SAMPLE, "--json"]
+    done = called(example, "-m", "traceconv", *words, cwd=tmp_path)
+    (table,) = json.loads(done.stdout)["tables"]
+    assert [time for _, time in table["rows"]] == [500, 2000, 2100]
+
+
+def test_names_of_plugins_are_completed():
+    """An editor and a shell offer what a plugin imports."""
+    assert set(traceconv.plugin.__all__) <= set(dir(traceconv.plugin))
 
 
 def test_an_account_that_does_not_close_names_its_plugin(example, tmp_path):

@@ -32,8 +32,8 @@ from traceconv.analysis.tables import stack as _stack_tables
 from traceconv.analysis.tables import step as _step_tables
 from traceconv.analysis.tables import work_table as _work_tables
 from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table, data_of
-from traceconv.core.choices import unknown
-from traceconv.core.errors import Issues, OptionError
+from traceconv.core.choices import nearest, unknown
+from traceconv.core.errors import Issues, OptionError, PluginError
 from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Trace
 from traceconv.core.plugins import Plugins, collect
@@ -47,13 +47,30 @@ _MODULES = (
     _sampled_tables, _expert_tables, _cluster_tables,
 )  # fmt: skip
 
+
+def _wrong(table: Any) -> str:
+    """What is wrong with the definition of a plugin's table; "" if nothing is."""
+    if not isinstance(table, Table):
+        return "it is not a traceconv.plugin.Table"
+    for column in table.columns:
+        if not isinstance(column, Column):
+            hint = "; put `*` in front of Column.ns(...)" if isinstance(column, tuple) else ""
+            return f"its columns contain {column!r:.80}, which is not a Column{hint}"
+    if RANK not in [column.key for column in table.columns]:
+        return f"its columns lack {RANK!r}: add `*Column.whole(RANK)`"
+    return ""
+
+
 PLUGINS: Plugins[Table] = collect(
     "traceconv.tables",
     ((module.__name__, table) for module in _MODULES for table in module.TABLES),
     attrgetter("name"),
-    lambda table: "" if isinstance(table, Table) else "it is not a traceconv.plugin.Table",
+    _wrong,
 )
 """Our tables, and those that installed packages announce."""
+
+_DTYPES = {"int": "iu", "float": "f", "text": "O"}
+"""Kinds of numpy arrays by kind of column."""
 
 
 def _guarded(table: Table) -> Table:
@@ -61,7 +78,43 @@ def _guarded(table: Table) -> Table:
     if table.name not in PLUGINS.foreign:
         return table
     blamed = PLUGINS.blamed(table.name)
-    return replace(table, facts=blamed(table.facts), build=blamed(table.build))
+    own = {column.key: column for column in table.columns}
+    whose = f"the table {table.name!r} of {PLUGINS.foreign[table.name]}"
+
+    def build(ranked: Ranked) -> Columns:
+        """The rows, which are checked.
+
+        Raises:
+            PluginError: they do not fit the columns.
+        """
+        built = blamed(table.build)(ranked)
+        for key, values in built.items():
+            if key not in own:
+                raise PluginError(
+                    f"{whose}: build() returns a column {key!r}, which the table does not declare"
+                    f"{nearest(key, own)}; its columns: {', '.join(own)}"
+                )
+            kind = own[key].kind
+            if not isinstance(values, np.ndarray) or values.dtype.kind not in _DTYPES[kind]:
+                raise PluginError(f"{whose}: build() must return an array of {kind} as {key!r}")
+        if built and RANK not in built:
+            raise PluginError(f"{whose}: build() returns no column {RANK!r}")
+        if len({len(values) for values in built.values()}) > 1:
+            raise PluginError(f"{whose}: build() returns columns that differ in length")
+        return built
+
+    def facts(trace: Trace) -> Columns:
+        """What the plugin knows of a rank.
+
+        Raises:
+            PluginError: it is not columns.
+        """
+        found = blamed(table.facts)(trace)
+        if not isinstance(found, Mapping):
+            raise PluginError(f"{whose}: facts() must return a dict of arrays, {{}} for no data")
+        return found
+
+    return replace(table, facts=facts, build=build)
 
 
 TABLES: Mapping[str, Table] = {name: _guarded(table) for name, table in PLUGINS.found.items()}
@@ -192,12 +245,15 @@ def chosen(by: Iterable[str]) -> list[str]:
 
     Raises:
         OptionError: there is no such table; the message lists those there are.
+        PluginError: it is a plugin's table that does not load.
     """
     found: dict[str, None] = {}
     for word in by:
         names = (word,) if word in _EVERY and word not in BY else BY.get(word, ())
         names = tuple(TABLES) if word == "all" else names
         if not names:
+            if word in (broken := dict(PLUGINS.broken)):
+                raise PluginError(f"the table {word!r} of a plugin does not load: {broken[word]}")
             single = [name for name in TABLES if name not in BY]
             raise OptionError(unknown("table", word, [*BY, "all", *single]), "by")
         found.update(dict.fromkeys(names))
