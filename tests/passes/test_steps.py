@@ -445,3 +445,16 @@ def test_phases_marked_on_the_host_become_the_step_trace(build):
     ]
     ops = [OpClass.ITERATION, OpClass.FP_BP, OpClass.TAIL, OpClass.ITERATION]
     assert trace.events.op[trace.rows_of(Layer.STEP)].tolist() == ops
+
+
+def test_a_capture_may_have_several_whole_ranges(build):
+    """As in a damaged output of ours that holds them twice; the last one has all device work."""
+    lane = build.track(Layer.STEP, "iterations")
+    for start in (0, 10):
+        build.slice(lane, start, 50, "Whole range", op=OpClass.ITERATION, step=0)
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 20, 5, "a", op=OpClass.COMPUTE, step=0)
+    build.hints.made_steps = "whole"
+    found = attribution(build.finish()).steps
+    assert found.source.tolist() == [StepSource.WHOLE_RANGE] * 2
+    assert found.work_start_ns.tolist() == [0, 20]
+    assert (found.device_start_ns + found.device_dur_ns).tolist() == [50, 50]

@@ -200,10 +200,10 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _reach(trace: Trace, steps: StepTable, at: I32) -> tuple[I64, I64]:
-    """First start of the device rows of each step (:data:`_NEVER` without rows), and their last
-    end, or the step's own end if later."""
+    """First start and last end of the device rows of each step; :data:`_NEVER` and its negative
+    without rows."""
     rows = np.flatnonzero(at >= 0)
-    low, high = np.full(len(steps), _NEVER), steps.end_ns
+    low, high = np.full(len(steps), _NEVER), np.full(len(steps), -_NEVER)
     np.minimum.at(low, at[rows], trace.events.start_ns[rows])
     np.maximum.at(high, at[rows], trace.events.ends(rows))
     return low, high
@@ -215,10 +215,9 @@ def _work_spans(trace: Trace, steps: StepTable, at: I32) -> I64:
     Steps without device rows keep their own span. Starts ascend as those of ``steps`` do.
     """
     low, high = _reach(trace, steps, at)
-    worked = low < _NEVER
     # launches may overtake each other: no device time begins before that of the step before
-    start = np.maximum.accumulate(np.where(worked, low, steps.start_ns))
-    return np.stack((start, np.where(worked, high, steps.end_ns)), axis=1)
+    start = np.maximum.accumulate(np.where(low < _NEVER, low, steps.start_ns))
+    return np.stack((start, np.maximum(high, steps.end_ns)), axis=1)
 
 
 def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
@@ -229,10 +228,10 @@ def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     low, high = (column[marked] for column in _reach(trace, steps, at))
     own = steps.take(marked)
     start, work = own.start_ns, _work_spans(trace, steps, at)[marked, 0]
+    # a whole range is its work: it ends with that, not with the host
     whole = (own.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
-    if whole.any():
-        rows = at == marked[0]
-        start, high = low, np.array([trace.events.ends(rows).max()])
+    start = np.where(whole, low, start)
+    high = np.where(whole, high, np.maximum(high, own.end_ns))
     # windows tile time: none begins before the one before it has ended
     end = np.maximum.accumulate(high)
     start = np.maximum(start, np.concatenate((start[:1], end[:-1])))
