@@ -1,6 +1,7 @@
 """Trace events become slices, instants, samples and arrows; nothing is lost in silence."""
 
 import gc
+import gzip
 import importlib.util
 import json
 import random
@@ -84,6 +85,22 @@ def test_junk_in_front_is_counted():
 def test_second_list_is_read_too():
     """Lists written one behind the other are one."""
     assert rows(read(b"[%b]\n[%b]" % (A, B))) == BOTH
+
+
+def test_a_second_copy_may_be_cut_off():
+    """Its events are those of the first, wherever the file ends; other lists are read."""
+    first = b"[%b,%b]" % (A, B)
+    for end in range(2, len(first) - 1):
+        trace = read(first + b"," + first[:end])
+        assert rows(trace) == BOTH, end
+        assert {"repeated-content": 1, "truncated": 1}.items() <= issues(trace).items()
+    whole = read(first + b"," + first)
+    assert (rows(whole), issues(whole)) == (BOTH, {"repeated-content": 2})
+    cut = read(gzip.compress(first + b"," + first, 0)[:-19])
+    assert (rows(cut), issues(cut)) == (BOTH, {"repeated-content": 1, "truncated": 1})
+    assert rows(read(first + b"," + b"[%b,%b" % (A, B.replace(b"b", b"c")))) == [
+        *BOTH[:1], *BOTH[:1], BOTH[1], ("c", *BOTH[1][1:])
+    ]  # fmt: skip
 
 
 def test_open_array_is_a_doubt():

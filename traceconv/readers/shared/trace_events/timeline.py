@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import MalformedInputError
+from traceconv.core.errors import MalformedInputError, SourceError
 from traceconv.core.source import Source, Stream
 from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
@@ -198,7 +198,7 @@ class Reading:
 
     def _events(
         self, tiers: _Tiers, window: Window, form: Form, keys: Keys,
-        repeats: Callable[[int, int, int], bool],
+        repeats: Callable[[int, int, int], bool | None],
     ) -> None:  # fmt: skip
         """Take all events; ``window`` is at the first.
 
@@ -229,11 +229,13 @@ class Reading:
                     return
                 if not self._another(window):
                     return
-                if last > first and repeats(
-                    first, last, window.offset
-                ):  # exported twice, into one file
-                    place = window.place(window.pos)
-                    self.tables.tally.add("repeated-content", place, self.tables.events)
+                again = window.offset
+                if last > first and (whole := repeats(first, last, again)) is not None:
+                    # exported twice, into one file
+                    tally, place = self.tables.tally, window.place(window.pos)
+                    tally.add("repeated-content", place, self.tables.events if whole else 1)
+                    if not whole:
+                        tally.add("truncated", f"{place}: a second copy, cut off")
                     return
 
     def _unclosed(self, salvage: Salvage, window: Window, form: Form) -> None:
@@ -278,8 +280,9 @@ class Reading:
                 return False
 
 
-def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bool:
-    """Whether a file says from offset ``again`` to its end what it says from ``first`` to ``last``.
+def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bool | None:
+    """Whether a file says from offset ``again`` to its end what it says from ``first`` to ``last``:
+    all of it, or only the beginning, because the file was cut off; None if it says other things.
 
     Offsets are those of the content, unpacked.
     """
@@ -288,18 +291,21 @@ def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bo
         _read(behind, again)
         for at in range(first, last, CHUNK_BYTES):
             size = min(CHUNK_BYTES, last - at)
-            if _read(stream, size, kept=True) != _read(behind, size, kept=True):
-                return False
+            content, copy = _read(stream, size, kept=True), _read(behind, size, kept=True)
+            if content != copy:
+                return False if (copy or at > first) and content.startswith(copy) else None
         rest = _read(behind, MOST_BEHIND, kept=True)
-        return len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]")
+        return len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]") or None
 
 
 def _read(stream: Stream, size: int, kept: bool = False) -> bytes:
-    """The next ``size`` bytes, fewer at the end; b"" if they are but passed over."""
+    """The next ``size`` bytes, fewer at the end or where packed data is cut off; b"" if they are
+    but passed over."""
     pieces = []
-    while size > 0 and (piece := stream.read(min(size, CHUNK_BYTES))):
-        size -= len(piece)
-        pieces += [piece] if kept else []
+    with suppress(SourceError):
+        while size > 0 and (piece := stream.read(min(size, CHUNK_BYTES))):
+            size -= len(piece)
+            pieces += [piece] if kept else []
     return b"".join(pieces)
 
 
