@@ -40,7 +40,10 @@ def is_manifest(head: bytes) -> bool:
 
 
 def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, Placement]:
-    """The entries of the manifest among some files, by file name; empty without a manifest."""
+    """The entries of the manifest among some files, by file name; empty without a manifest.
+
+    Issues: malformed-record and clock-assumed, if it cannot be read.
+    """
     for name in names:
         small = name.lower().endswith(".json") and source.size(name) <= MAX_BYTES
         if small and len(names) > 1 and is_manifest(source.head(name)):
@@ -48,6 +51,7 @@ def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, 
                 return placements(source.read(name, MAX_BYTES))
             except ValueError as e:
                 issues.add("malformed-record", source.title(name), str(e))
+                issues.add("clock-assumed", source.title(name), "files keep the times they state")
     return {}
 
 
