@@ -125,12 +125,17 @@ def test_nothing_is_there_without_the_secret(asked, path):
 
 @pytest.mark.parametrize(
     "path",
-    ["../app.js", "..%2f..%2fpyproject.toml", "app.py", "run", "run/", "run/2", "run/-1", "run/x",
+    ["../app.js", "..%2f..%2fpyproject.toml", "app.py", "run", "run/", "run/2", "run/-1", "run/x", "run/00", "run/" + "9" * 4300,
      "run/0/x", "run/\u0661".encode().decode("latin-1"), "LICENSE-htm.txt", "app.js/"],
 )  # fmt: skip
 def test_other_paths_are_not_there(asked, path):
     """A closed list of files and documents."""
     assert asked(quote(path, safe="/%.-"))[0] == 404
+
+
+def test_too_many_changes_are_refused(asked):
+    """With an answer."""
+    assert asked("what-if/0?" + "&".join(["change=host:0"] * 101))[0] == 400
 
 
 def test_other_methods_are_refused(asked):

@@ -50,6 +50,9 @@ _PAGE_POLICY = (
 _REPORT_POLICY = "frame-ancestors 'self'"
 """Reports bring their policy, which allows the one script in them."""
 
+MOST_FIELDS = 100
+"""Fields in the query of an address; the page sends one per change of a what-if."""
+
 WINDOWS_KEPT = 8
 """Traces of windows that are on the disk at a time."""
 
@@ -121,7 +124,12 @@ class _Answer(loopback.Request):
         elif not (self.by_a_person or self._by_the_page()):
             self._say(HTTPStatus.FORBIDDEN)
         else:
-            self._page(path[len(self.server.entry) :], parse_qs(query, max_num_fields=100))
+            try:
+                asked = parse_qs(query, max_num_fields=MOST_FIELDS)
+            except ValueError:  # too many
+                return self._say(HTTPStatus.BAD_REQUEST)
+            self._page(path[len(self.server.entry) :], asked)
+        return None
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a public page fetches from this machine."""
@@ -150,15 +158,14 @@ class _Answer(loopback.Request):
             return self._say(HTTPStatus.OK, file.read_bytes(), _KINDS[file.suffix], policy)
         what, _, number = name.partition("/")
         make = _DOCUMENTS.get(what)
-        if make is None or not number.isascii() or not number.isdigit():
-            return self._say(HTTPStatus.NOT_FOUND)
-        if int(number) >= len(self.server.runs):
+        run = {str(i): one for i, one in enumerate(self.server.runs)}.get(number)
+        if make is None or run is None:
             return self._say(HTTPStatus.NOT_FOUND)
         given = {key: values[0] for key, values in query.items()}
         asked = {"ranks": "all", "steps": "all", **given, "change": query.get("change", [])}
         try:
             with self.server.busy:  # readers and writers of one process, one after the other
-                found = make(self.server, self.server.runs[int(number)], asked)
+                found = make(self.server, run, asked)
         except TraceconvError as e:
             told = _json({"error": say.with_flags(str(e))})
             return self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told, _JSON)
