@@ -435,6 +435,14 @@ def test_what_a_storage_says_is_cleared_of_secrets():
     )
 
 
+@pytest.mark.parametrize("url", ["reference://x", "dir://x", "ftp://", "s3://"])
+def test_file_systems_that_need_more_than_an_address(url):
+    """The advice, and not the words of Python."""
+    with pytest.raises(SourceError, match=r"needs more than an address; name the files") as caught:
+        Storage(url)
+    assert "__init__" not in str(caught.value)
+
+
 def test_an_output_is_known_by_its_place_and_opened_by_its_url():
     """So is a part of it."""
     label = redact_url("sftp://me:pass/word@host/d/x.pftrace")

@@ -134,10 +134,18 @@ class Storage:
             ) from None
         with self.guarded(self.label, error):
             scheme = url.partition("://")[0]
-            if scheme in ("http", "https"):  # url_to_fs would split the address [::1]
-                self.fs, self.path = fsspec.core.filesystem(scheme), url
-            else:
-                self.fs, self.path = fsspec.core.url_to_fs(url)
+            try:
+                if url.endswith("://") and scheme != "memory":
+                    raise TypeError  # before a file system fails with a host that is empty
+                if scheme in ("http", "https"):  # url_to_fs would split the address [::1]
+                    self.fs, self.path = fsspec.core.filesystem(scheme), url
+                else:
+                    self.fs, self.path = fsspec.core.url_to_fs(url)
+            except (TypeError, AttributeError):  # a file system that is made of more than a URL
+                raise error(
+                    f"{self.label}: the address is not complete, or {scheme}:// needs more than "
+                    "an address; name the files where they are stored, such as s3://bucket/folder"
+                ) from None
             self.fs.invalidate_cache()
         self.blocks = Blocks(self._fetch)
         self._files: dict[str, Any] = {}
@@ -254,7 +262,7 @@ def _failures() -> tuple[type[BaseException], ...]:
         KeyError,
         RuntimeError,
         NotImplementedError,
-        TypeError,  # a file system that needs more than a URL
+        TypeError,
         AttributeError,
         AssertionError,
     )
