@@ -125,8 +125,9 @@ def test_nothing_is_there_without_the_secret(asked, path):
 
 @pytest.mark.parametrize(
     "path",
-    ["../app.js", "..%2f..%2fpyproject.toml", "app.py", "run", "run/", "run/2", "run/-1", "run/x", "run/00", "run/" + "9" * 4300,
-     "run/0/x", "run/\u0661".encode().decode("latin-1"), "LICENSE-htm.txt", "app.js/"],
+    ["../app.js", "..%2f..%2fpyproject.toml", "app.py", "run", "run/", "run/2", "run/-1", "run/x",
+     "run/00", "run/" + "9" * 4300, "run/0/x", "run/\u0661".encode().decode("latin-1"),
+     "LICENSE-htm.txt", "app.js/"],
 )  # fmt: skip
 def test_other_paths_are_not_there(asked, path):
     """A closed list of files and documents."""

@@ -295,7 +295,8 @@ def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bo
             if content != copy:
                 return False if (copy or at > first) and content.startswith(copy) else None
         rest = _read(behind, MOST_BEHIND, kept=True)
-        return len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]") or None
+        ends = len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]")
+        return True if ends else None
 
 
 def _read(stream: Stream, size: int, kept: bool = False) -> bytes:
