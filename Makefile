@@ -11,8 +11,8 @@ SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c
 
 help:
 	@echo "make demo    install into .venv, merge the bundled sample, say where to look at it"
-	@echo "make test    all tests"
-	@echo "make test-thorough  the same with more examples in the slow ones"
+	@echo "make test    the tests; of slow ones a sample of their cases"
+	@echo "make test-thorough  the same with every case and more examples"
 	@echo "make test-viewer  open outputs in the viewer itself; needs Chromium, pictures in build/viewer"
 	@echo "make check   format, lint, types, tests: what a change has to pass"
 	@echo "make docs    the documentation as a site in build/site; any dead link fails"
@@ -44,13 +44,13 @@ demo: .venv/installed-plain
 	@echo
 	$(BIN)/traceconv merge $(SAMPLE) --force --mode detail
 
-# All tests, on every core. Without -n (a single file, a debugger) they run in one process.
+# The tests, on every core. Without -n (a single file, a debugger) they run in one process.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 test: .venv/installed-test
 	$(PYTEST)
 
-# The same tests, the slow ones with more examples and damage at more places.
+# The same with every case of every test, and more examples and damage at more places.
 test-thorough: .venv/installed-test
 	TRACECONV_TESTS=thorough $(PYTEST)
 

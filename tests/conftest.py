@@ -4,12 +4,14 @@ import gc
 import os
 import shutil
 import sys
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
 import pytest
-from effort import effort
+from effort import THOROUGH, effort
 from golden_cases import CASES, case_folder
+from hypothesis import settings
 from paths import ROOT
 
 IN_MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
@@ -30,6 +32,8 @@ def pytest_configure(config):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
         os.environ.setdefault("TRACECONV_TMPDIR", str(IN_MEMORY))
     os.environ["TRACECONV_CACHE"] = "off"
+    settings.register_profile("traceconv", max_examples=effort(40, 100))
+    settings.load_profile("traceconv")
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 
@@ -37,6 +41,28 @@ def pytest_configure(config):
     # Every process of the tests would compile what it imports once more: a third of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out tests that are marked ``thorough``, and all but every nth case of those that are
+    marked ``sample(n)``.
+
+    The thorough run, and a run that names a test ("file.py::test"), have all of them.
+    """
+    if THOROUGH or any("::" in arg for arg in config.args):
+        return
+    seen, left_out = Counter(), []
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            left_out.append(item)
+        elif (mark := item.get_closest_marker("sample")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                left_out.append(item)
+            seen[test] += 1
+    config.hook.pytest_deselected(items=left_out)
+    unwanted = set(left_out)
+    items[:] = [item for item in items if item not in unwanted]
 
 
 def pytest_collection_finish():

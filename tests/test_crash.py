@@ -81,6 +81,7 @@ def is_stand_in(name, path):
     return path.name in STAND_INS.get(name, ())
 
 
+@pytest.mark.sample(2)
 def test_any_file_may_be_missing(case, damaged):
     """What the others hold is read; of numbered series a gap is told."""
     name, folder, whole = case
@@ -95,6 +96,7 @@ def test_any_file_may_be_missing(case, damaged):
         assert told == ((name, path.name) in MISSED), path.name
 
 
+@pytest.mark.sample(3)
 def test_any_file_may_be_cut(case, damaged):
     """At many places of each, half-written records among them: nothing is made up, and what is
     lost is told with the name of the file.
@@ -111,6 +113,7 @@ def test_any_file_may_be_cut(case, damaged):
             assert not outcome.lost(whole) or outcome.names(path.name, whole), where
 
 
+@pytest.mark.sample(2)
 def test_files_without_content_are_harmless(case, damaged):
     """Each file, emptied: the others are read."""
     name, _, whole = case
@@ -172,6 +175,7 @@ def database(tmp_path_factory):
     return folder, path, Outcome(folder)
 
 
+@pytest.mark.thorough
 def test_cut_at_every_page(database):
     """At page borders and within pages; the fewer pages are missing, the more is read."""
     folder, path, whole = database
@@ -203,6 +207,7 @@ def test_one_page_of_many_costs_its_own_rows(database):
     assert [i.places[0] for i in outcome.issues if i.code == "truncated"] == ["end of file"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_cut_and_damaged(database, seed):
     """Bytes turned over besides, in the pages that refer to others, too: rows or an error of ours,

@@ -3,6 +3,7 @@
 import re
 import runpy
 import tomllib
+from functools import cache
 
 import click
 import pytest
@@ -30,11 +31,13 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 REFERENCE = runpy.run_path(str(ROOT / "docs" / "reference.py"))
 
 
+@cache
 def written():
     """What people wrote: the README and all pages, without what is generated for them."""
     return "\n".join(path.read_text() for path in (ROOT / "README.md", *PAGES))
 
 
+@cache
 def made(name):
     """What is generated for a page."""
     return REFERENCE["on_page_markdown"](f"<!-- generated {name} -->")

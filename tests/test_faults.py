@@ -17,6 +17,7 @@ def reference(request):
         yield faults.Reference(COMMANDS[request.param], place)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["kill -9", "files limited", "rename fails", "folder gone"])
 def test_outputs_are_whole_or_absent(reference, kind):
     """And the next run leaves nothing of the one before."""

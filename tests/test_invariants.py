@@ -222,6 +222,7 @@ def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return list(seeds(place / "golden", request.param)), place
 
 
+@pytest.mark.sample(2)
 @settings(max_examples=effort(5, 12), deadline=None)
 @given(data=st.data())
 def test_damage_ends_in_a_trace_or_an_error_of_ours(inputs: Any, data: st.DataObject) -> None:

@@ -186,6 +186,7 @@ def _late(number, frame):
     raise _Slow
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "pattern", "searched"), FOUND, ids=[n for n, _, _ in FOUND])
 def test_no_text_takes_more_than_its_share(name, pattern, searched):
     """Time in proportion to the text, whatever it is made of."""

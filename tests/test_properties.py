@@ -66,6 +66,7 @@ def test_tiny_chunks_give_the_same_error(bad, tmp_path, monkeypatch):
     assert outcome(bad, tmp_path) == usual
 
 
+@pytest.mark.sample(3)
 def test_tiny_chunks_and_threads_give_the_same_bytes(sampled, tmp_path, monkeypatch):
     """Nothing in an output depends on the moment, on where a chunk or a block ends, or on how many
     threads scan, inflate and encode: chunks of 8 bytes, blocks as tiny as they may be.
@@ -90,6 +91,7 @@ def test_tiny_chunks_and_threads_give_the_same_bytes(sampled, tmp_path, monkeypa
         assert written("out.json.gz", count) == usual.read_bytes()
 
 
+@pytest.mark.sample(3)
 def test_every_cut_is_noticed(sampled, tmp_path, monkeypatch):
     """A file cut at any part ends in an issue or an error of ours; nothing else escapes."""
     files, parts = event_files(sampled)[:4], effort(4, 16)
@@ -127,6 +129,7 @@ def compared(found, read):
     return columns, issues, [(trace.rank, trace.notes, list(trace.strings)) for trace in read]
 
 
+@pytest.mark.sample(2)
 def test_chrome_json_reads_back_the_same(sampled, tmp_path):
     """What we write as Chrome JSON, our own reader turns into the same events."""
     out, _ = sampled.merged("json", "detail")
@@ -134,6 +137,7 @@ def test_chrome_json_reads_back_the_same(sampled, tmp_path):
     assert body((tmp_path / "back.txt").read_text()) == body(sampled.usual_text("detail"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ["summary", "detail"])
 def test_perfetto_reads_back_the_same(sampled, mode, tmp_path):
     """What we write as Perfetto, our own reader turns into the same events, facts and losses."""
@@ -144,6 +148,7 @@ def test_perfetto_reads_back_the_same(sampled, mode, tmp_path):
     assert losses(read.issues) == losses(wrote.issues)
 
 
+@pytest.mark.sample(2)
 def test_perfetto_is_written_the_same_again(sampled, tmp_path):
     """What was read of a file of ours becomes the same bytes, time and again, and the Chrome JSON
     that is made of the input itself."""
@@ -182,6 +187,7 @@ def losses(issues):
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ["summary", "detail"])
 def test_perfetto_merges_again_the_same(sampled, mode, tmp_path):
     """A merge of an output of ours is the merge of what it was made of: rows, steps, overlap."""
@@ -201,6 +207,7 @@ def test_perfetto_merges_again_the_same(sampled, mode, tmp_path):
         assert overlap_of(one) == overlap_of(two)
 
 
+@pytest.mark.sample(2)
 def test_parts_of_perfetto_are_one_again(sampled, tmp_path):
     """A file of ours that is split has all of its rows again when the parts are read, in order;
     arrows between the parts are lost, and counted."""
@@ -236,6 +243,7 @@ def source_text(place):
         return out.read_text(encoding="utf-8"), report
 
 
+@pytest.mark.sample(3)
 def test_an_output_is_reduced_like_an_input(sampled, tmp_path):
     """A file of ours, read again under a smaller limit: it is kept, the file is valid, and the rows
     that are gone are those of the ledger."""
@@ -258,6 +266,7 @@ def overlap_of(account):
     return known and (known.free_rule, known.spans, known.sums_ns, known.idle_ns)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", ["summary", "detail"])
 @pytest.mark.parametrize("ending", ["pftrace", "json"])
 def test_outputs_are_valid(sampled, mode, ending):
@@ -274,6 +283,7 @@ def test_shift_and_back_is_identity(sampled):
         assert back.counters.start_ns.tolist() == trace.counters.start_ns.tolist()
 
 
+@pytest.mark.sample(3)
 def test_ranks_together_are_ranks_apart(sampled, tmp_path):
     """A rank looks the same in a merge of many as in one of its own."""
     ranks = [c.rank for c in captures(sampled).found]
@@ -312,6 +322,7 @@ def test_accounts_are_closed(sampled):
         assert booked == trace.counts()
 
 
+@pytest.mark.sample(2)
 def test_gzipped_input_is_the_same_input(sampled, tmp_path, monkeypatch):
     """Compression is found by content; names keep their endings."""
     files = event_files(sampled)

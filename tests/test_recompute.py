@@ -10,6 +10,7 @@ from tests.recompute.capture import Capture
 from tests.recompute.compare import DIFFERENT, EQUAL, UNKNOWN_HERE, Tally
 
 
+@pytest.mark.sample(3)
 def test_figures_are_those_of_the_written_trace(good, tmp_path):
     """Tables, findings, headline and report, with all arguments in the trace: equal, or not in
     it."""

@@ -183,6 +183,7 @@ def test_a_clock_that_is_set_and_set_back_makes_the_error_as_large(steps_):
         assert alone.error_ns < 2 * sure
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", SHAPES)
 def test_neighbours_are_off_together_by_chance_as_rarely_as_is_said(noise):
     """Whatever the noise: wild ends are next to each other at times."""

@@ -59,6 +59,7 @@ def tiles(found, tables=None):
             assert table["Length(ns)"].sum() == total
 
 
+@pytest.mark.sample(4)
 def test_stretches_tile_the_steps_of_every_case(good):
     """Of every golden case that is read, whatever it holds; or it says why there is no path."""
     try:

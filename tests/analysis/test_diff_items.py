@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def items_of(trace):
     return sums, found
 
 
+@pytest.mark.sample(2)
 def test_items_are_the_classes_of_the_steps(sampled):
     """Of every golden case: computing, exposed communication, copies, idle and input wait of the
     table of steps, to the ns."""

@@ -118,6 +118,7 @@ def made(number):
     return Layout(tuple(axes), sizes, {}), traffic
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(6))
 def test_made_layouts_are_right_or_unknown(block):
     """Any order of axes, sizes and usual traffic: never another coordinate than the true one."""

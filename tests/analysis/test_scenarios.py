@@ -167,6 +167,7 @@ KEPT = (
 """Scenarios whose goals are reached; a seed says so again, or two. What is fixed is added here."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_reached_stays_reached(name):
     """The figures of a few seeds are those the whole table has to reach."""
@@ -190,6 +191,7 @@ def test_stamps_that_more_ranks_agree_on_are_not_right_for_that():
         assert row["kept"] == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", [1002, 1006, 1016, 1028, 40017, 40179, 40198])
 def test_ends_of_captures_that_fit_by_chance_prove_nothing(seed):
     """Steps are alike and a tenth of the operations is lost, but for the 4 to 16 of these jobs that

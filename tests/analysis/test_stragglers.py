@@ -453,6 +453,7 @@ def test_who_waits_for_a_rank_without_capture_is_not_named():
     assert any(one.startswith("rank 1 not captured") for one in verdict.limits)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("lost", [{1: 0.1}, {0: 0.2}, dict.fromkeys(range(4), 0.1)])
 def test_operations_that_were_lost_hide_no_slow_rank(lost):
     """Of the slow rank, of a peer, or of all, which hides a part of the cost."""

@@ -36,6 +36,7 @@ def shown(shape, rank):
     return {one.axis: one.value for one in shape.coordinates(rank)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", layouts()[:: effort(2, 1)], ids=lambda layout: layout.text)
 def test_layouts_are_found_in_process_groups(layout, tmp_path):
     """Every third rank has no capture: whatever the order of axes, coordinates are those."""

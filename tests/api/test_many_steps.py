@@ -89,6 +89,7 @@ def test_tables_count_all_steps(job):
     assert found["device"]["Utilization(%)"].tolist() == [truth.percent] * len(RANKS)
 
 
+@pytest.mark.sample(2)
 def test_rules_judge_all_steps(job):
     """The device is busy enough; asked for more, the rule says how busy it is."""
     folder, truth = job
@@ -98,6 +99,7 @@ def test_rules_judge_all_steps(job):
     assert [one.case.value for one in found.findings.findings] == [truth.percent] * len(RANKS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", [(), ("-m", "detail"), ("--jobs", "2")])
 def test_a_merge_reports_all_steps(job, tmp_path, capsys, options):
     """In the lines it prints and in its document, which is what its schema describes."""

@@ -27,6 +27,7 @@ def _made(rank=0, names=("load", "compute")):
     return build.finish()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_it_writes_what_a_merge_writes(sample, tmp_path, ending):
     """The same events, whatever the format: the loop is the same."""

@@ -66,6 +66,7 @@ def test_the_skeleton_passes_its_own_tests(skeleton, tmp_path):
     assert "mylog-torn-line x1 ['line 3']" in expect
 
 
+@pytest.mark.thorough
 def test_the_tests_of_the_skeleton_can_fail(skeleton, tmp_path):
     """A reader that reads something else is noticed."""
     module = skeleton / "traceconv_mylog.py"
@@ -109,6 +110,7 @@ SAMPLE = EXAMPLE / "tests" / "golden" / "first" / "input"
 FAULT = "the plugin 'tictoc' of traceconv-tictoc 0.1.0 failed: ZeroDivisionError: division by zero"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("member", "jobs"),
     [

@@ -71,6 +71,7 @@ def lines(tmp_path, monkeypatch, capsys):
     return of
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("sample", ["demo", *SAMPLES])
 def test_the_answer_fits_a_screen(sample, verb, lines):
@@ -86,6 +87,7 @@ def fits(line):
     return len(line) <= 100 or len(line.split()) == 1
 
 
+@pytest.mark.sample(2)
 @NEEDS_DATA
 @pytest.mark.parametrize("path", captures(), ids=name_of)
 def test_every_capture_fits_a_screen(path, tmp_path, monkeypatch, capsys):
@@ -114,6 +116,7 @@ def test_a_comparison_fits_a_screen(sample, lines):
     assert len(lines(["diff", str(ROOT / sample)], ROOT / sample)) <= 24
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("verb", ["inspect", "stats", "diagnose", "merge"])
 def test_many_steps_fit_a_screen(job, verb, lines):
     """Steps are summarised; the worst one is named."""

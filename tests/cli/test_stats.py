@@ -258,6 +258,7 @@ def _files_of(options):
     return {name for name, table in FILES.items() if there.issuperset(table.reads)}
 
 
+@pytest.mark.sample(3)
 def test_every_table_of_every_golden_case(sampled):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
     found = traceconv.stats("input", by=["all", "files"], **sampled.reading)

@@ -38,6 +38,7 @@ def shell(words, redirection, cwd, before=""):
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_device_is_an_error_of_one_line(tmp_path, name):
     """Not a fault of traceconv."""

@@ -103,6 +103,7 @@ def test_what_it_is_and_what_to_do(refusal, name, content, what, advice, code):
     assert advice in second
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "content", "what", "advice", "code"), KINDS, ids=NAMES)
 def test_beside_others_it_is_an_issue(tmp_path, name, content, what, advice, code):
     """What may hold a profile is told of; what has its place beside profiles is not."""

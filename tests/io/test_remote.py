@@ -51,6 +51,7 @@ def _one(url):
 # -- reading -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 def test_a_golden_case_reads_the_same_from_afar(sampled, fs):
     """Every reader gets along with files that are not on this machine."""
     if {"align", "mapping"} & sampled.options.keys():

@@ -150,6 +150,7 @@ def attacked(root, old, new):
         path.write_text(path.read_text().replace(json.dumps(old), json.dumps(new)))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "old", ["aten::mm", "gloo:all_reduce", "node", "default_pg", "c10d::allreduce_"]
 )

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from predicted_sizes import misses
 
 import traceconv
@@ -10,6 +11,7 @@ import traceconv
 SAMPLE = str(Path(traceconv.__file__).parents[1] / "golden" / "kineto" / "two_ranks" / "input")
 
 
+@pytest.mark.sample(3)
 def test_predictions_hold_on_golden_cases(sampled, tmp_path):
     """Within 15 %, in both formats and both modes, for all ranks in one file."""
     seen = traceconv.inspect("input", counts=True, **sampled.reading)

@@ -234,6 +234,7 @@ def _base_ns(path):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("source", [PAIR, TORCH / "level1", *VIEWS.values()], ids=lambda p: p.name)
 def test_our_own_json_reads_back_the_same(tmp_path, source):
     """Events, samples and arrows of a merged file are those that went into it, but for counters
@@ -345,6 +346,7 @@ def _rows(decoded, layer):
 FILES = [*VIEWS.values(), *sorted(PAIR.glob("PROF*/device_*/timeline/msprof_*_1.json"))]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parents[1].name}-{p.name}")
 def test_a_cut_file_gives_its_complete_events(tmp_path, path):
     """Cut at each sixteenth: every complete event is there, and the cut is an issue."""

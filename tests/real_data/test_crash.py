@@ -129,6 +129,7 @@ def test_any_export_of_a_folder_may_be_missing(training):
         assert whole.rows.total() > outcome.lost(whole)
 
 
+@pytest.mark.thorough
 def test_any_export_of_a_folder_may_be_cut(training):
     """In the middle of a record."""
     folder, whole = training

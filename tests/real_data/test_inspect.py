@@ -129,6 +129,7 @@ def test_tables_name_their_files(whole):
         assert named <= {*capture["files"], *capture["known"]}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("folder", WHOLE)
 def test_every_capture_has_its_counts(folder):
     """By kind and layer, steps, graphs, rows of tables and predicted sizes."""

@@ -23,6 +23,7 @@ def test_ranks_of_an_ascend_job_of_two_stages():
     assert [found.label(rank) for rank in (1, 3)] == ["dp1 pp0", "dp1 pp1"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "names",
     [

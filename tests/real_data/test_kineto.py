@@ -108,6 +108,7 @@ def own_rows(rows):
     return [shown_on(path)[0] not in made for path in rows.track]
 
 
+@pytest.mark.sample(2)
 def test_every_event_is_there(sample, told):
     """Slices and instants one by one; metadata became names of lanes."""
     slices, instants = sample.seen.slices, sample.seen.instants
@@ -347,6 +348,7 @@ def test_memory_counters_follow_the_marks():
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SMALL)
 def test_both_tiers_read_the_same(name, monkeypatch):
     """Columns, arguments, arrows and accounts do not depend on the compiled scanner."""

@@ -54,6 +54,7 @@ def kernels(seen):
     return [task for task in tasks(seen) if any(key.startswith("grid") for key in task[5])]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "count", "total"),
     [(SAXPY, 5, 88573480), (CLOVERLEAF, 1312, 294404540), (MFU, 3587, 488835406), (MOCK, 2, None)],

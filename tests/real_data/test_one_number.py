@@ -53,6 +53,7 @@ def said(headline):
     return length, {words: (ns, f"{percent} %") for words, ns, percent in every}
 
 
+@pytest.mark.sample(2)
 def test_losses_are_those_of_the_headline(run):
     """In JSON, on cards, and in what merge prints without comparing ranks."""
     found, overview, merged, _ = run

@@ -158,6 +158,7 @@ def test_silent_faults_are_found(case: str) -> None:
     assert not verdict.ok
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_cut_traces_end_in_a_verdict_or_a_named_error(case: str, tmp_path: Path) -> None:
     """Every trace cut at each sixteenth gives a verdict or one of our errors, nothing else."""

@@ -173,6 +173,7 @@ def test_arrows_of_groups_are_the_importers_within_ranks(path: Path) -> None:
     assert sum(across.values()) + sum(copies.values()) + len(seen) == len(expected(path)["flows"])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", ALONE, ids=ids(ALONE))
 def test_slices_equal_the_importers(path: Path) -> None:
     """Name, time and duration of every slice; one that never ends is at least there."""
@@ -342,6 +343,7 @@ def test_accounts_are_closed(path: Path) -> None:
         assert booked == trace.counts()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("path", CASES, ids=ids(CASES))
 def test_cut_traces_end_in_a_trace_or_a_named_error(path: Path, tmp_path: Path) -> None:
     """Every trace cut at several places is read as far as it goes, or refused by name."""

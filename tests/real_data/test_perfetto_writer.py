@@ -39,6 +39,7 @@ def as_written(value):
     return str(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tier", ["1", "0"], ids=["native", "python"])
 @pytest.mark.parametrize("name", FILES, ids=lambda n: n.rsplit("/", 1)[1])
 def test_names_and_arguments_survive(name, tier, monkeypatch):

@@ -35,6 +35,7 @@ def captures(folder):
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_predictions_hold_on_real_captures(name, tmp_path):
     """Within 15 %, in both formats and both modes."""

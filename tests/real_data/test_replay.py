@@ -45,6 +45,7 @@ def test_slowdown_and_attribution_of_published_jobs(job: str) -> None:
         )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("steps", ["35", "21,29", "27,34,35"])
 def test_few_steps_of_a_job_are_attributed_alike(steps: str) -> None:
     """Groups then have one or two operations each, which follow each other alike."""
@@ -112,6 +113,7 @@ def test_messages_that_nothing_pairs_are_stated(tmp_path: Path) -> None:
     assert "lower bounds" in note
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("folder", "rank", "cause", "gain_ms"),
     [

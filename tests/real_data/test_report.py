@@ -18,6 +18,7 @@ def diagnosed(*names):
     return found.document["overview"], found.html_text()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("names", "missing"),
     [

@@ -109,6 +109,7 @@ def as_numbered(lane):
     return type(lane)(lane.pid, lane.tid, category=lane.category, phase=lane.phase)
 
 
+@pytest.mark.sample(3)
 def test_slices_are_those_of_the_file(path, found):
     """Every complete event is there once, with exact times; pairs of B and E come on top."""
     slices, counts, _ = wanted(path)
@@ -123,6 +124,7 @@ def test_every_phase_is_accounted_for(path, found):
     assert seen == wanted(path)[1]
 
 
+@pytest.mark.sample(2)
 def test_arguments_are_those_of_the_file(path, found):
     """Arguments of complete slices come back as they were written."""
     told = Counter(
@@ -134,6 +136,7 @@ def test_arguments_are_those_of_the_file(path, found):
 LARGE = sorted(SAMPLES, key=lambda path: path.stat().st_size)[-effort(1, 3) :]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", LARGE, ids=label)
 @pytest.mark.parametrize("tier", ["1", "0"])
 def test_bytes_do_not_depend_on_threads(path, tier, tmp_path, monkeypatch):

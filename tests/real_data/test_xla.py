@@ -219,6 +219,7 @@ def test_every_event_of_a_rocm_run_is_in_one_rank(traces):
     assert kernels == [60, *[25] * 7]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", [*FILES, ROCM], ids=named)
 def test_what_goes_in_comes_out_or_is_reported(tmp_path, path):
     """The ledger of every rank sums to what is in the file, and viewers take all of it."""

@@ -392,6 +392,7 @@ def shown(path, folder):
     return done.stdout
 
 
+@pytest.mark.sample(2)
 @NEEDS_CHROMIUM
 @pytest.mark.parametrize("guard", ["neither", "escaping", "policy", "both"])
 def test_names_that_are_scripts_neither_run_nor_ask(tmp_path, listener, guard):

@@ -78,6 +78,7 @@ def deadly_once(mark: Path, advance: engines.Advance) -> int:
     return os.getpid()
 
 
+@pytest.mark.sample(3)
 def test_every_job_is_done_once(run):
     """More jobs than workers; results are told by index."""
     done = sorted((d.index, d.value) for d in run(square, range(20)))
@@ -97,12 +98,14 @@ def test_an_error_of_ours_is_a_result(run):
         done[1].result()
 
 
+@pytest.mark.sample(3)
 def test_a_job_whose_worker_dies_is_done_by_another(run, tmp_path):
     """A death says little about the job."""
     (done,) = run(deadly_once, [tmp_path / "mark"])
     assert isinstance(done.value, int)
 
 
+@pytest.mark.sample(3)
 def test_a_job_that_kills_its_workers_fails(run):
     """Twice is enough; all jobs that ran or waited beside it are done."""
     done = list(engines.in_order(run(deadly, range(12))))

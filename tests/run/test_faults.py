@@ -107,6 +107,7 @@ def test_a_killed_run_leaves_no_file_that_is_not_whole(captures, tmp_path, tempo
     assert validate(str(out)).ok
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "cancelled"]
 )
@@ -135,6 +136,7 @@ def test_an_interrupted_run_leaves_nothing(captures, tmp_path, temporary, number
 # -- disks -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("most", [100_000, 1_200_000], ids=["while reading", "while writing"])
 def test_a_full_disk_is_told_and_leaves_nothing(captures, tmp_path, temporary, jobs, most):
@@ -162,6 +164,7 @@ def test_a_disk_that_fills_while_parts_are_joined(captures, tmp_path, temporary,
     assert (left(tmp_path), left(temporary)) == ([], [])
 
 
+@pytest.mark.thorough
 def test_parts_are_joined_where_the_system_cannot_copy(captures, tmp_path, monkeypatch):
     """Between file systems, say."""
     one, other = tmp_path / "one.pftrace", tmp_path / "other.pftrace"

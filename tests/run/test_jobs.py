@@ -63,6 +63,7 @@ def sharded(captures: Path | str, folder: Path, of: int, **options) -> list[str]
 # -- bytes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ending", ["pftrace", "pftrace.gz", "json", "json.gz", "txt"])
 def test_bytes_do_not_depend_on_the_number_of_workers(captures, tmp_path, ending):
     """Every format, plain and compressed."""
@@ -70,6 +71,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(captures, tmp_path, ending
     assert one == merged(captures, tmp_path / f"two.{ending}", jobs=2)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -118,6 +120,7 @@ def one_case_per_reader() -> list[Case]:
     return list(cases.values())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", one_case_per_reader(), ids=lambda case: case.reader)
 def test_shards_of_a_golden_case_join_to_what_one_run_writes(case, tmp_path, monkeypatch):
     """Two shards, joined: by whichever reader it was read."""
@@ -129,6 +132,7 @@ def test_shards_of_a_golden_case_join_to_what_one_run_writes(case, tmp_path, mon
     assert one.read_bytes() == (tmp_path / "joined.pftrace").read_bytes()
 
 
+@pytest.mark.sample(3)
 def test_every_capture_travels(case):
     """What a reader remembers of a capture can be sent to a worker, and is small."""
     try:
@@ -142,6 +146,7 @@ def test_every_capture_travels(case):
         assert rank_file.recorded(back) == rank_file.recorded(capture)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["zip", "tar", "gztar"])
 def test_ranks_of_an_archive_may_be_read_by_workers(captures, tmp_path, kind):
     """Each opens it anew."""

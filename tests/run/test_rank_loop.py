@@ -50,6 +50,7 @@ def document(found):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verb", VERBS)
 def test_results_do_not_depend_on_the_number_of_workers(captures, verb):
     """Here and in two processes."""
@@ -57,6 +58,7 @@ def test_results_do_not_depend_on_the_number_of_workers(captures, verb):
     assert one == two
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("verb", "jobs"), [*((verb, 1) for verb in VERBS), ("stats", 2), ("stragglers", 2)]
 )
@@ -100,6 +102,7 @@ def test_a_window_counts_from_the_earliest_event_of_all(captures):
     assert 2 in found.ranks
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words", [["stats"], ["align"], ["stragglers"], ["diagnose", "--rule", "long-tail"]]
 )

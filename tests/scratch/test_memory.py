@@ -199,6 +199,7 @@ def test_only_what_is_mapped_for_reading_is_watched(tmp_path):
         _memory.watch(mapped)
 
 
+@pytest.mark.thorough
 def test_what_was_mapped_before_the_limit_leaves_memory_too(tmp_path):
     """An archive is mapped when it is opened, and read under the limit."""
     path = tmp_path / "content"

@@ -171,6 +171,7 @@ def test_the_command_shows_and_removes_what_is_kept(kept, job, capsys):
     assert not any(path.suffix == ".kept" for path in kept_files(kept))
 
 
+@pytest.mark.sample(3)
 def test_analyses_of_every_case_are_kept(sampled, kept):
     """Summaries of every reader come back, with what was lost of their ranks."""
     for make in (traceconv.align, traceconv.diagnose):

@@ -45,6 +45,7 @@ def dump(source, out, **options):
     return out.read_bytes()
 
 
+@pytest.mark.sample(4)
 def test_a_store_gives_what_its_captures_give(good, tmp_path):
     """Events with their arguments, steps and tables of every case; issues with their places."""
     traceconv.pack("input", out=tmp_path / "run.tcz", **good.reading, jobs=1)
@@ -62,6 +63,7 @@ def test_a_store_gives_what_its_captures_give(good, tmp_path):
     assert found[1] == found[0]
 
 
+@pytest.mark.sample(2)
 def test_tables_of_the_profiler_come_back(sampled, tmp_path):
     """The columns of side tables, or the error that reading them ends with."""
     traceconv.pack("input", out=tmp_path / "run.tcz", **sampled.reading, jobs=1)

@@ -45,6 +45,7 @@ def merged(source, out, **options):
 READING = {"reader": "chrome_json", "rank_from": "name"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("window", ["0ns:1ms", "100ms:101ms", "390ms:", ":20us", "3s:4s"])
 def test_a_window_is_what_it_is_of_the_captures(long_job, window, tmp_path):
     """Events with their arguments, flows, and the count of what was left out."""
@@ -72,6 +73,7 @@ def test_other_views_are_made_of_what_was_read(long_job, options, tmp_path):
         assert merged(store, out, **options) == expected
 
 
+@pytest.mark.sample(3)
 def test_a_window_of_every_case_is_what_it_is_of_the_captures(sampled, tmp_path):
     """Whatever was recorded; half of the time in the middle, and without a window."""
     traceconv.pack("input", out=tmp_path / "run.tcz", views=True, jobs=1, **sampled.reading)

@@ -264,6 +264,7 @@ def test_thread_order_follows_the_screen_order() -> None:
     assert [name[tid] for tid in sorted(order, key=order.__getitem__)] == ["Stream 3", "Stream 12"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ranks", [(0, 1), (7, 999_999), (0, 20_240_101), (2**31, 2**31 + 1)])
 def test_numbers_are_unique_positive_and_small(ranks: tuple[int, int]) -> None:
     """No pid or tid is used twice, not even by ranks with thousands of lanes or huge numbers."""

@@ -25,6 +25,7 @@ def old_protobuf(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_merging_works_with_protobuf_4_25(old_protobuf, tmp_path):
     """Both formats are written and sound, with the old runtime the only one in sight."""
     environment = {**os.environ, "PYTHONPATH": f"{old_protobuf}{os.pathsep}{ROOT}"}

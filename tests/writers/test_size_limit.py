@@ -201,6 +201,7 @@ def content(trace: Trace) -> Counter[Any]:
     return Counter([*rows, *samples])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("policy", ["reduce", "split"])
 @settings(max_examples=effort(8, 25), deadline=None)
@@ -440,6 +441,7 @@ def test_split_needs_room_for_heads() -> None:
         plan([SpilledRank(trace)], document(trace), Plain, SizeLimit(50, None, "split"))
 
 
+@pytest.mark.thorough
 def test_split_refuses_floods_of_files() -> None:
     """A slip of the pen does not fill the folder."""
     trace = stream(30_000)

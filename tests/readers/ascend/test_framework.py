@@ -505,6 +505,7 @@ FILES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_of_any_kind_may_be_cut_anywhere(pytorch, file):
     """Nothing but whole records is read, and nothing raised."""

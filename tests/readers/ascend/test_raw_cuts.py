@@ -66,6 +66,7 @@ def whole(tmp_path_factory):
     return {case: read(folder) for case, folder in folders.items()}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("case", "name"), RECORDS, ids=[name for _, name in RECORDS])
 @pytest.mark.parametrize("sevenths", [1, 4, 6])
 def test_a_cut_is_said(tmp_path, whole, case, name, sevenths):

@@ -43,6 +43,7 @@ def made(tmp_path_factory):
     return captures, outputs
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -69,6 +70,7 @@ def test_what_is_selected_is_what_would_have_been(made, options, tmp_path):
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "case", ["msprof/step_export_slices", "trace_view/demo", "msprof/borders_by_name"]
 )

@@ -289,6 +289,7 @@ def test_processes_of_an_rpd(tmp_path):
     assert sorted(set(first.events.step.tolist())) == [-1, 3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ["csv_set", "tool_json"])
 def test_outputs_do_not_depend_on_the_order_of_hashes(case, tmp_path):
     """Python hashes texts anew in every process: workers and runs write the same bytes."""
