@@ -7,11 +7,11 @@ import pytest
 from paths import ROOT
 
 TOP_LEVEL = {
-    ".ci", ".gitattributes", ".github", ".gitignore", ".pre-commit-config.yaml",
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
-    "README.zh-CN.md", "SECURITY.md", "SKILL.md", "Dockerfile", "action.yml", "bench", "docs",
-    "examples", "fuzz", "golden", "mkdocs.yml", "pyproject.toml", "schemas", "setup.py", "tests",
-    "traceconv",
+    ".ci", ".dockerignore", ".gitattributes", ".github", ".gitignore", ".pre-commit-config.yaml",
+    "action.yml", "bench", "CHANGELOG.md", "conda", "CONTRIBUTING.md", "Dockerfile", "docs",
+    "examples", "fuzz", "golden", "LICENSE", "Makefile", "MANIFEST.in", "mkdocs.yml",
+    "pyproject.toml", "README.md", "README.zh-CN.md", "schemas", "SECURITY.md", "setup.py",
+    "SKILL.md", "tests", "traceconv",
 }  # fmt: skip
 
 BINARY = {"examples": {".gz"}, "docs": {".png"}, "tests": {".binpb"}}

@@ -21,7 +21,7 @@ BOOT = 56_579_931_060_630
 
 
 def _capture(rank, clock=None, host="a"):
-    source = FileSource(Path("x"), "x")
+    source = FileSource(Path("x"), f"p{rank}")
     return Capture("msprof", source, ("x",), rank=rank, clock=clock, host=host, label=f"p{rank}")
 
 

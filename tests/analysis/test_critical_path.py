@@ -31,6 +31,7 @@ from traceconv.cli import run as command
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
+from traceconv.core.source import RecordedSource
 from traceconv.passes import compose
 from traceconv.run.stages import passed
 
@@ -189,7 +190,10 @@ def test_whatever_was_recorded_the_stretches_tile_the_step(ranks, clocks, kind):
         every.append(summarize(trace, SummaryRequest(lateness=True)))
     plan = Plan("file", {r: Offset(clocks[r][0], error_ns=clocks[r][1]) for r in range(len(ranks))})
     groups = tuple(matched([one.collectives for one in every]))
-    captures = [Capture("made", None, (str(r),), r, label="made") for r in range(len(ranks))]
+    captures = [
+        Capture("made", RecordedSource("made", {}), (str(r),), r, label="made")
+        for r in range(len(ranks))
+    ]
     found = of_job(every, plan, groups, captures, world_size=len(ranks))
     tables = {one.table.name: one.data for one in results(found, TABLES)}
     tiles(SimpleNamespace(path=found), tables)
@@ -316,7 +320,9 @@ def test_paths_on_clocks_of_unknown_error_are_not_certain():
         trace = passed(build.finish(), compose(mode="detail"))
         every.append(summarize(trace, SummaryRequest(lateness=True)))
     groups = tuple(matched([one.collectives for one in every]))
-    captures = [Capture("made", None, (str(r),), r, label="made") for r in range(2)]
+    captures = [
+        Capture("made", RecordedSource("made", {}), (str(r),), r, label="made") for r in range(2)
+    ]
     plan = Plan("file", {rank: Offset(method="file") for rank in range(2)})
     found = of_job(every, plan, groups, captures)
     assert not any(one.certain for one in found.segments)

@@ -142,8 +142,24 @@ def _own_tables(build, t):
         build.side_table(name, f"{name}.csv", lambda columns=columns: columns)
 
 
+def _cluster(build, t):
+    """Three ranks of which only the tables of a cluster tool exist."""
+    text = lambda *values: np.array(values, object)  # noqa: E731
+    own = np.array([3, 4, 5]) * t
+    build.side_table("cluster_step_trace_time", "cluster_step_trace_time.csv", lambda: {
+        "Step": np.array([1] * 3), "Type": text(*["rank"] * 3), "Index": np.arange(3),
+        "Computing(ns)": own, "Communication(Not Overlapped)(ns)": 10 * t - own,
+        "Overlapped(ns)": 0 * own, "Communication(ns)": 10 * t - own, "Free(ns)": 0 * own + t,
+    })  # fmt: skip
+    build.side_table("cluster_communication_bandwidth", "cluster_communication.json", lambda: {
+        "Rank": np.arange(3), "Step": np.array([1] * 3), "Operator": text(*["add"] * 3),
+        "Group": text(*["0"] * 3), "Transport Type": text(*["HCCS"] * 3),
+        "Transit Size(MB)": np.array([PACKET] * 3) / 1e6, "Transit Time(ns)": own,
+    })  # fmt: skip
+
+
 def _statistics(tick):
-    """All tables of two ranks that did the same."""
+    """All tables of two ranks that did the same, and of a cluster without timelines."""
     parts = []
     for rank in (0, 1):
         build = traceconv.TraceBuilder.of_rank(rank)
@@ -153,7 +169,10 @@ def _statistics(tick):
         for one in compose("detail", scope=True):
             trace = one(trace)
         parts.append(summarize(trace, SummaryRequest(tables=tuple(TABLES))))
-    return {result.table.name: result for result in tables(parts)}
+    build = traceconv.TraceBuilder.of_rank(0)
+    _cluster(build, tick)
+    cluster = summarize(build.finish(), SummaryRequest(tables=("cluster", "cluster_bandwidth")))
+    return {result.table.name: result for result in [*tables(parts), *tables([cluster])]}
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def knowledge(run):
 
 def capture(rank, clock=None, host=""):
     """The capture of one rank."""
-    source = FileSource(Path("x"), "x")
+    source = FileSource(Path("x"), f"p{rank}")
     return Capture("synthetic", source, ("x",), rank, host=host, clock=clock, label=f"p{rank}")
 
 

@@ -47,7 +47,7 @@ FLAGS = {
 } | {"after": "AFTER", "limit": "--max-size", "paths": "PATH"}
 """The flag for every keyword argument that messages of the library name in backticks."""
 
-API_ONLY = {"analyse", "merge_options", "selection"}
+API_ONLY = {"analyse", "merge_options", "selection", "sql"}
 """Keywords in messages for which the command line needs no flag."""
 
 _FIGURE = lazy_regex(r"(\d) (%|[mµn]?s\b)")

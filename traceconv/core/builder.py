@@ -384,6 +384,12 @@ class TraceBuilder:
             assert kind in KINDS, kind
             self._lost[kind] += int(count)
 
+    def skip_keys(self, keys: Collection[str]) -> None:
+        """Count keys of a file that are not used, and name them, with up to 1000 characters."""
+        if keys:
+            named = f"keys {', '.join(sorted(keys))}"[:1000]
+            self.skip("metadata-unused", named, len(keys))
+
     def finish(self) -> Trace:
         """The trace: sorted, with tracks in screen order and the accounts closed.
 

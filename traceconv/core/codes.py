@@ -382,7 +382,7 @@ CODES: dict[str, Code] = {
     "no-steps": Code(
         _I,
         "The capture has no steps; its whole range counts as one step. If ranges of the host are "
-        "its steps, name them: --step-marker REGEX.",
+        "its steps, name them by `step_marker`.",
     ),
     "steps-from-host": Code(
         _I,

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
 
 from traceconv.core.columns import F64, I64, Mask
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 SIGMA = 1.4826
 """A normal distribution's standard deviation, per median absolute deviation."""

@@ -135,7 +135,7 @@ class QueryOptions(Group):
         help="Value of $NAME in the SQL. It is bound, never pasted into the text.",
     )  # fmt: skip
     timeout_ns: int | None = option(
-        None, values.length, "--timeout", metavar="60s",
+        None, values.length, "--timeout", metavar="60s", section="Resources",
         help="End a statement of duckdb that takes longer.",
     )  # fmt: skip
     merge_options: MergeOptions = group(

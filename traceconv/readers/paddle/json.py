@@ -40,7 +40,7 @@ from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
-from traceconv.readers.shared.trace_events.timeline import USED_KEYS, Reading, book_unused
+from traceconv.readers.shared.trace_events.timeline import USED_KEYS, Reading
 
 _SUFFIX = lazy_regex(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
 _UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
@@ -382,7 +382,7 @@ _USED_KEYS = USED_KEYS | {
 
 
 def _note(keys: Mapping[str, Any], starts: Starts, build: TraceBuilder) -> None:
-    book_unused(build, keys.keys() - _USED_KEYS)
+    build.skip_keys(keys.keys() - _USED_KEYS)
     noted(
         build,
         version=keys.get("schemaVersion"),

@@ -32,7 +32,6 @@ from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.table_rows import json_rows
-from traceconv.readers.shared.trace_events.timeline import book_unused
 
 MOST_BYTES = 4 << 30
 _GPU = 2
@@ -174,7 +173,7 @@ def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> N
         why = f"{str(e)[:120]}; was the copy cut short? Other forms of the run may be whole"
         raise MalformedInputError(source.title(name), "", why) from e
     if element < len(elements):
-        book_unused(build, unused)
+        build.skip_keys(unused)
         _Reading(build, elements[element]).read()
 
 

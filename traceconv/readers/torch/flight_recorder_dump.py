@@ -18,7 +18,6 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
-from traceconv.readers.shared.trace_events.timeline import book_unused
 from traceconv.readers.torch.kineto.header import members_of
 from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, label, load
 
@@ -126,7 +125,7 @@ def _decoded(raw: bytes, build: TraceBuilder) -> _Dump:
     """
     try:
         dump = _DUMP.decode(raw)
-        book_unused(build, _KEYS.decode(raw).keys() - _USED)
+        build.skip_keys(_KEYS.decode(raw).keys() - _USED)
     except NOT_JSON as e:
         dump = _Dump(list(_salvaged(raw)))
         if not dump.entries:
@@ -164,7 +163,7 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
             "torch._C._distributed_c10d._dump_nccl_trace_json()",
         ) from e
     stated = value if isinstance(value, dict) else {}
-    book_unused(build, set(map(str, stated)) - _USED)
+    build.skip_keys(set(map(str, stated)) - _USED)
     listed = stated.get("entries")
     entries = []
     for number, one in enumerate(listed if isinstance(listed, list) else []):

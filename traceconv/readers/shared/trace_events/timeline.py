@@ -81,11 +81,6 @@ Offset = Callable[[Mapping[str, Any]], int]
 """Given the other members of the outermost object: nanoseconds to add to every stamp."""
 
 
-def book_unused(build: TraceBuilder, keys: Collection[str]) -> None:
-    """Count keys of a file that are not used, and name them, with up to 1000 characters."""
-    build.skip("metadata-unused", f"keys {', '.join(sorted(keys))}"[:1000], len(keys))
-
-
 def read_events(
     source: Source,
     name: str,
@@ -118,7 +113,7 @@ def read_events(
     reading = Reading(build, probes, keep_fields)
     reading.read(source, name, CHUNK_BYTES)
     offset = offset_ns(reading.keys) if offset_ns else 0
-    book_unused(build, reading.key_names - set(used_keys))
+    build.skip_keys(reading.key_names - set(used_keys))
     return assemble(reading.tables, reading.naming, classify, build, offset, revise)
 
 
