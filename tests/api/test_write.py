@@ -67,6 +67,18 @@ def _rows(trace):
     )
 
 
+@pytest.mark.parametrize("ending", [".json", ".pftrace"])
+def test_unclassified_tasks_count_once_however_often_they_are_read(tmp_path, ending):
+    """A merged trace states the issues of its run; reading it finds the same tasks again."""
+    (tmp_path / "own.csv").write_text(
+        "name,ts,dur,stream,kind\nstep 1,0,90,,step\nodd,1,30,7,\nodd,40,30,7,\n"
+    )
+    once, twice = (str(tmp_path / f"{name}{ending}") for name in ("once", "twice"))
+    for path, out in ((str(tmp_path / "own.csv"), once), (once, twice)):
+        report = traceconv.merge(path, out=out, mode="detail")
+        assert sum(one.count for one in report.issues if one.code == "unclassified-tasks") == 2
+
+
 def test_a_trace_made_from_nothing(tmp_path):
     """One trace need not be in a list; slices that cross get lanes, rows in any order are put in
     order.

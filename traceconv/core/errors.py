@@ -288,6 +288,6 @@ class Issues:
         present = {issue.severity for issue in self}
         return next((s for s in reversed(list(Severity)) if s in present), None)
 
-    def copy(self) -> Issues:
-        """An independent tally with the same counts."""
-        return Issues(dict(self._tally))
+    def copy(self, without: str = "") -> Issues:
+        """An independent tally with the same counts, except those of the code ``without``."""
+        return Issues({key: had for key, had in self._tally.items() if key[0] != without})

@@ -383,6 +383,8 @@ def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Anal
         args = trace.args[int(events.args[row])]
         typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), "")
         types.setdefault(str(typed), []).append((ns, count, trace.strings[name]))
+    if types:  # the run that wrote a merged trace has counted the same tasks
+        trace = replace(trace, issues=trace.issues.copy(without="unclassified-tasks"))
     for typed, names in sorted(types.items(), key=lambda one: -sum(ns for ns, _, _ in one[1])):
         called = max(names)[2]
         kind = f"type {typed[:80]} ({called[:80]})" if typed not in ("", called) else called[:80]
