@@ -330,6 +330,18 @@ def test_use_of_a_device(build, vendor, idle):
     assert [row[name] for name in names] == [40, 30, idle, 100, 100.0 - idle]
 
 
+def test_unclassified_tasks_have_a_column_where_there_are_any(build):
+    """A device that is busy with them is not 100 % busy with nothing."""
+    _steps(build, 100)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    build.slice(stream, 0, 30, "k", op=OpClass.COMPUTE)
+    build.slice(stream, 40, 60, "odd", op=OpClass.UNCLASSIFIED)
+    build.slice(stream, 150, 60, "outside", op=OpClass.UNCLASSIFIED)
+    (row,) = _table("device", build)
+    names = ("Kernel Time(ns)", "Unclassified Time(ns)", "Idle(ns)", "Known(ns)", "Utilization(%)")
+    assert [row[name] for name in names] == [30, 60, 10, 100, 90.0]
+
+
 def test_modules_with_what_they_launched(build):
     """A module's device time holds that of the modules within."""
     _launched(build)

@@ -105,9 +105,13 @@ def device(every):
                 "Steps Time(ns)": elapsed,
                 "Kernel Time(ns)": sums["computing"] + sums["not_overlapped"],
                 "Communication Time(ns)": sums["communication"],
-                "Copy Time(ns)": sums["copying"], "Idle(ns)": sums["known"] - busy,
+                "Copy Time(ns)": sums["copying"],
+                "Unclassified Time(ns)": sums["unclassified"], "Idle(ns)": sums["known"] - busy,
                 "Known(ns)": sums["known"], "Utilization(%)": percent(busy, sums["known"]),
             }  # fmt: skip
+    if not any(row["Unclassified Time(ns)"] for row in found.values()):
+        for row in found.values():
+            del row["Unclassified Time(ns)"]
     return found
 
 

@@ -99,7 +99,14 @@ _LANES = {
     OpClass.COPY_NOT_OVERLAPPED: "copies alone",
     OpClass.UNCLASSIFIED_ALONE: "unclassified",
 }
-_VENDOR = ("computing_ns", "communication_ns", "copying_ns", "free_ns", "known_ns")
+_STATED = {
+    "Kernel Time(ns)": "computing_ns",
+    "Communication Time(ns)": "communication_ns",
+    "Copy Time(ns)": "copying_ns",
+    "Idle(ns)": "free_ns",
+    "Known(ns)": "known_ns",
+}
+"""What a vendor's table of steps states of the columns."""
 
 
 def _device_facts(trace: Trace) -> Columns:
@@ -123,8 +130,8 @@ def _device_facts(trace: Trace) -> Columns:
     ]
     if len(found) == 1:
         others = steps.take(~seen)
-        sums = [int(np.maximum(getattr(others, name), 0).sum()) for name in _VENDOR]
-        found[0] = {key: ns + more for (key, ns), more in zip(found[0].items(), sums, strict=True)}
+        for key, name in _STATED.items():
+            found[0][key] += int(np.maximum(getattr(others, name), 0).sum())
         found[0]["Kernel Time(ns)"] += int(others.not_overlapped_ns.sum())
     return {
         "Device": numbers,
@@ -156,6 +163,7 @@ def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, in
         "Kernel Time(ns)": kernels,
         "Communication Time(ns)": found["communication"],
         "Copy Time(ns)": found["copies"],
+        "Unclassified Time(ns)": found["unclassified"],
         "Idle(ns)": known - busy,
         "Known(ns)": known,
     }
@@ -163,6 +171,8 @@ def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, in
 
 def _device_rows(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
+    if not rows["Unclassified Time(ns)"].any():
+        del rows["Unclassified Time(ns)"]
     return {**rows, "Utilization(%)": utilisation(rows["Idle(ns)"], rows["Known(ns)"])}
 
 
@@ -202,9 +212,10 @@ TABLES: Sequence[Table] = (
     Table(
         "kernel",
         "Kernels",
-        "Device tasks that compute, and whole communication operations, by name: Count; Total = "
+        "Device tasks that compute or are unclassified, and whole communication operations, by "
+        "name: Count; Total = "
         "sum of durations; Min, Avg = Total / Count, Max; Ratio = Total / sum of all Totals of "
-        "the rank. Tasks that overlap count twice.",
+        "the rank. All of the capture counts, within steps or not; tasks that overlap count twice.",
         "device or communication slices",
         (*Column.whole(RANK), *Column.text("Kernel", "Kind"), *TIMED),
         _kernel_facts,
@@ -224,18 +235,21 @@ TABLES: Sequence[Table] = (
     ),
     Table(
         "device",
-        "Devices: how busy",
+        "Devices: how busy within steps",
         "Steps Time = length of the union of the steps that have device data. Kernel Time = length "
         "of the union over all streams of kernels (communication among them) within the steps' "
-        "device windows; Communication and Copy Time likewise. Known = the part of the windows in "
-        "which the profiler was collecting. Idle = Known without kernels, and without copies on "
-        "GPUs. Utilization = 100 - Idle / Known, as in the table of overlap; Paddle's Device "
-        "Summary counts neither copies nor Known, but Kernel Time / Steps Time.",
+        "device windows; Communication and Copy Time likewise. What runs outside of steps is in "
+        "the tables of kernels and copies only. Unclassified Time, where it occurs, = tasks of "
+        "types that no table of their producer has, while the device does nothing else. Known = "
+        "the part of the windows in which the profiler was collecting. Idle = Known without "
+        "kernels and unclassified tasks, and without copies on GPUs. Utilization = 100 - Idle / "
+        "Known, as in the table of overlap; Paddle's Device Summary counts neither copies nor "
+        "Known, but Kernel Time / Steps Time.",
         "device slices",
         (
             *Column.whole(RANK, "Device"),
-            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time", "Idle",
-                       "Known"),
+            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time",
+                       "Unclassified Time", "Idle", "Known"),
             *Column.percent("Utilization"),
         ),
         _device_facts,
