@@ -63,6 +63,27 @@ def test_text_suits_its_units_to_the_column():
     assert len({len(heading), len(first), len(second)}) == 1
 
 
+@pytest.mark.parametrize(
+    ("shortest", "longest", "heading", "cells"),
+    [
+        (21_240_010_000, 23_409_000_000, "(s)", ["21.2", "23.4"]),
+        (40, 3_000_000, "(µs)", ["0.040", "3000"]),
+        (2_000_000, 3_000_000_000, "(s)", ["0.00200", "3.00"]),
+        (1, 3_600 * 10**9, "(ns) (s)", ["1", "3600"]),
+    ],
+)
+@pytest.mark.parametrize("look", ["text", "markdown"])
+def test_the_times_of_a_table_have_one_unit(look, shortest, longest, heading, cells):
+    """Min and Max compare at a glance; only times that no unit shows well have their own."""
+    columns = (*Column.whole("Rank"), *Column.ns("Min Time", "Max Time"))
+    values = [np.array([0]), np.array([shortest]), np.array([longest])]
+    lines = getattr(render, look)([_result(1, columns, values)]).splitlines()
+    units = re.findall(r"\(\w+\)", next(line for line in lines if "Min Time" in line))
+    assert " ".join(dict.fromkeys(units)) == heading
+    row = [line for line in lines if line][-1].replace("|", " ").split()
+    assert row[1:] == cells
+
+
 def test_text_shortens_long_names_by_the_arguments_of_their_templates():
     """They tell least."""
     assert render.text([_result()]).splitlines()[4].split()[1] == "kernel"

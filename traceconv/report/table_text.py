@@ -1,8 +1,9 @@
 """Tables as text, CSV, JSON and Markdown.
 
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
-in ns: both exactly. Text and Markdown give every column one unit and as many decimals as its
-smallest value needs for three digits (sizes in units of 1024), instants from the earliest of the
+in ns: both exactly. Text and Markdown give all times of a table one unit, unless they are too far
+apart, and every column as many decimals as its smallest value needs for three digits (sizes in
+units of 1024), instants from the earliest of the
 table, which a line above names, and text keeps to the width of a terminal. A heading always names
 the unit of the values below it; see :class:`~traceconv.analysis.tables.definition.Column`. Unknown
 values are a dash in text and Markdown, an empty cell in CSV, null in JSON: never 0.
@@ -99,7 +100,7 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     keys = _keys([column for column, _ in columns])
     zero_ns = _zero_ns(result)
     room = width - len(_INDENT)
-    unit = _common([v for c, v in columns if c.unit == "ns" and not _are_instants(c, v)])
+    unit = _common(columns)
     shown, same, absent, zero = [], [], [], []
     for place, (column, values) in enumerate(columns):
         heading, *cells = _shown(column, values, _in_a_line, zero_ns, unit)
@@ -284,10 +285,10 @@ def _wrapped(words: str, width: int | None) -> list[str]:
 
 def _fitted(result: Result, width: int | None, zero_ns: int) -> list[str]:
     columns = _shown_columns(result)
-    keys = _keys([column for column, _ in columns])
+    keys, unit = _keys([column for column, _ in columns]), _common(columns)
     cells = []
     for place, (column, values) in enumerate(columns):
-        heading, *rows = _shown(column, values, _in_a_line, zero_ns)
+        heading, *rows = _shown(column, values, _in_a_line, zero_ns, unit)
         cells.append(fitting.Cells(heading, rows, column.kind == "text", place < keys))
     return fitting.lines(cells, width, WIDEST)
 
@@ -296,19 +297,30 @@ def _in_a_line(cell: str) -> str:
     return " ".join(cell.split())
 
 
-def _common(columns: Sequence[NDArray[Any]]) -> tuple[str, int] | None:
-    """The unit of the longest times if the shortest have digits in it, so that columns compare."""
-    known = [values for values in columns if ((values != ABSENT) & (values != 0)).any()]
+def _common(columns: Sequence[tuple[Column, NDArray[Any]]]) -> tuple[str, int] | None:
+    """The unit of all times of a table, so that they compare: that of its longest column, or a
+    smaller one in which the shortest time is at least 0.001; None where the longest would have more
+    than nine digits in that."""
+    times = [v for c, v in columns if c.unit == "ns" and not _are_instants(c, v)]
+    known = [np.abs(values[(values != ABSENT) & (values != 0)]) for values in times]
+    known = [values for values in known if len(values)]
     if not known:
         return None
-    unit = max(map(_suited, known), key=lambda one: one[1])
-    least = min(int(np.abs(v[(v != ABSENT) & (v != 0)]).min()) for v in known)
-    return unit if least * 1000 >= unit[1] else None
+    most = max(_suited(values)[1] for values in known)
+    least, longest = min(int(v.min()) for v in known), max(int(v.max()) for v in known)
+    return next(
+        (
+            (name, scale)
+            for name, scale in _UNITS
+            if scale <= min(most, least * 1000) and longest // scale < 10**9
+        ),
+        None,
+    )
 
 
 def _shown(
     column: Column, values: NDArray[Any], short: Callable[[str], str], zero_ns: int,
-    unit: tuple[str, int] | None = None,
+    unit: tuple[str, int] | None,
 ) -> list[str]:  # fmt: skip
     """Heading and cells for people; instants are counted from ``zero_ns``; times in ``unit``, or
     the one that suits the column."""
@@ -425,10 +437,10 @@ def _markdown_table(result: Result, explain: bool) -> str:
         return "\n".join([*lines, _missing(result), ""])
     zero_ns = _zero_ns(result)
     lines += [line for told in _counted_from(zero_ns) for line in (told, "")]
-    columns = [
-        _shown(column, values, _escaped, zero_ns) for column, values in _shown_columns(result)
-    ]
-    rule = ["---" if column.kind == "text" else "---:" for column, _ in _shown_columns(result)]
+    shown = _shown_columns(result)
+    unit = _common(shown)
+    columns = [_shown(column, values, _escaped, zero_ns, unit) for column, values in shown]
+    rule = ["---" if column.kind == "text" else "---:" for column, _ in shown]
     rows = list(zip(*columns, strict=True))
     rows.insert(1, tuple(rule))
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
