@@ -70,6 +70,13 @@ def test_captures_of_one_rank_are_its_windows_in_the_order_of_time(tmp_path):
         ]  # fmt: skip
 
 
+def test_streams_of_windows_on_two_devices_are_told_apart(tmp_path):
+    """As in one capture with two devices."""
+    capture(tmp_path / "a.json", slices(2 * SECOND))
+    capture(tmp_path / "b.json", slices(8 * SECOND, pid=1))
+    assert {track.group for track in read(only(tmp_path)).tracks} == {"GPU 0", "GPU 1"}
+
+
 def test_what_went_in_comes_out(tmp_path):
     """Rows, names, tracks, arguments and arrows are those of the captures read alone."""
     demo = ROOT / "golden" / "kineto" / "two_ranks" / "input"

@@ -24,10 +24,11 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
-from traceconv.core.model import Capture, OpClass, Trace, arranged
+from traceconv.core.model import Capture, Layer, OpClass, Trace, Track, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import NAME_THEM, twice
 from traceconv.find.identity import overlap
+from traceconv.passes.places import Device, devices
 from traceconv.passes.timestamp_outliers import timestamp_outliers
 
 SAME_EVENTS = 0.5
@@ -176,7 +177,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
     return arranged(
         replace(
             traces[0],
-            tracks=tuple(track for trace in traces for track in trace.tracks),
+            tracks=_by_device([track for trace in traces for track in trace.tracks]),
             strings=strings,
             events=EventTable.concat(events),
             counters=CounterTable.concat(counters),
@@ -191,6 +192,18 @@ def joined(traces: Sequence[Trace]) -> Trace:
                 for name, some in side_tables.items()
             },
         )
+    )
+
+
+def _by_device(tracks: Sequence[Track]) -> tuple[Track, ...]:
+    """Tracks of devices in a group each, as where one capture has several devices."""
+    if len(devices(tracks)) < 2:
+        return tuple(tracks)
+    return tuple(
+        msgspec.structs.replace(track, group=track.group or Device.of(track).heading)
+        if track.layer in (Layer.DEVICE, Layer.COMM)
+        else track
+        for track in tracks
     )
 
 
