@@ -60,6 +60,18 @@ def test_order_proves_nothing_on_two_streams_or_of_another_number(tmp_path, kern
     assert {(operator, way) for _, operator, way in _nodes(tmp_path)} == {("", "")}
 
 
+def test_graphs_count_in_the_order_of_launches_of_all_threads(tmp_path):
+    """Not thread by thread."""
+    events = []
+    for thread, start, name in ((600, 1000, "first"), (500, 2000, "second")):
+        call = row("cuda_runtime", "cudaGraphLaunch", 500, thread, start, 5, correlation=start)
+        kernel = row("kernel", name, 0, 7, start + 50, 9, correlation=start, stream=7)
+        events += [call, kernel]
+    write(tmp_path / "pass.json", events)
+    table = traceconv.stats(str(tmp_path), by="graph")["graph_node"]
+    assert dict(zip(table["Kernel"], table["Graph"], strict=True)) == {"first": 0, "second": 1}
+
+
 def test_names_of_kernels_hold_on_any_stream(tmp_path):
     """The n-th of a name is the n-th captured; others that differ leave the rest."""
     names, kernels = ["aten::mm", "aten::add", "aten::mul"], ["gemm", "plus", "times"]

@@ -95,6 +95,8 @@ def replays(trace: Trace) -> Replays | None:
     if not len(arrows):
         return None
     launch, replay = np.unique(arrows.src.astype(np.intp), return_inverse=True)
+    in_time = np.argsort(events.start_ns[launch], kind="stable")
+    launch, replay = launch[in_time], np.argsort(in_time)[replay]
     order = np.lexsort((arrows.dst, events.start_ns[arrows.dst], replay))
     rows, replay = arrows.dst[order].astype(np.intp), replay[order]
     by_name = np.lexsort((np.arange(len(rows)), events.name[rows], replay))
