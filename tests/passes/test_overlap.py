@@ -154,6 +154,18 @@ def test_tasks_of_unknown_types_are_a_share_of_their_own(build, vendor):
     assert issue.places == ("NEW_SQE: 0.007 µs", "type NEW_CORE (Add): 0.005 µs")
 
 
+@pytest.mark.parametrize("vendor", ["", "ascend"])
+def test_a_device_with_tasks_of_unknown_types_alone_is_not_free_in_them(build, vendor):
+    """Nothing else says where the vendor's Free would begin and end."""
+    build.hints.vendor = vendor
+    track = build.track(Layer.DEVICE, "Stream 2")
+    for start in (0, 30):
+        build.slice(track, start, 10, "NEW", op=OpClass.UNCLASSIFIED)
+    trace = overlap(build.finish())
+    assert _lanes(trace)[3] == [(10, 30)]
+    assert trace.overlap.idle_ns == 20
+
+
 def test_tasks_of_unknown_types_that_others_hide_are_not_told_of(build):
     """No share, no lane, no issue: it makes no difference what they are."""
     _fill(build, [(0, 10)], [(8, 20)])

@@ -161,10 +161,9 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         pieces = breakdown(compute, comm, copy, spans)
         exposed = covered(pieces, [0b1010, 0b1110])
         alone = subtraction(covered(pieces, [0b0100, 0b1100]), bounds.unknown)
-        free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
+        free = subtraction(spans, active)
         if len(rest):
             known = merged(known, rest)
-            free = free if bounds.vendor else subtraction(free, rest)
         return Analysis((compute, comm, exposed, free, copy, alone, rest), spans, known, rule)
 
     first = under(rule or otherwise)
