@@ -316,8 +316,11 @@ class Capture:
         verdict = self.diagnosis.verdict
         late = verdict.late if verdict else ()
         for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
-            if late:  # what comes first is the verdict, which is not recomputed
+            if verdict:  # what comes first is the verdict, which is not recomputed
                 line = line.removeprefix(verdict.headline()).lstrip()
+            for rank, one in self.ranks.items():
+                if one.place:
+                    line = line.replace(f"rank {rank} ({one.place})", f"rank {rank}")
             other = hang.line(self.ranks) or losses.headline(known, late, _size(line))
             tally.one("headline", where, line, other)
         for line in self.account[-2:]:

@@ -4,7 +4,6 @@ import heapq
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from itertools import count
 
 from .device import kernels
 from .figures import JOB, UNKNOWN, Timed, added, percent, variance_us2
@@ -15,7 +14,6 @@ NO_OPERATOR = re.compile(
 )
 """Host rows that are Python's own calls, or queues."""
 
-_THREAD = re.compile(r"Thread (-?\d{1,18})")
 _MODULE = "nn.Module: "
 _PROJECTED = " (device projection)"
 _PADDLE = {"Operator": "operator", "Forward": "module"}
@@ -33,16 +31,11 @@ class Host:
 
     def __init__(self, rank, fact):
         self.rank, self.fact = rank, fact
-        self._own = count(-(2**62))
-        self._threads = {id(lane): self._thread(lane) for lane in rank.lanes}
+        self._threads = {id(lane): lane.thread or id(lane) for lane in rank.lanes}
         self.calls = [row for row in rank.on("host") if row.step < 0]
         self._types = self._paddle_types() if fact.reader == "paddle" else None
         self.operators = self._named("operator", lambda name: not NO_OPERATOR.match(name))
         self.launched = self._launches()
-
-    def _thread(self, lane):
-        match = _THREAD.match(lane.name)
-        return int(match[1]) if match else next(self._own)
 
     def _paddle_types(self):
         """The type that Paddle gives to the rows of one lane and name."""
@@ -184,21 +177,10 @@ def typed(rank, host):
     return {
         id(row): (
             replayed.get(id(row)) or found.get(id(row)) or _said(row, "hlo_category"),
-            _device(row),
+            row.lane.device_kind,
         )
         for row in rows
     }
-
-
-def _device(row):
-    """The kind of device that the heading or the group of the lane names."""
-    kind, hardware, _ = row.lane.heading.partition(" Hardware")
-    if hardware:
-        return kind
-    if re.match(r"(RANK \d+ )?DEVICE<", row.lane.heading):  # unitrace of Intel's GPUs
-        return "GPU"
-    named = re.match(r"(NPU|GPU|TPU|CPU) \d+", row.lane.group)
-    return named[1] if named else UNNAMED
 
 
 def _ascend_type(row, stated):

@@ -165,13 +165,14 @@ def _waits_long(piece):
 
 
 def _sunk(known):
-    """How idle steps are; which way their data goes is in a table, not in the trace."""
+    """How idle steps are whose dataset is not sunk, as the name of the table of its queue says."""
     pieces = [known.figures(step) for step in known.measured()]
     if pieces and not known.fact.partial:
+        sunk = "dataset_iterator_profiling" not in known.fact.stated.names
         idle = sum(piece["free"] for piece in pieces)
         yield "not-sunk", "", {
-            "value": share(pieces, "free"), "idle_ns": round(idle / len(pieces)),
-            "steps": len(pieces), "slices": _idle(known),
+            "value": 0.0 if sunk else share(pieces, "free"),
+            "idle_ns": round(idle / len(pieces)), "steps": len(pieces), "slices": _idle(known),
         }  # fmt: skip
 
 

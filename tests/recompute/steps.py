@@ -4,6 +4,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from math import floor, sqrt
 
@@ -257,6 +258,40 @@ class Steps:
             reach = max(reach, row.end)
             if row.name in ("MEM_WAIT_VALUE", "CAPTURE_WAIT") and after.start > reach:
                 yield reach, after.start
+
+    @cached_property
+    def launch_windows(self):
+        """Where the PyTorch profiler counts each step, by its start and key: from the first task of
+        the first call within it that launches any, to the end of the last such call's tasks, if
+        that is after the step. Where launches are unknown it is the device window."""
+        windows = {(s.start, s.key): (s.work_start, s.window[1]) for s in self.steps}
+        if not self.fact.ascend or self.fact.reader == "ascend_db":  # there of all tasks
+            return windows
+        arrows = [
+            (call, task) for call, task, _ in self.rank.arrows
+            if task.lane.layer in ("device", "comm")
+        ]  # fmt: skip
+        by_layer = (
+            [(call, task) for call, task in arrows if call.lane.layer == layer]
+            for layer in ("host", "runtime")
+        )
+        launches = next(filter(None, by_layer), [])
+        launched = {id(task) for _, task in launches}
+        unknown = {
+            row.step for row in self.work
+            if row.slice and row.cls in ("compute", "comm") and id(row) not in launched
+        }  # fmt: skip
+        for step in self.steps:
+            inside = [
+                (call.start, task) for call, task in launches
+                if step.start <= call.start <= step.end
+            ]  # fmt: skip
+            if step.graph < 0 and not step.whole_range and step.number not in unknown and inside:
+                first, last = min(at for at, _ in inside), max(at for at, _ in inside)
+                start = min(task.start for at, task in inside if at == first)
+                end = max(task.end for at, task in inside if at == last)
+                windows[step.start, step.key] = (start, max(end, step.end))
+        return windows
 
     @property
     def only_stated(self):
@@ -547,10 +582,21 @@ def _begun(rows, start, end):
 
 
 def _torch(known, step, device):
-    start, end = step.work_start, step.window[1]
-    lanes = {cls: _begun(known.lanes[device][cls], start, end) for cls in LANES[:4]}
+    start, end = known.launch_windows[step.start, step.key]
+    before = []
+    if known.fact.ascend:  # elsewhere windows do not overlap
+        at = list(known.launch_windows).index((step.start, step.key))
+        before = [w for w in list(known.launch_windows.values())[:at] if w[1] > start]
+
+    def begun(rows):
+        return [
+            row for row in _begun(rows, start, end)
+            if not any(low <= row.start < high for low, high in before)
+        ]  # fmt: skip
+
+    lanes = {cls: begun(known.lanes[device][cls]) for cls in LANES[:4]}
     calls = [row for row in _exchanges(known, device) if row.cls == "comm"]
-    bubble = [r for r in _begun(calls, start, end) if _TORCH_RECEIVES.match(r.name)]
+    bubble = [row for row in begun(calls) if _TORCH_RECEIVES.match(row.name)]
     every = [row for rows in lanes.values() for row in rows] + bubble
     sums = {cls: sum(row.dur for row in rows) for cls, rows in lanes.items()}
     waited = sum(row.dur for row in bubble)
@@ -606,7 +652,6 @@ _OUTSIDE_SPAN = {
     "KERNEL_AICORE", "KERNEL_AIVEC", "FFTS_PLUS", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV",
     "PROFILING_ENABLE", "PROFILING_DISABLE",
 }  # fmt: skip
-_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) \d+")
 
 
 def lanes_drawn(known):
@@ -620,8 +665,9 @@ def lanes_drawn(known):
     device has which, so it has to be that of one of them.
     """
     rank, fact, found = known.rank, known.fact, {}
-    groups = {match[0] for lane in rank.lanes if (match := _DEVICE.match(lane.group))}
-    for device in sorted(groups) if len(groups) > 1 else [""]:
+    drawn = (lane for lane in rank.lanes if lane.layer in ("device", "comm", "overlap"))
+    devices = {lane.device for lane in drawn} - {""}
+    for device in sorted(devices) if len(devices) > 1 else [""]:
         rows = [row for row in rank.rows if _on(row, device)]
         device_rows = [row for row in rows if row.lane.layer == "device"]
         sets = {
@@ -662,8 +708,7 @@ def _calls(rows):
 
 
 def _on(row, device):
-    match = _DEVICE.match(row.lane.group)
-    return row.slice and (not device or match is None or match[0] == device)
+    return row.slice and (not device or row.lane.device in (device, ""))
 
 
 def _looked_in(known, active, device_rows, rule):

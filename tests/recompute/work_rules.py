@@ -55,7 +55,13 @@ def single(name):
     low = name[:500].lower()
     if low.startswith("cijk_") and "_sb_" in re.match(r"\w*", low)[0]:
         return True
-    return "tensorop" not in low and "tf32" not in low and "sgemm" in re.split(r"[^a-z]+", low)
+    if "tensorop" in low or "tf32" in low:
+        return False
+    words = re.split(r"[^a-z]+", low)
+    if "sgemm" in words or re.match(r"(?:.* )?gemm\w*_kernel<float,", low):
+        return True
+    types = "f32f32_f32f32_f32" in low and "tensor_op" not in low
+    return types and not {"gemm", "fprop", "dgrad", "wgrad"}.isdisjoint(words)
 
 
 def _single(rank, host, rows, steps):

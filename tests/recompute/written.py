@@ -24,7 +24,14 @@ BACKWARDS = " (backwards)"
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One lane: of a rank, a layer, its heading and group; ``place`` is its place on screen."""
+    """One lane: of a rank, a layer, its heading and group.
+
+    Attributes:
+        place: its place on screen.
+        kind: what it is, where it is more than its layer says.
+        device_kind, device: of its device the kind and the name ("GPU 2"); "" if unknown.
+        thread: its process and thread; None if unknown.
+    """
 
     rank: int
     layer: str
@@ -33,7 +40,10 @@ class Lane:
     name: str
     unit: str | None
     place: int
-    kind: str = ""
+    kind: str
+    device_kind: str
+    device: str
+    thread: tuple | None
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +77,7 @@ class Rank:
 
     number: int
     device: int = -1
+    place: str = ""
     lanes: list = field(default_factory=list)
     rows: list = field(default_factory=list)
     samples: list = field(default_factory=list)
@@ -138,17 +149,22 @@ def _described(events):
             continue
         said, pid = event["args"], event["pid"]
         if event["name"] == "process_name":
-            ranks.setdefault(said["rank"], Rank(said["rank"]))
-            plain = re.sub(r"^Rank \d+ (· (\w+\d+ )+)?", "", said["name"])  # and coordinates
-            headings[pid] = (said["rank"], plain)
+            rank = ranks.setdefault(said["rank"], Rank(said["rank"]))
+            _, place, heading = re.split(r"^Rank \d+ (?:· ((?:\w+\d+ )+))?", said["name"])
+            rank.place, headings[pid] = (place or "").strip(), (said["rank"], heading)
         elif event["name"] == "process_labels":
             device = [w for w in said["labels"].split(", ") if w.startswith("device ")]
             ranks[headings[pid][0]].device = int(device[-1].split()[1]) if device else -1
         elif event["name"] == "thread_name":
             number, heading = headings[pid]
             rank = ranks[number]
-            lane = Lane(number, said["layer"], heading, said["group"], said["track"],
-                        said.get("unit"), len(rank.lanes), said.get("kind", ""))  # fmt: skip
+            device, kind = said.get("device", -1), said.get("device_kind", "")
+            lane = Lane(
+                number, said["layer"], heading, said["group"], said["track"], said.get("unit"),
+                len(rank.lanes), said.get("kind", ""), kind,
+                f"{kind or 'Device'} {device}" if device >= 0 else "",
+                (said.get("process"), said["thread"]) if "thread" in said else None,
+            )  # fmt: skip
             rank.lanes.append(((pid, event["tid"]), lane))
     return ranks
 
