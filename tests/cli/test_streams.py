@@ -77,7 +77,7 @@ def test_a_temporary_folder_that_is_missing_or_full(tmp_path):
     assert "stdin cannot be copied there: File too large; TRACECONV_TMPDIR" in done.stderr
 
 
-BAD = "gemm \u202e\x1b[2J\r\nrank 9: forged "
+BAD = "gemm \u202e\u061c\x1b[2J\r\nrank 9: forged "
 
 
 @pytest.fixture
@@ -105,6 +105,8 @@ def hostile(tmp_path, monkeypatch):
     [
         ["inspect", "."],
         ["inspect", ".", "-v", "--counts"],
+        ["merge", "rank0\x1b[2J\n9: forged.pt.trace.json", "-o", "t.txt", "-v"],
+        ["inspect", "nowhere\n9: forged"],
         ["stats", "."],
         ["stats", ".", "--by", "kernel,op", "-v"],
         ["stats", ".", "--by", "kernel,op", "--format", "md"],
@@ -125,5 +127,5 @@ def test_names_neither_act_nor_begin_a_line(hostile, tmp_path, capsys, words):
     if "r.md" in words:
         told += (tmp_path / "r.md").read_text()
     assert told
-    assert [c for c in "\x1b\r\u202e" if c in told] == []
+    assert [c for c in "\x1b\r\u202e\u061c" if c in told] == []
     assert [line for line in told.split("\n") if line.startswith(("9: forged", "rank 9"))] == []

@@ -35,7 +35,7 @@ HOSTILE = (
     "</style></title></section></main><script>document.title='owned'</script>",
     "javascript:document.title='owned'",
     "&lt;b&gt; ${title} $body %s {0}",
-    "\x00\x1b[31m\u202egnp.\u2066 \ud800 \ufffe",
+    "\x00\x1b[31m\u202egnp.\u2066 \ud800 \ufffe \u061c \U000e0041",
 )
 
 
@@ -65,9 +65,8 @@ def test_text_shows_and_does_nothing(name):
     read = Reader(el("p", name, title=name))
     assert read.tags == ["p"]
     assert [key for _, key, _ in read.attributes] == ["title"]
-    assert (
-        re.search("[\x00-\x08\x1b\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe]", esc(name)) is None
-    )
+    acts = "[\x00-\x08\x1b\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\U000e0041]"
+    assert re.search(acts, esc(name)) is None
 
 
 def drawn(overview, key):

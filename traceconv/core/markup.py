@@ -7,12 +7,16 @@ characters that reverse the direction of writing. All of them are shown; none ta
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from traceconv.core.patterns import lazy_regex
 
+if TYPE_CHECKING:
+    import re
+
 _INVISIBLE = lazy_regex(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
-    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _VOID = ("br", "wbr")
 _ESCAPES = str.maketrans(
@@ -31,7 +35,12 @@ def visible(text: object) -> str:
     shown = str(text)
     if shown.isascii() and shown.isprintable():  # nearly all
         return shown
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
+    return _INVISIBLE.sub(_number, shown)
+
+
+def _number(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def one_line(text: str) -> str:

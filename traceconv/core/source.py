@@ -212,6 +212,10 @@ class RecordedSource(Source):
         )
 
 
+_LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})
+
+
 def printable(name: str) -> str:
-    """A name as text; bytes in it that are not UTF-8 become escapes."""
-    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+    """A name as text of one line; ends of lines, and bytes that are not UTF-8, become escapes."""
+    whole = name.translate(_LINE_ENDS)
+    return whole if whole.isascii() else whole.encode("utf-8", "backslashreplace").decode()

@@ -133,7 +133,7 @@ def _expand(path: str) -> Iterator[Source]:
         matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise SourceError(f"{path or repr(path)}: {what}{_near(Path(path))}")
+        raise SourceError(f"{printable(path) or repr(path)}: {what}{_near(Path(path))}")
     for match in matches:
         yield from _with_archives(_source(Path(match), match))
 
