@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,3 +288,46 @@ def test_a_report_cannot_be_drawn(runs, tmp_path, capsys):
     assert run(["diff", report, runs["slow"], "-o", str(tmp_path / "d.pftrace")]) == 2
     assert "r.json is a report; a trace is made of the captures" in capsys.readouterr().err
     assert not (tmp_path / "d.pftrace").exists()
+
+
+# -- a job with one slow rank ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """The example job, whose rank 5 computes a quarter slower, and the same without a slow rank."""
+    folder = tmp_path_factory.mktemp("jobs")
+    for name, factor in (("slow", 1.25), ("even", 1.0)):
+        job = runpy.run_path(str(ROOT / "examples" / "make_job.py"))
+        job["main"].__globals__["FACTOR"] = factor
+        job["main"](str(folder / name))
+    return {name: str(folder / name) for name in ("slow", "even")}
+
+
+@pytest.mark.parametrize(
+    ("sides", "verdict", "waits"),
+    [(("slow", "even"), "faster", "waited"), (("even", "slow"), "slower", "wait")],
+)
+def test_the_rank_that_changed_is_named(jobs, sides, verdict, waits, capsys):
+    """Whether it became slow or was mended; every rank waits for it, so all steps change alike."""
+    assert run(["diff", *(jobs[side] for side in sides), "-q", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [document[side]["critical_rank"] for side in ("before", "after")] == [5, 5]
+    operator, where = document["proven"]
+    assert operator.startswith(f"aten::op {verdict}: ")
+    assert where == (
+        f"computing {verdict} on rank 5 (dp2 tp1) only; the other ranks {waits} for it"
+    )
+    longer = {row["after"]: row["computing_ns"] for row in document["ranks"]}
+    assert [n for n, (a, b) in longer.items() if abs(b - a) > 1000] == [5]
+    assert {row["verdict"] for row in document["ranks"]} == {verdict}
+
+
+def test_ranks_that_are_not_shown_are_summed_up(jobs, capsys):
+    """With the range of their changes; every rank says by how much its computing changed."""
+    assert run(["diff", jobs["even"], jobs["slow"], "-q", "--top", "3"]) == 0
+    *_, head, first, _, critical, rest = capsys.readouterr().out.splitlines()
+    assert head.split()[-1] == "computing"
+    assert first.split()[0] == "0" and critical.startswith("5 *")
+    assert critical.split()[-3:] == ["+1.10", "ms", "slower"]
+    assert rest.startswith("5 more ranks: +1.08 ms")

@@ -119,7 +119,7 @@ def write(folder, plan):
                 launch(events[rank], number, host[rank], "cudaLaunchKernel", work,
                        ("kernel", work.kernel, COMPUTE, took[rank][i]), start)  # fmt: skip
                 stream[rank] = start + took[rank][i]
-                host[rank] += plan.launch_us * rng.uniform(0.8, 1.5)
+                host[rank] += plan.launch_us * rng.uniform(0.9, 1.5)
             if i % 4 == 3:
                 begin = np.maximum(stream, other)
                 end = begin.max() + plan.reduce_us * pace * scatter(rng, plan, 1)[0]

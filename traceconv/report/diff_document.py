@@ -232,6 +232,7 @@ def _rank(comparison: RunComparison, row: int) -> dict[str, Any]:
         "before": one.before,
         "after": one.after,
         "steps": list(one.steps),
+        "computing_ns": [int(one.computing.before_ns[0]), int(one.computing.after_ns[0])],
         **{k: v for k, v in _figures(*one.step_ns, one.half_ns, one.verdict).items()
            if k not in ("before", "after")},
         "items": [list(item) for item in zip(*columns, strict=True)],
@@ -292,7 +293,31 @@ def proven(comparison: RunComparison) -> list[str]:
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
             word = rows.verdicts[row] if before and after else "new" if after else "gone"
             found.append(f"{name} {word}: {_more(before, after)}")
-    return found
+    return found + _changed_ranks(comparison)
+
+
+def _changed_ranks(comparison: RunComparison) -> list[str]:
+    """On which ranks computing changed, in words, if it provably did much less on the others."""
+    items, every = comparison.items, comparison.ranks
+    critical = next((one for one in every if one.after == comparison.critical[1]), None)
+    if items is None or critical is None:
+        return []
+    [verdict], [most] = critical.computing.verdicts, abs(critical.computing.delta_ns).tolist()
+    some = [one.after for one in every if one.computing.verdicts[0] == verdict]
+    rest = [one for one in every if one.after not in some]
+    farthest = [abs(one.computing.delta_ns[0]) + one.computing.half_ns[0] for one in rest]
+    proven = verdict in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
+    if not proven or not rest or 2 * max(farthest) > most:
+        return []
+    called = comparison.after.shape.called(some[0]) if len(some) == 1 else ranks(some)
+    text = f"computing {verdict} on {called} only"
+    exposed = items.keys["sort"] == Sort.COMMUNICATION
+    more = [int((one.items_ns[1] - one.items_ns[0])[exposed].sum()) for one in rest]
+    change = critical.step_ns[1] - critical.step_ns[0]
+    if all(2 * ns >= change if change > 0 else 2 * ns <= change for ns in more):
+        waits = "wait" if verdict == DifferenceVerdict.SLOWER else "waited"
+        text += f"; the other ranks {waits} for {'it' if len(some) == 1 else 'them'}"
+    return [text]
 
 
 def _more(before: int, after: int) -> str:

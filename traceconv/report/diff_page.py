@@ -24,7 +24,7 @@ from traceconv.report.blocks import (
     time,
 )
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
-from traceconv.report.diff_text import percent, proven, run_line, waterfall
+from traceconv.report.diff_text import computing, percent, proven, run_line, waterfall
 
 Document = Mapping[str, Any]
 
@@ -96,9 +96,9 @@ def sections(document: Document, top: int | None) -> list[Section]:
         Section("steps", "Steps", _steps(document), True),
     ]
     if len(document["ranks"]) > 1:
-        head = ("rank before", "rank after", "steps before", "steps after", *_FIGURES)
+        head = ("rank before", "rank after", "steps before", "steps after", *_FIGURES, "computing")
         rows = [
-            (row["before"], row["after"], *row["steps"], *_figures(row))
+            (row["before"], row["after"], *row["steps"], *_figures(row), Mark(computing(row)))
             for row in document["ranks"]
         ]
         found.append(Section("ranks", "Ranks", [Table(head, rows)]))

@@ -175,14 +175,24 @@ def _ranks(document: Document, top: int | None) -> list[str]:
             f"{row['before']}"
             + f" → {row['after']}" * (row["before"] != row["after"])
             + " *" * (row["after"] == critical),
-            *_figures(row),
+            *_figures(row)[:-1],
+            computing(row),
+            row["verdict"] or "",
         )
         for row in every
         if id(row) in kept
     ]
-    head = ("rank (* critical)", "before", "after", "change", "", "")
-    left = len(every) - len(rows)
-    return _aligned(head, rows) + [f"{left} more ranks changed less"] * bool(left)
+    head = ("rank (* critical)", "before", "after", "change", "", "computing", "")
+    left = [row["change_ns"] for row in every if id(row) not in kept]
+    least, most = (signed(ns) for ns in (min(left, default=0), max(left, default=0)))
+    also = f"{len(left)} more ranks: {least}{f' to {most}' * (least != most)}"
+    return _aligned(head, rows) + [also] * bool(left)
+
+
+def computing(row: Document) -> str:
+    """By how much a rank computes longer."""
+    before, after = row["computing_ns"]
+    return signed(after - before)
 
 
 def _figures(row: Document) -> tuple[str, ...]:

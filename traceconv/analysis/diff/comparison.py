@@ -6,8 +6,10 @@ step, on every rank and for the job.
 
 The job is represented by its *critical* rank: the one with the longest mean step. Among ranks
 within one part in a thousand of it, it is the one with the least exposed communication, for the
-others wait for it. The rank that is critical in the second run is compared with itself in the first
-run; if another rank was critical there, the difference between the two is a separate item.
+others wait for it. Where several ranks are critical in a run because none stands out, the rank that
+is critical in both runs is compared. If no rank is, the rank that is critical in the second run is
+compared with itself in the first run; the difference to the rank that was critical there is a
+separate item.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.diff.labels import Cause
 from traceconv.analysis.diff.matching import Pairs, match, plain
-from traceconv.analysis.diff.runs import RankPair, Run, empty, obstacles
+from traceconv.analysis.diff.runs import RankPair, Run, empty, obstacles, per_step
 from traceconv.analysis.diff.significance import (
     DifferenceVerdict,
     Series,
@@ -105,6 +107,7 @@ class RankChange:
         items_ns:  (2, items) int64: its figures for every item of the comparison.
         half_ns:   of the difference of its step.
         verdict:   on its step.
+        computing: one row: what of its step it computes.
     """
 
     before: int
@@ -113,6 +116,7 @@ class RankChange:
     items_ns: I64
     half_ns: float
     verdict: str
+    computing: ComparedRows
 
     @property
     def step_ns(self) -> tuple[int, int]:
@@ -234,14 +238,18 @@ class _Comparing:
 
     @cached_property
     def compared(self) -> RankPair:
-        """The rank that is critical after, and what it was before."""
-        return next(pair for pair in self.pairs if pair[1] == self.after.longest[0])
+        """The rank that is critical in both runs, else the one that is critical after."""
+        before, after = self.before.critical, self.after.critical
+        both = [pair for pair in self.pairs if pair[0] in before and pair[1] in after]
+        if both:
+            return min(both, key=lambda pair: before[pair[0]] + after[pair[1]])
+        return next(pair for pair in self.pairs if pair[1] == next(iter(after)))
 
     @cached_property
     def critical(self) -> int:
-        """The rank that was critical before: the same, if it was among the longest."""
-        longest = self.before.longest
-        return self.compared[0] if self.compared[0] in longest else longest[0]
+        """The rank that was critical before."""
+        critical = self.before.critical
+        return self.compared[0] if self.compared[0] in critical else next(iter(critical))
 
     @property
     def other(self) -> bool:
@@ -485,16 +493,29 @@ class _Comparing:
         )
 
     def _rank(self, pair: RankPair, reasons: Sequence[str]) -> RankChange:
+        sides = self.before.ranks[pair[0]], self.after.ranks[pair[1]]
         ns = np.stack([self._rank_ns(side, pair[side]) for side in (0, 1)])
-        steps = [run.ranks[rank].steps["ns"] for run, rank in
-                 zip((self.before, self.after), pair, strict=True)]  # fmt: skip
+        step = self._of_rank(ns, [one.steps["ns"] for one in sides], reasons)
+        sort = self._of_pairs_text(0, "sort")
+        sort = np.where(sort == "", self._of_pairs_text(1, "sort"), sort)
+        computing = self._of_rank(
+            ns[:, sort == Sort.COMPUTE], [per_step(one, Sort.COMPUTE) for one in sides], reasons
+        )
+        return RankChange(
+            *pair,
+            (len(sides[0]), len(sides[1])),
+            ns,
+            float(step.half_ns[0]),
+            step.verdicts[0],
+            computing,
+        )
+
+    def _of_rank(self, ns: I64, steps: Sequence[I64], reasons: Sequence[str]) -> ComparedRows:
+        """The sum of some items of a rank; ``steps`` has what that is in every step."""
         series = [Series(one[None, :].astype(np.float64), np.ones(1)) for one in steps]
         half = self.half(series[0], series[1], "step", among=len(self.pairs))
-        key = {"name": texts(["step"])}
-        rows = self._judged(key, ns.sum(axis=1, keepdims=True), half, reasons, small=False)
-        return RankChange(
-            *pair, (len(steps[0]), len(steps[1])), ns, float(rows.half_ns[0]), rows.verdicts[0]
-        )
+        total = ns.sum(axis=1, keepdims=True)
+        return self._judged({"name": texts([""])}, total, half, reasons, small=False)
 
 
 def operator_of(sort: str, name: str, kind: str) -> tuple[str, str]:

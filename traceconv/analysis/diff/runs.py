@@ -20,6 +20,7 @@ from traceconv.core.side_tables import Columns
 
 _FEWEST = 5  # steps, to tell that the first one is longer
 _SAME_LENGTH = 1e-3  # of the longest step: ranks that wait for each other differ by less
+_SAME_WAIT = 0.01  # of the step: ranks that differ by less wait alike for the others
 _UNRECORDED = 1.0  # percent of the step by which runs may differ
 _SHARED = 25.0  # percent of computing that runs of one model have in common at least
 
@@ -105,13 +106,22 @@ class Run:
         return {step for one in self.ranks.values() for step in one.steps["step"].tolist()}
 
     @cached_property
-    def longest(self) -> list[int]:
-        """The ranks whose mean step is the longest, or as good as that; those first that
-        communicate least where nothing hides it."""
+    def critical(self) -> dict[int, float]:
+        """The critical ranks, with the share of their step that is exposed communication.
+
+        Of the ranks whose mean step is the longest, or as good as that, those that communicate
+        least: the others wait for them. Several ranks if none stands out; least first.
+        """
         means = {rank: float(one.steps["ns"].mean()) for rank, one in self.ranks.items()}
-        least = max(means.values()) * (1 - _SAME_LENGTH)
-        found = [rank for rank, mean in means.items() if mean >= least]
-        return sorted(found, key=lambda rank: share(self.ranks[rank], Sort.COMMUNICATION))
+        longest = max(means.values()) * (1 - _SAME_LENGTH)
+        shares = {
+            rank: share(self.ranks[rank], Sort.COMMUNICATION)
+            for rank, mean in means.items()
+            if mean >= longest
+        }
+        most = min(shares.values()) + _SAME_WAIT
+        ascending = sorted(shares.items(), key=lambda one: one[1])
+        return {rank: exposed for rank, exposed in ascending if exposed <= most}
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -160,10 +170,17 @@ def taken(items: StepItems, steps: NDArray[np.bool_]) -> StepItems:
     )
 
 
+def per_step(items: StepItems, sort: Sort) -> I64:
+    """What of every step belongs to items of a sort, ns."""
+    rows = items.items["sort"][items.parts["item"]] == sort
+    found = np.zeros(len(items), np.int64)
+    np.add.at(found, items.parts["at"][rows], items.parts["ns"][rows])
+    return found
+
+
 def share(items: StepItems, sort: Sort) -> float:
     """What of the steps belongs to items of a sort, 0 to 1."""
-    rows = items.items["sort"][items.parts["item"]] == sort
-    return float(items.parts["ns"][rows].sum()) / max(float(items.steps["ns"].sum()), 1.0)
+    return float(per_step(items, sort).sum()) / max(float(items.steps["ns"].sum()), 1.0)
 
 
 def _together(ranks: Mapping[int, StepItems]) -> dict[int, StepItems]:
