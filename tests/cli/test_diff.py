@@ -172,6 +172,59 @@ def test_markdown_has_the_same_tables(runs, capsys):
     page = capsys.readouterr().out
     assert page.startswith("# slower: a step takes ")
     assert "| aten::mm | " in page and "\n## From before to after\n" in page
+    assert "of it for input | 0" not in page  # parts that take no time in either run
+    assert "The axis" not in page  # of the drawing on the page
+    assert "| per step | before | after | change | % | interval | verdict |" in page
+
+
+@pytest.fixture(scope="module")
+def unmarked(runs, tmp_path_factory):
+    """The runs without marked steps."""
+    folder = tmp_path_factory.mktemp("unmarked")
+    for name in ("a", "slow"):
+        (folder / name).mkdir()
+        for path in Path(runs[name]).iterdir():
+            document = json.loads(path.read_text())
+            rows = document["traceEvents"]
+            document["traceEvents"] = [row for row in rows if "ProfilerStep" not in row["name"]]
+            (folder / name / path.name).write_text(json.dumps(document))
+    return {name: str(folder / name) for name in ("a", "slow")}
+
+
+def test_a_gate_without_a_verdict_says_why(unmarked, capsys):
+    """In its line, with the option that helps."""
+    words = ["diff", unmarked["a"], unmarked["slow"], "--fail-on", "step>2%", "-q"]
+    assert run(words) == 11
+    gate = "step>2% no verdict: "
+    why = "(no steps marked: --step-marker)"
+    [line] = [one for one in capsys.readouterr().out.splitlines() if gate in one]
+    assert line.startswith(f"gate {gate}") and line.endswith(why)
+    assert run([*words, "--on-unknown", "pass"]) == 0
+    line = capsys.readouterr().out.rstrip()
+    assert line.startswith(gate) and line.endswith(why)
+
+
+def test_markdown_names_options(unmarked, capsys):
+    """As they are typed."""
+    assert run(["diff", unmarked["a"], unmarked["slow"], "--format", "md", "-q"]) == 0
+    page = capsys.readouterr().out
+    assert "--step-marker takes the host ranges" in page and "step\\_marker" not in page
+
+
+def test_names_are_as_wide_as_the_screen_allows(tmp_path, monkeypatch, capsys):
+    """Up to half of it."""
+    long = "reduce_scatter_of_gradients_and_norms_of_the_sharded_optimizer"
+    works = tuple(replace(work, operator=f"aten::{long}") for work in model(1))
+    one = write(tmp_path / "one", replace(PLAN, works=works))
+    other = write(
+        tmp_path / "other", replace(PLAN, seed=1, works=slower(works, f"aten::{long}", 2))
+    )
+    monkeypatch.setattr("traceconv.cli.say.fits", lambda: True)
+    for width, whole in ((200, True), (100, False)):
+        monkeypatch.setattr("traceconv.cli.say.width", lambda width=width: width)
+        assert run(["diff", one, other, "-q"]) == 0
+        rows = capsys.readouterr().out.partition("from before to after")[2]
+        assert (long in rows) == whole
 
 
 @pytest.mark.parametrize("damage", ["cut", "version", "ranks", "sum", "text", "none"])

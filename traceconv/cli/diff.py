@@ -103,7 +103,7 @@ def diff(
     if target.path or not (passed and form is None):
         target.put(_rendered(found, form or "text", top))
     if passed and (target.path or form is None):
-        say.data("; ".join(found.gate_lines()))
+        say.data(say.with_flags("; ".join(found.gate_lines())))
     if as_json and target.path:
         say.raw(found.json_text().rstrip("\n"))
     if report:
@@ -116,7 +116,7 @@ def diff(
     if found.outcome not in (None, "passed"):
         if target.path or form not in (None, "text", "md"):  # these show the gates already
             for line in found.gate_lines():
-                say.message(f"gate {line}")
+                say.message(say.with_flags(f"gate {line}"))
         code = REGRESSION if found.outcome == "failed" else UNSURE
         click.get_current_context().exit(code)
 

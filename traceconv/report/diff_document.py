@@ -63,7 +63,7 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
         "confidence_percent": 100 * (1 - ERROR["step"]),
         "before": _run(comparison.before, comparison.critical[0]),
         "after": _run(comparison.after, comparison.critical[1]),
-        "gates": [_gate(one) for one in gates],
+        "gates": [_gate(comparison, one) for one in gates],
         "classes": [] if comparison.classes is None else _rows(comparison.classes),
         "operators": _operators(comparison),
         "items": [] if items is None else _items(comparison, items),
@@ -239,11 +239,36 @@ def _rank(comparison: RunComparison, row: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gate(one: GateResult) -> dict[str, Any]:
+def _gate(comparison: RunComparison, one: GateResult) -> dict[str, Any]:
     figures = _figures(one.before_ns, one.after_ns, one.half_ns, "")
     del figures["verdict"]
     limit = one.gate.limit * one.before_ns / 100 if one.gate.percent else one.gate.limit
-    return {"gate": one.gate.text, "outcome": str(one.outcome), "limit_ns": limit, **figures}
+    reason = _no_verdict(comparison, one) if one.outcome == Outcome.UNSURE else None
+    return {
+        "gate": one.gate.text,
+        "outcome": str(one.outcome),
+        "reason": reason,
+        "limit_ns": limit,
+        **figures,
+    }
+
+
+def _no_verdict(comparison: RunComparison, gate: GateResult) -> str | None:
+    """Why a gate has no verdict, in words; None where its interval says it."""
+    if comparison.reasons or comparison.series is None:
+        return "not comparable"
+    if gate.gate.metric == PAUSE and not comparison.pauses_known:
+        return "gaps between steps are unknown"
+    if not _marked(comparison):
+        return "no steps marked: `step_marker`"
+    few = min(one.steps for one in comparison.series)
+    return "one step says nothing of the others" if few < 2 else None
+
+
+def _marked(comparison: RunComparison) -> bool:
+    """Whether steps are marked in both runs."""
+    runs = zip((comparison.before, comparison.after), comparison.critical, strict=True)
+    return all(run.ranks[rank].marked for run, rank in runs)
 
 
 # -- words --------------------------------------------------------------------------------
@@ -257,12 +282,7 @@ def headline(comparison: RunComparison) -> str:
     if rows is None:
         return "nothing to compare"
     before, after = int(rows.before_ns[0]), int(rows.after_ns[0])
-    marked = all(
-        run.ranks[rank].marked
-        for run, rank in zip(
-            (comparison.before, comparison.after), comparison.critical, strict=True
-        )
-    )
+    marked = _marked(comparison)
     what = "a step takes" if marked else "the recording lasts"
     text = f"{what} {time(after)}, before {time(before)}: {_more(before, after)}"
     half = float(rows.half_ns[0])
@@ -359,7 +379,8 @@ def gate_line(one: Mapping[str, Any]) -> str:
         passed = one["outcome"] == Outcome.PASSED
         sure = f", at most {high}" if passed else f", between {low} and {high}"
     figures = f"{time(before)} → {time(after)}, {_more(before, after)}{sure}"
-    return f"{one['gate']} {one['outcome']}: {figures}"
+    reason = f" ({one['reason']})" if one["reason"] else ""
+    return f"{one['gate']} {one['outcome']}: {figures}{reason}"
 
 
 def remarks(comparison: RunComparison) -> list[str]:

@@ -24,7 +24,7 @@ from traceconv.report.blocks import (
     time,
 )
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
-from traceconv.report.diff_text import computing, percent, proven, run_line, waterfall
+from traceconv.report.diff_text import computing, parts, percent, proven, run_line, waterfall
 
 Document = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ LISTED = 1000
 _FEWEST_STEPS = 3
 _TIPS = 400
 _TAGS = {"slower": "bad", "no verdict": "doubt", "failed": "bad"}
-_FIGURES = ("before", "after", "change", "", "interval", "verdict")
+_FIGURES = ("before", "after", "change", "%", "interval", "verdict")
 _RUNS = ("before", "after")
 
 
@@ -65,8 +65,8 @@ def page(document: Document) -> str:
         [el("p", one, class_="note") for one in notes],
     )
     single = Section("items", "Single items", list(_single_items(document)), True)
-    parts = sections(document, DRAWN)
-    return html.framed("traceconv diff", head, [*parts, single], document["traceconv"])
+    found = [*sections(document, DRAWN), single]
+    return html.framed("traceconv diff", head, found, document["traceconv"])
 
 
 def as_markdown(document: Document, top: int | None) -> str:
@@ -167,19 +167,19 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
         "The time of a step by operator, collective, copy and cause of waiting: the changes add "
         "up, to the nanosecond."
     )
-    kinds = [("k-worse", "takes longer"), ("k-better", "takes less"), ("k-idle", "the step")]
-    zero = [Text(f"The axis begins at {say.time(floor)}.", "note")] * bool(floor)
+    whole = "the step" + f" (the axis begins at {say.time(floor)})" * bool(floor)
+    kinds = [("k-worse", "takes longer"), ("k-better", "takes less"), ("k-idle", whole)]
     table = Table(("item", *_FIGURES, "what changed"), rows)
     return [
         Text(words), Legend(kinds), Bars([total("before"), *bars, total("after")], wide=True),
-        *zero, *[Folded("figures", [table])] * bool(rows),
+        *[Folded("figures", [table])] * bool(rows),
     ]  # fmt: skip
 
 
 def _parts(document: Document) -> list[Block]:
     if not document["classes"]:
         return []
-    rows = [(CLASS_WORDS[row["name"]], *_figures(row)) for row in document["classes"]]
+    rows = [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts(document)]
     tolerance = f"{document['tolerance_percent']:g} %"
     words = Text(f"All intervals hold together; changes below {tolerance} do not count.")
     return [words, Table(("per step", *_FIGURES), rows)]

@@ -12,7 +12,7 @@ import orjson
 from traceconv.analysis.diff.significance import DifferenceVerdict
 from traceconv.core.clock import us_text
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed, signed_percent
-from traceconv.report.figures import ranks, time
+from traceconv.report.figures import UNKNOWN, ranks, time
 from traceconv.report.fitting import shortened
 
 Document = Mapping[str, Any]
@@ -21,7 +21,7 @@ SHOWN = 10
 """Items of a waterfall; the others are summed up, and listed on request."""
 
 _BAR = 20  # characters
-_WIDEST, _NARROWEST = 48, 24  # characters of a name
+_WIDEST, _NARROWEST = 48, 24  # characters of a name, unless half of a wide screen is more
 _REST = 58  # characters of the other columns
 _NOTED, _LEAST_NOTED = 64, 16  # characters of the change
 
@@ -33,11 +33,11 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         top:   rows of the waterfall; None for all.
         width: columns that tables keep to, from 80; None for any.
     """
-    parts_of_step = [row for row in document["classes"] if row["before_ns"] or row["after_ns"]]
+    parts_of_step = parts(document)
     if all(row["verdict"] == DifferenceVerdict.UNSURE for row in parts_of_step):
         document = _without_verdicts(document)  # the headline says it
         parts_of_step = [{**row, "verdict": None} for row in parts_of_step]
-    parts = [
+    pages = [
         [document["headline"], *(f"proven: {one}" for one in proven(document))],
         [run_line(word, document[word]) for word in ("before", "after")],
         [f"gate {gate_line(one)}" for one in document["gates"]],
@@ -49,7 +49,12 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         _ranks(document, top),
         list(document["remarks"]),
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(part) for part in pages if part) + "\n"
+
+
+def parts(document: Document) -> list[Document]:
+    """The parts of a step that take time in either run."""
+    return [row for row in document["classes"] if row["before_ns"] or row["after_ns"]]
 
 
 def _without_verdicts(document: Document) -> Document:
@@ -84,7 +89,9 @@ def run_line(word: str, run: Document) -> str:
 def percent(row: Document) -> str:
     """The change of a row, relative to its value before."""
     share = row["change_percent"]
-    return "new" if share is None else signed_percent(share)
+    if share is None:
+        return "new" if row["after_ns"] else UNKNOWN
+    return signed_percent(share)
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -117,8 +124,12 @@ def _waterfall(document: Document, top: int | None, width: int | None) -> list[s
     rows = [("before", time(step["before_ns"]), "", "", "")]
     reach = _reach(step["before_ns"], shown, rest)
     at = step["before_ns"]
-    room = _WIDEST if width is None else min(max(width - _REST, _NARROWEST), _WIDEST)
-    labels = shortened([row["label"] for row in shown], room)
+    labels = [row["label"] for row in shown]
+    room = max(map(len, labels))
+    if width is not None:
+        widest = max(_WIDEST, (width - _REST) // 2)
+        room = min(room, max(min(width - _REST, widest), _NARROWEST))
+    labels = shortened(labels, room)
     for row, label in zip(shown, labels, strict=True):
         bar = _bar(at, at + row["change_ns"], reach)
         noted = _verdict(row, None if width is None else width - _REST - room)
@@ -184,9 +195,10 @@ def _ranks(document: Document, top: int | None) -> list[str]:
     ]
     head = ("rank (* critical)", "before", "after", "change", "", "computing", "")
     left = [row["change_ns"] for row in every if id(row) not in kept]
-    least, most = (signed(ns) for ns in (min(left, default=0), max(left, default=0)))
-    also = f"{len(left)} more ranks: {least}{f' to {most}' * (least != most)}"
-    return _aligned(head, rows) + [also] * bool(left)
+    if not left:
+        return _aligned(head, rows)
+    ends = dict.fromkeys((signed(min(left)), signed(max(left))))
+    return [*_aligned(head, rows), f"{len(left)} more ranks: {' to '.join(ends)}"]
 
 
 def computing(row: Document) -> str:

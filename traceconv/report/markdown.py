@@ -11,7 +11,8 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.report.blocks import Block, Card, Cards, Cell, Folded, Mark, Section, Table, Text
 from traceconv.report.report_page import analysis
 
-_ACTIVE = lazy_regex(r"([\\`*_{}\[\]<>|#])")
+_ACTIVE = lazy_regex(r"(`[a-z_]+(?:=\w+)?`)|([\\`*_{}\[\]<>|#])")
+"""The name of an option, which is code, and signs that Markdown would take for markup."""
 
 
 def lines(overview: Mapping[str, Any] | None) -> list[str]:
@@ -48,7 +49,8 @@ def _block(one: Block) -> list[str]:
 
 def text(value: object) -> str:
     """Text that shows as it is, on one line."""
-    return _ACTIVE.sub(r"\\\1", visible(" ".join(str(value).split())))
+    shown = visible(" ".join(str(value).split()))
+    return _ACTIVE.sub(lambda match: match[1] or f"\\{match[2]}", shown)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
