@@ -186,8 +186,8 @@ def test_a_wrong_value_is_answered_with_the_nearest(here, capsys, arguments, mea
 @pytest.mark.parametrize(
     ("arguments", "module", "line"),
     [
-        (["--engine", "dask"], "distributed", "pip install 'traceconv[dask]'"),
-        (["-o", "s3://bucket/x.json"], "fsspec.core", "pip install 'traceconv[s3]'"),
+        (["--engine", "dask"], "distributed", "in a checkout: pip install '.[dask]'"),
+        (["-o", "s3://bucket/x.json"], "fsspec.core", "in a checkout: pip install '.[s3]'"),
     ],
 )
 def test_a_missing_extra_is_answered_with_the_line_that_installs_it(

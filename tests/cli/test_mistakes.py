@@ -99,7 +99,7 @@ MISTAKES = [
     ("no permission", ALL, 3, ("cannot open: Permission denied\n",), forbidden),
     ("disk full", ALL, 3, ("new.pftrace", "No space left on device"), full),
     ("missing extra", ("stats", "run", "-o", "new.parquet"), 2,
-     ("pip install 'traceconv[arrow]'",), without),
+     ("in a checkout: pip install '.[arrow]'",), without),
     ("unreadable format", ("merge", "notes.txt", "-o", "new.pftrace"), 3,
      ("notes.txt: no known profile here", "`traceconv formats` lists what is read")),
     ("closed format", ("merge", "rank0.nsys-rep", "-o", "new.pftrace"), 3,

@@ -13,7 +13,7 @@ def test_the_extra_is_named(monkeypatch, capsys, tmp_path):
     """Without the package, the message says what to install."""
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     assert run(["mcp", str(tmp_path)]) == 2
-    assert "traceconv[mcp]" in capsys.readouterr().err
+    assert "in a checkout: pip install '.[mcp]'" in capsys.readouterr().err
 
 
 def test_a_client_finds_and_calls_the_tools():

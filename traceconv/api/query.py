@@ -12,6 +12,7 @@ from traceconv.core.errors import (
     MissingExtraError,
     OptionError,
     UnknownFormatError,
+    extra_line,
 )
 from traceconv.core.side_tables import DataTable
 from traceconv.io.run_files import one_run, read_from
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from traceconv.options.arguments import QueryArguments
 
 NO_ENGINE = (
-    "no engine for SQL is here: pip install 'traceconv[sql]' installs DuckDB, which reads captures "
-    "of any format; or pass `engine='perfetto'` for one trace, with Perfetto's trace processor"
+    f"no engine for SQL is here; {extra_line('sql')} (DuckDB, which reads captures of any format), "
+    "or pass `engine='perfetto'` for one trace, with Perfetto's trace processor"
 )
 
 

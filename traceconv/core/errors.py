@@ -156,6 +156,11 @@ class MissingExtraError(TraceconvError):
     exit_code = 2
 
 
+def extra_line(extra: str) -> str:
+    """The line that installs an extra. traceconv is not on the package index yet."""
+    return f"in a checkout: pip install '.[{extra}]'"
+
+
 class EngineError(TraceconvError):
     """Workers cannot be started, or died repeatedly."""
 

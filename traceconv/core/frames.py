@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from traceconv.core.errors import MissingExtraError
+from traceconv.core.errors import MissingExtraError, extra_line
 from traceconv.core.markup import table_html
 
 if TYPE_CHECKING:
@@ -200,9 +200,7 @@ def extra(module: str, name: str = "") -> Any:
     try:
         return import_module(module)
     except ImportError as e:
-        raise MissingExtraError(
-            f"{module} is not installed; pip install 'traceconv[{name or module}]'"
-        ) from e
+        raise MissingExtraError(f"{module} is not installed; {extra_line(name or module)}") from e
 
 
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError
+from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError, extra_line
 from traceconv.core.patterns import lazy_regex
 
 BLOCK_BYTES = 64 << 10
@@ -242,9 +242,9 @@ class Storage:
 def _install_line(url: str, reason: str = "") -> str:
     """What installs fsspec or the package it needs for a URL, which it names in ``reason``."""
     if url.partition("://")[0] in ("s3", "s3a"):
-        return "pip install 'traceconv[s3]'"
+        return extra_line("s3")
     named = [one or other for one, other in _PACKAGES.findall(reason)]
-    return f"pip install {' '.join(named)}" if named else "pip install 'traceconv[remote]'"
+    return f"pip install {' '.join(named)}" if named else extra_line("remote")
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from traceconv.core.errors import MissingExtraError
+from traceconv.core.errors import MissingExtraError, extra_line
 from traceconv.core.version import __version__
 from traceconv.mcp.tools import INSTRUCTIONS, Tools
 from traceconv.mcp.workspace import Workspace
@@ -23,7 +23,7 @@ def server(workspace: Workspace) -> MCPServer:
     try:
         from mcp.server import MCPServer
     except ImportError as e:
-        raise MissingExtraError("mcp 2 is not installed; pip install 'traceconv[mcp]'") from e
+        raise MissingExtraError(f"mcp 2 is not installed; {extra_line('mcp')}") from e
     made = MCPServer("traceconv", instructions=INSTRUCTIONS, version=__version__)
     logging.getLogger("mcp").setLevel(logging.ERROR)  # else it logs every error, with its traceback
     for name, tool in Tools(workspace).every().items():

@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from traceconv.core.errors import MissingExtraError, OptionError
+from traceconv.core.errors import MissingExtraError, OptionError, extra_line
 from traceconv.core.side_tables import DataTable
 from traceconv.report.table_text import ExactColumn
 
@@ -51,7 +51,7 @@ def workbook(sheets: Mapping[str, Sequence[ExactColumn]]) -> bytes:
     try:
         writer = import_module("xlsxwriter")
     except ImportError as e:
-        raise MissingExtraError("XlsxWriter is not installed; pip install 'traceconv[xlsx]'") from e
+        raise MissingExtraError(f"XlsxWriter is not installed; {extra_line('xlsx')}") from e
     out = io.BytesIO()
     book = writer.Workbook(
         out, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}

@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.errors import EngineError, MissingExtraError, OptionError, SourceError
+from traceconv.core.errors import (
+    EngineError,
+    MissingExtraError,
+    OptionError,
+    SourceError,
+    extra_line,
+)
 from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.io.storage import is_url, redact_url
 from traceconv.validation.rules import Tally
@@ -159,7 +165,7 @@ def _package() -> Any:
         return import_module("perfetto.trace_processor.api")
     except ImportError as e:
         if (e.name or "").startswith("perfetto"):
-            why = "perfetto is not installed; pip install 'traceconv[query]'"
+            why = f"perfetto is not installed; {extra_line('query')}"
             raise MissingExtraError(why) from e
         raise MissingExtraError(_TOO_OLD) from e
 

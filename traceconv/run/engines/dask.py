@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError, MissingExtraError
+from traceconv.core.errors import EngineError, MissingExtraError, extra_line
 from traceconv.run.engines import Done, Run, Work, unwatched
 
 _BLAME_AT_ONCE = {"distributed.scheduler.allowed-failures": 0}
@@ -26,9 +26,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     try:
         dask = importlib.import_module("distributed")
     except ImportError as e:
-        raise MissingExtraError(
-            "`engine=\"dask\"` needs a package: pip install 'traceconv[dask]'"
-        ) from e
+        raise MissingExtraError(f'`engine="dask"` needs a package; {extra_line("dask")}') from e
     with ExitStack() as owned:
         try:
             if address is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError, MissingExtraError
+from traceconv.core.errors import EngineError, MissingExtraError, extra_line
 from traceconv.run.engines import ATTEMPTS, Done, Run, Work, unwatched
 
 
@@ -25,9 +25,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     try:
         ray = importlib.import_module("ray")
     except ImportError as e:
-        raise MissingExtraError(
-            "`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'"
-        ) from e
+        raise MissingExtraError(f'`engine="ray"` needs a package; {extra_line("ray")}') from e
     own: dict[str, Any] = {"address": address}
     if not address:
         own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
