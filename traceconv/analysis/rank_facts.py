@@ -176,8 +176,10 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             :class:`~traceconv.alignment.collective_records.CollectiveRecords`; -1 of work.
         lead:   the name of its first kernel or copy, which begins when it does; -1 of others.
         before: (operations, :data:`EDGES`): rows of the operations that it waits for; -1 = none.
-        delay_ns: (operations, len(SORTS)): time from the end of the last of these to its start, by
-            cause; of an operation that waits for none, from the start of its step.
+        host_ns: per operation, time from the end of the last of these to its start (of an operation
+            that waits for none, from the start of its step) without a recorded cause.
+        cause_at, cause, cause_ns: the rest of that time: the operation, which of :data:`SORTS` it
+            went to, and how much; each pair once.
         names:  of kernels, copies and causes of idle time.
         sorts:  per name, one of :data:`SORTS`.
         at, name, ns, count: what work consists of: the operation, the name, the time that belongs
@@ -196,7 +198,10 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     call: I32 = np.zeros(0, np.int32)
     lead: I32 = np.zeros(0, np.int32)
     before: I32 = np.zeros((0, EDGES), np.int32)
-    delay_ns: I64 = np.zeros((0, len(SORTS)), np.int64)
+    host_ns: I64 = np.zeros(0, np.int64)
+    cause_at: I32 = np.zeros(0, np.int32)
+    cause: I8 = np.zeros(0, np.int8)
+    cause_ns: I64 = np.zeros(0, np.int64)
     names: tuple[str, ...] = ()
     sorts: I8 = np.zeros(0, np.int8)
     at: I32 = np.zeros(0, np.int32)
@@ -211,17 +216,22 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def check(self, calls: int) -> None:
         """Raise ValueError unless columns fit together and the parts add up."""
         n = len(self)
-        columns = (self.end_ns, self.step, self.call, self.lead, self.before, self.delay_ns)
+        columns = (self.end_ns, self.step, self.call, self.lead, self.before, self.host_ns)
         if {len(one) for one in columns} != {n} or len(self.sorts) != len(self.names):
             raise ValueError("replay: columns differ in length")
-        if self.before.shape[1:] != (EDGES,) or self.delay_ns.shape[1:] != (len(SORTS),):
+        if self.before.shape[1:] != (EDGES,):
             raise ValueError("replay: columns differ in shape")
-        if len({len(one) for one in (self.at, self.name, self.ns, self.count)}) > 1:
-            raise ValueError("replay: columns of parts differ in length")
+        for parts in (
+            (self.at, self.name, self.ns, self.count),
+            (self.cause_at, self.cause, self.cause_ns),
+        ):
+            if len({len(one) for one in parts}) > 1:
+                raise ValueError("replay: columns of parts differ in length")
         limits = (
             (self.step, 0, len(self.steps)), (self.call, -1, calls), (self.at, 0, n),
             (self.lead, -1, len(self.names)),
             (self.name, 0, len(self.names)), (self.sorts, 0, len(SORTS)),
+            (self.cause_at, 0, n), (self.cause, 0, len(SORTS)),
         )  # fmt: skip
         if any(len(c) and not low <= c.min() <= c.max() < high for c, low, high in limits):
             raise ValueError("replay: a number that points at nothing")

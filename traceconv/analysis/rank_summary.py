@@ -26,7 +26,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
 
-VERSION = 12
+VERSION = 13
 """Version of the encoded form; others are refused."""
 
 SUFFIX = ".summary"

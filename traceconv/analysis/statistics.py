@@ -24,6 +24,7 @@ _DRAWS = (500, 20_000)
 _FIRST = 1_000  # draws, after which chances that are far from any limit are known well enough
 _SETTLED = (LEVEL / 20, 20 * LEVEL)
 _CELLS = 1 << 21  # values that are shuffled in all, unless that is too few draws
+_AT_ONCE = 1 << 18  # values that are ranked
 _FEWEST = 5
 _CLEAR = 10
 _TAIL = 0.06  # of values of a Cauchy distribution are as far from its median
@@ -40,6 +41,8 @@ def over_others(values: F64) -> F64:
     found = np.full(values.shape, np.nan)
     if columns < 2:
         return found
+    if (most := max(_AT_ONCE // columns, 1)) < steps:  # steps are apart from each other
+        return np.concatenate([over_others(values[i : i + most]) for i in range(0, steps, most)])
     order = np.argsort(values, axis=1)  # NaN is sorted to the end
     ranked = np.take_along_axis(values, order, axis=1)
     place = np.empty_like(order)

@@ -91,12 +91,12 @@ def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any
     for kind in kinds if len(kinds) > 1 else ():
         yield {"label": kind, "change": f"comm:{escape(kind)} x{{}}"}
     graph = replay.graph
-    total = graph.delay_ns.sum(axis=0)
+    total = graph.delays_by_cause.sum(axis=0)
     total += np.bincount(graph.sorts[graph.name], graph.part_ns, len(total))
     for name, sort, label in _CLASSES:
         if total[sort] > 0:
             yield {"label": label, "change": f"{name}:x{{}}"}
-    if graph.delay_ns[replay.openings & (graph.step > 0), HOST].sum() > 0:
+    if graph.host_ns[replay.openings & (graph.step > 0)].sum() > 0:
         yield {"label": "gaps between steps", "change": "pause:x{}"}
     of_name = np.bincount(graph.name, graph.part_ns, len(graph.names))
     of_name[~np.isin(graph.sorts, (COMPUTE, COPY))] = 0

@@ -234,7 +234,8 @@ class _Walk:
         groups: Sequence[Matched],
         world_size: int,
     ) -> None:
-        graph = self.graph = replay.graph
+        graph, self.delay_ns = replay.graph, replay.delays
+        self.graph = graph
         self.every = {one.rank: one for one in replay.every}
         n = len(graph)
         self.set_of = np.repeat(np.arange(len(graph.meets)), graph.sizes)
@@ -273,7 +274,7 @@ class _Walk:
         }
         work = np.rint(work_parts(graph)).astype(np.int64)
         self.work = np.column_stack((work, np.zeros(n, np.int64)))
-        delays = np.rint(graph.delay_ns).astype(np.int64)
+        delays = np.rint(graph.delays_by_cause).astype(np.int64)
         self.delays = np.column_stack((delays, np.zeros(n, np.int64)))
 
     def _checked(self, checked: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
@@ -473,7 +474,7 @@ class _Walk:
         found[last] = None
         if graph.kind[last] < 0:
             return "", False
-        late = graph.delay_ns[op].sum() > BRIEF_NS
+        late = self.delay_ns[op] > BRIEF_NS
         if own < len(graph):
             since = int(graph.end_ns[last] - graph.end_ns[own])
             aside = graph.start_ns[last] < graph.end_ns[own] and since <= BRIEF_NS

@@ -12,7 +12,7 @@ from traceconv import native
 from traceconv.analysis.replay.graph import Graph
 from traceconv.core.columns import F64
 
-_CELLS = 1 << 23
+_CELLS = 1 << 21
 """Most operations times scenarios in memory at a time."""
 
 

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.messages import exchanges, messages
+from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.replay.operations import HOST
+from traceconv.analysis.replay.operations import CAUSES, HOST
 from traceconv.analysis.replay.step_numbers import numbered
-from traceconv.core.columns import F64, I32, I64, Mask
+from traceconv.core.columns import F64, I8, I32, I64, Mask
 
 MOST_ERROR = 0.05
 """Relative error of a replay with recorded lengths beyond which nothing is concluded from it."""
@@ -76,7 +77,9 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         call:   per operation, its row in the collectives of its rank; -1 of work.
         start_ns, end_ns: as recorded, on the shared clock.
         length_ns: of work; of communication, its transfer.
-        delay_ns: (operations, sorts): before it begins, by cause.
+        host_ns: before it begins, the host's delay and that without a recorded cause.
+        cause_at, cause, cause_ns: the rest of its delay, by rank: the operation, which sort of time
+            it went to, and ns.
         before: (operations, edges): rows it waits for; the last row of all, which is no operation,
             ends at 0.
         source: the eager send whose message a receive takes, which it needs besides; else that row.
@@ -103,7 +106,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     start_ns: I64
     end_ns: I64
     length_ns: F64
-    delay_ns: F64
+    host_ns: F64
+    cause_at: I32
+    cause: I8
+    cause_ns: F64
     before: I32
     source: I32
     levels: I64
@@ -126,6 +132,26 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """(meets,): how many operations meet, 1 for an operation on its own."""
         return np.diff(np.append(self.meets, len(self)))
 
+    @property
+    def delay_ns(self) -> F64:
+        """(operations,): how long each is delayed, whatever by; not to be written to."""
+        return _delays(self.host_ns, self.cause_at, self.cause, self.cause_ns)
+
+    @property
+    def delays_by_cause(self) -> F64:
+        """(operations, sorts): the same by what it went to, a new array."""
+        found = np.zeros((len(self), len(SORTS)))
+        found[:, HOST] = self.host_ns
+        found[self.cause_at, self.cause] = self.cause_ns
+        return found
+
+
+def _delays(host: F64, at: I32, cause: I8, ns: F64) -> F64:
+    for one in CAUSES if len(at) else ():
+        rows = cause == one
+        host = host + np.bincount(at[rows], ns[rows], len(host))
+    return host
+
 
 class Unusable(Exception):
     """The reason why no graph could be built."""
@@ -146,21 +172,23 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     n = int(first[-1])
     names_of_steps, step = numbered(ranks, groups)
     steps = np.array(names_of_steps, np.int64).reshape(-1, 2)
-    rank = np.repeat(np.arange(len(ranks)), sizes)
+    rank = np.repeat(np.arange(len(ranks), dtype=np.int32), sizes)
     start = np.concatenate([clocks.corrected(o.rank, o.replay.start_ns) for o in ranks])
     end = np.concatenate([clocks.corrected(o.rank, o.replay.end_ns) for o in ranks])
-    windows = [clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step] for o in ranks]
-    opened = np.concatenate(windows)
     errors = [clocks.error_ns(one.rank) for one in ranks]
     error = np.array([np.inf if one is None else float(one) for one in errors])
-    ahead = _ahead(end, rank, step, error)[rank]
-    start, end, opened = start - ahead, end - ahead, opened - ahead
+    ahead = _ahead(end, rank, step, error)
+    start -= ahead[rank]
+    end -= ahead[rank]
+    opened = np.full(len(steps), np.iinfo(np.int64).max)
+    for o, f, by in zip(ranks, first.tolist(), ahead.tolist(), strict=False):
+        begun = clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step]
+        np.minimum.at(opened, step[f : f + len(begun)], begun - by)
     call = np.concatenate([one.replay.call for one in ranks])
     before = np.concatenate(
         [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
          for o, f in zip(ranks, first[:-1], strict=True)]
     )  # fmt: skip
-    delay = np.concatenate([one.replay.delay_ns for one in ranks], dtype=np.float64)
     meet, messages = _meetings(ranks, clocks, groups, first)
     kinds, kind = _kinds(ranks)
     names, name, part = _parts(ranks, first)
@@ -179,44 +207,53 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     worked = kind[part] < 0
     name, part = name[worked], part[worked]
     part_ns, part_count = part_ns[worked], part_count[worked]
-    windows_open = np.full(len(steps), np.iinfo(np.int64).max)
-    np.minimum.at(windows_open, step, opened)
-    origins = _Origins.of(start, end, step, rank, steps, windows_open)
-    before = origins.begun(before, delay, start, step)
-    waits: I64 = before
-    if (source < n).any():
-        waits = np.asarray(np.column_stack((before, source.astype(np.int32))))
+    origins = _Origins.of(start, end, step, rank, steps, opened)
+    if origins.together:  # no edges to other steps
+        apart = step[np.minimum(before, max(n - 1, 0))] != step[:, None]
+        before[apart] = n
+        del apart
+    waits = np.column_stack((before, source)) if (source < n).any() else before
     order, levels, meets = _ordered(waits, meet, start, n)
-    del waits
+    del waits, meet
     place = np.empty(n + 1, np.int32)
     place[order], place[n] = np.arange(n), n
     # one after the other, so that nothing is there twice for long
     before = place[before[order]]
-    delay = delay[order]
-    start, end = start[order], end[order]
+    start, end, step = start[order], end[order], step[order]
+    host = np.concatenate([one.replay.host_ns for one in ranks], dtype=np.float64)[order]
+    cause_at = [one.replay.cause_at + f for one, f in zip(ranks, first[:-1], strict=True)]
+    causes = (
+        place[np.concatenate(cause_at)],
+        np.concatenate([one.replay.cause for one in ranks]),
+        np.concatenate([one.replay.cause_ns for one in ranks], dtype=np.float64),
+    )
+    origins.begin(before, host, causes, start, step)
     return Graph(
         ranks=tuple(one.rank for one in ranks),
         steps=steps,
         recorded_ns=origins.recorded_ns,
         pauses_ns=origins.pauses_ns,
         together=origins.together,
-        rank=rank[order].astype(np.int32),
-        step=step[order].astype(np.int32),
+        rank=rank[order],
+        step=step,
         row=(np.arange(n) - first[rank])[order].astype(np.int32),
         call=call[order],
         start_ns=start,
         end_ns=end,
         length_ns=length[order],
-        delay_ns=delay,
+        host_ns=host,
+        cause_at=causes[0],
+        cause=causes[1],
+        cause_ns=causes[2],
         before=before,
         source=place[source[order]],
         levels=levels,
         meets=meets,
-        kind=kind[order].astype(np.int32),
+        kind=kind[order],
         kinds=tuple(kinds),
         names=tuple(text for text, _ in names),
         sorts=np.array([sort for _, sort in names], np.int64),
-        name=name.astype(np.int32),
+        name=name,
         part=place[part],
         part_ns=part_ns,
         part_count=part_count,
@@ -224,7 +261,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     )
 
 
-def _ahead(end: I64, rank: I64, step: I64, error: F64) -> I64:
+def _ahead(end: I64, rank: I32, step: I32, error: F64) -> I64:
     """By how much the clock of each rank is ahead of the first rank's, where it is unknown and
     most of a step: steps with the same number then end together."""
     steps = int(step.max(initial=-1)) + 1
@@ -261,7 +298,7 @@ class _Origins(msgspec.Struct, frozen=True):
     together: bool
 
     @classmethod
-    def of(cls, start: I64, end: I64, step: I64, rank: I64, named: I64, opened: I64) -> _Origins:
+    def of(cls, start: I64, end: I64, step: I32, rank: I32, named: I64, opened: I64) -> _Origins:
         begins, ends = np.full(len(named), 2**62), np.full(len(named), -(2**62))
         np.minimum.at(begins, step, start)
         np.maximum.at(ends, step, end)
@@ -276,24 +313,25 @@ class _Origins(msgspec.Struct, frozen=True):
         pauses[1:] = origin[1:] - ends[:-1]
         return cls(origin, (ends - origin).astype(np.float64), pauses, together)
 
-    def begun(self, before: I64, delay: F64, start: I64, step: I64) -> I64:
-        """Edges without those to other steps, where these begin together. What waits for nothing
-        then is late since the origin of its step, else since that of the first; its delay is
-        changed to that, and of its recorded causes as much is kept as fits."""
+    def begin(
+        self, before: I32, host: F64, causes: tuple[I32, I8, F64], start: I64, step: I32
+    ) -> None:
+        """Change the delays of operations that wait for nothing: these are late since the origin of
+        their step where steps begin together, else since that of the first. Of recorded causes as
+        much is kept as fits."""
         n = len(start)
-        if self.together:
-            known = before < n
-            apart = known & (step[np.minimum(before, n - 1)] != step[:, None])
-            before = np.where(apart, n, before)
-        first = (before == n).all(axis=1)
-        late = np.maximum(start - self.origin_ns[step if self.together else 0 * step], 0)[first]
-        share = np.minimum(late / np.maximum(delay[first].sum(axis=1), 1), 1)
-        delay[first] *= share[:, None]
-        delay[first, HOST] += late - delay[first].sum(axis=1)
-        return before
+        first = np.flatnonzero((before == n).all(axis=1))
+        since = self.origin_ns[step[first] if self.together else 0 * step[first]]
+        late = np.maximum(start[first] - since, 0)
+        at, _, ns = causes
+        share = np.ones(n)
+        share[first] = np.minimum(late / np.maximum(_delays(host, *causes)[first], 1), 1)
+        host[first] *= share[first]
+        ns *= share[at]
+        host[first] += late - _delays(host, *causes)[first]
 
 
-def _waits(start: I64, end: I64, step: I64, rank: I64, follows: Mask) -> bool:
+def _waits(start: I64, end: I64, step: I32, rank: I32, follows: Mask) -> bool:
     """Whether the start of a step on each rank depends on the end of the last rank more than on its
     own: a pause after each step may be longer than ranks are apart, and they still do not wait."""
     shape = int(step.max(initial=-1)) + 1, int(rank.max(initial=-1)) + 1
@@ -317,11 +355,11 @@ def _waits(start: I64, end: I64, step: I64, rank: I64, follows: Mask) -> bool:
 
 def _meetings(
     ranks: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched], first: I64
-) -> tuple[I64, I64]:
+) -> tuple[I32, I64]:
     """Per operation, the set in which it meets others, as the row of one of them; and (messages,
     2): the sends and receives among these."""
     n = int(first[-1])
-    meet = np.arange(n)
+    meet = np.arange(n, dtype=np.int32)
     row_of: dict[int, I64] = {}
     directed = {}
     for one, begin in zip(ranks, first[:-1].tolist(), strict=True):
@@ -357,7 +395,7 @@ def _meetings(
 
 
 def _barriers(
-    name: I64, part: I64, count: F64, start: I64, end: I64, step: I64, rank: I64
+    name: I32, part: I32, count: F64, start: I64, end: I64, step: I32, rank: I32
 ) -> list[tuple[int, I64]]:
     """Kernels in which all ranks wait for the last one, though nothing says that they communicate:
     they end together however far apart they began. Per name, (occurrences, ranks) operations.
@@ -386,8 +424,8 @@ def _barriers(
 
 
 def _eager(
-    messages: I64, meet: I64, length: F64, start: I64, end: I64, rank: I64, error: F64
-) -> I64:
+    messages: I64, meet: I32, length: F64, start: I64, end: I64, rank: I32, error: F64
+) -> I32:
     """Take eager sends out of their sets, with all others between the same ranks; and per
     operation, the eager send that it receives, else the number of operations.
 
@@ -395,7 +433,7 @@ def _eager(
     never does are like the others. Where clocks are unknown, sends are eager if nearly all of them
     are short, whenever they are received.
     """
-    source = np.full(len(meet), len(meet), np.int64)
+    source = np.full(len(meet), len(meet), np.int32)
     sent, received = messages.T
     if not len(messages):
         return source
@@ -424,7 +462,7 @@ def _eager(
 
 
 def _transfers(
-    length: F64, start: I64, end: I64, meet: I64, source: I64, rank: I64, error: F64
+    length: F64, start: I64, end: I64, meet: I32, source: I32, rank: I32, error: F64
 ) -> bool:
     """Replace the lengths of operations that meet, and of receives from eager sends, by their
     transfers; whether all of these are the shortest of each operation."""
@@ -449,7 +487,7 @@ def _transfers(
 # -- order ----------------------------------------------------------------------------------------
 
 
-def _ordered(before: I64, meet: I64, start: I64, n: int) -> tuple[NDArray[np.intp], I64, I64]:
+def _ordered(before: I32, meet: I32, start: I64, n: int) -> tuple[NDArray[np.intp], I64, I64]:
     """Operations by level and set, where levels begin, and where sets begin.
 
     Operations that were matched wrongly may wait for each other in a circle: sets in it are taken
@@ -470,18 +508,18 @@ def _ordered(before: I64, meet: I64, start: I64, n: int) -> tuple[NDArray[np.int
     return order, levels, sets[: n or 0]
 
 
-def _levels(before: I64, meet: I64, n: int) -> tuple[I32, NDArray[np.intp]]:
+def _levels(before: I32, meet: I32, n: int) -> tuple[I32, NDArray[np.intp]]:
     """The level of each operation, and the rows that are in a circle or behind one."""
     part = native.replay()
     if part is not None:
         lead = np.full(n, n, np.int32)
         np.minimum.at(lead, meet, np.arange(n, dtype=np.int32))
-        found = part.levels(before.astype(np.int32, order="C"), lead[meet])
+        found = part.levels(np.ascontiguousarray(before), lead[meet])
         level = np.frombuffer(found, np.int32)
         return level, np.flatnonzero(level < 0)
     level = np.full(n, -1, np.int32)
     known = before.ravel() < n
-    target = np.repeat(meet.astype(np.int32), before.shape[1])[known]
+    target = np.repeat(meet, before.shape[1])[known]
     source = before.ravel()[known]
     waiting = np.bincount(target, minlength=n)
     target = target[np.argsort(source, kind="stable")]
@@ -513,7 +551,7 @@ def _ranges(low: I64, high: I64) -> I64:
 # -- what operations are --------------------------------------------------------------------------
 
 
-def _kinds(ranks: Sequence[RankSummary]) -> tuple[list[tuple[str, int, int]], I64]:
+def _kinds(ranks: Sequence[RankSummary]) -> tuple[list[tuple[str, int, int]], I32]:
     """Kinds of communication, and the one of each operation."""
     number: dict[tuple[str, int, int], int] = {}
     found = []
@@ -523,23 +561,23 @@ def _kinds(ranks: Sequence[RankSummary]) -> tuple[list[tuple[str, int, int]], I6
         used, which = np.unique(columns.reshape(-1, 3), axis=0, return_inverse=True)
         codes = np.array(
             [number.setdefault((known.kinds[k], known.groups[g].size, size), len(number))
-             for k, g, size in used.tolist()], np.int64,
+             for k, g, size in used.tolist()], np.int32,
         )[which.reshape(-1)]  # fmt: skip
         call = one.replay.call
-        own = np.full(len(call), -1, np.int64)
+        own = np.full(len(call), -1, np.int32)
         own[call >= 0] = codes[call[call >= 0]]
         found.append(own)
     return list(number), np.concatenate(found)
 
 
-def _parts(ranks: Sequence[RankSummary], first: I64) -> tuple[list[tuple[str, int]], I64, I64]:
+def _parts(ranks: Sequence[RankSummary], first: I64) -> tuple[list[tuple[str, int]], I32, I32]:
     """Names with sorts, and per part the index of its name and its operation."""
     number: dict[tuple[str, int], int] = {}
     names, parts = [], []
     for one, begin in zip(ranks, first[:-1].tolist(), strict=True):
         known = one.replay
         keys = zip(known.names, known.sorts.tolist(), strict=True)
-        codes = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+        codes = np.array([number.setdefault(key, len(number)) for key in keys], np.int32)
         names.append(codes[known.name])
-        parts.append(known.at + begin)
+        parts.append(known.at + np.int32(begin))
     return list(number), np.concatenate(names), np.concatenate(parts)

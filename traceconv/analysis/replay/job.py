@@ -51,7 +51,7 @@ SPIKE = 1.5
 _SORTS = {IDLE: [HOST, COLLECTOR], INPUT: [operations.INPUT], COPIES: [COPY], COMPUTING: [COMPUTE]}
 """Sorts of time in the graph, by class of lost time."""
 
-CELLS = 1 << 22
+CELLS = 1 << 21
 """Operations times scenarios whose lengths are in memory at a time."""
 
 MOST_RANKS = 64
@@ -76,7 +76,7 @@ class Replay:
         self.graph, self.every = graph, every
         self.shape: JobShape = job_shape(every)
         self.lengths = graph.length_ns
-        self.delays = graph.delay_ns.sum(axis=1)
+        self.delays = graph.delay_ns
         self.base = self.steps()
         recorded = float(graph.recorded_ns.mean())
         self.step_ns = recorded
@@ -101,7 +101,7 @@ class Replay:
     @cached_property
     def gaps_share(self) -> float:
         """The share of a step that is gaps without a recorded cause, which a replay keeps."""
-        host = np.where(self.openings, 0.0, self.graph.delay_ns[:, HOST])
+        host = np.where(self.openings, 0.0, self.graph.host_ns)
         shorter = self.steps(None, self.delays - host)
         return 1 - float(shorter.mean()) / max(float(self.base.mean()), 1.0)
 
@@ -110,7 +110,7 @@ class Replay:
         """The replay error if gaps without a recorded cause are those of the other steps, at the
         same place: how much of the difference between steps the recorded operations explain. Gaps
         between steps are kept. None where no two steps have as many operations."""
-        graph, host = self.graph, np.where(self.openings, 0.0, self.graph.delay_ns[:, HOST])
+        graph, host = self.graph, np.where(self.openings, 0.0, self.graph.host_ns)
         order = np.lexsort((graph.row, graph.step, graph.rank))
         cell = (graph.rank.astype(np.int64) * len(graph.steps) + graph.step)[order]
         first = np.flatnonzero(np.concatenate(([True], np.diff(cell) != 0)))
@@ -390,7 +390,8 @@ class Replay:
         scale = np.ones(n)
         spikes = waits = False
         work = work_parts(graph)
-        idle = graph.delay_ns * (1 - self.own.hidden)[:, None]
+        delays = graph.delays_by_cause
+        idle = delays * (1 - self.own.hidden)[:, None]
         total = np.stack([np.bincount(graph.rank, ns, ranks) for ns in (work + idle).T], axis=1)
         transfer = np.bincount(graph.rank, np.where(graph.kind < 0, 0, self.lengths), ranks)
         for rank, classes in gone.items():
@@ -409,7 +410,7 @@ class Replay:
                 spikes |= name == STEP
                 waits |= name == WAITS
         shares, chosen = cut[graph.rank], like_peers[graph.rank]
-        delays = graph.delay_ns - idle * shares
+        delays -= idle * shares
         rows = self.openings & (graph.step > 0)
         delays[rows, HOST] -= np.minimum(delays, pause[graph.rank, None])[rows, HOST]
         # a transfer takes as long on all that are in it
@@ -464,27 +465,27 @@ def _without_unrecorded_waits(graph: Graph) -> Graph:
     rank waited for took as long elsewhere, so without such a delay the replayed step is as long as
     before. Without one of the host it is shorter.
     """
-    host, step = graph.delay_ns[:, HOST], float(graph.recorded_ns.mean())
+    host, step = graph.host_ns, float(graph.recorded_ns.mean())
     long = (graph.kind >= 0) & (host > _LONG_DELAY * step)
     if not long.any():
         return graph
-    delays = graph.delay_ns.sum(axis=1)
+    delays = graph.delay_ns
 
-    def lost(*sets: NDArray[np.bool_]) -> F64:
+    def mean(of: F64) -> float:
+        return float(step_times(graph, graph.length_ns[:, None], of[:, None]).mean())
+
+    def lost(sets: Iterable[NDArray[np.bool_]]) -> F64:
         """How much shorter the mean step is without each of some delays, as a share."""
-        cut = np.stack([delays, *(delays - host * some for some in sets)], axis=1)
-        means = step_times(graph, graph.length_ns[:, None], cut).mean(axis=1)
-        return np.asarray((means[0] - means[1:]) / step)
+        means = np.array([mean(delays - host * some) for some in sets])
+        return np.asarray((mean(delays) - means) / step)
 
-    if lost(long)[0] > _SHORTER:
+    if lost([long])[0] > _SHORTER:
         ranks = np.unique(graph.rank[long])[:_RANKS_TRIED]
-        each = lost(*(long & (graph.rank == rank) for rank in ranks.tolist()))
+        each = lost(long & (graph.rank == rank) for rank in ranks.tolist())
         long &= np.isin(graph.rank, ranks[each <= _SHORTER / 2])
-        if not long.any() or lost(long)[0] > _SHORTER:
+        if not long.any() or lost([long])[0] > _SHORTER:
             return graph
-    kept = graph.delay_ns.copy()
-    kept[long, HOST] = 0
-    return msgspec.structs.replace(graph, delay_ns=kept)
+    return msgspec.structs.replace(graph, host_ns=np.where(long, 0.0, host))
 
 
 def replay_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Replay:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import RECEIVE, CollectiveRecords
-from traceconv.analysis.rank_facts import EDGES, SORTS, Operations
+from traceconv.analysis.rank_facts import EDGES, Operations
 from traceconv.analysis.replay.periods import repeated
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64, Mask, once_each
@@ -39,6 +39,9 @@ from traceconv.passes.input_wait import fetches, input_spans
 
 COMPUTE, COPY, HOST, INPUT, COLLECTOR = range(5)
 """What time of a rank goes to besides communication, as in :data:`SORTS`."""
+
+CAUSES = INPUT, COLLECTOR
+"""Recorded causes of idle time; the rest of it is the host's."""
 
 
 _SHARE = 0.01  # of an operation, by which the next one may begin before its recorded end ...
@@ -175,12 +178,10 @@ class _Idle(msgspec.Struct, frozen=True):
         return cls(waiting, subtraction(subtraction(spans, busy), waiting))
 
     def causes(self, spans: I64) -> I64:
-        """(spans, sorts): what each span went to, all of it idle time."""
-        found = np.zeros((len(spans), len(SORTS)), np.int64)
-        found[:, INPUT] = length_within(self.input, spans)
-        found[:, COLLECTOR] = length_within(self.collector, spans)
-        found[:, HOST] = spans[:, 1] - spans[:, 0] - found.sum(axis=1)
-        return found
+        """(spans, :data:`CAUSES`): how much of each span, all idle, each cause took."""
+        return np.stack(
+            (length_within(self.input, spans), length_within(self.collector, spans)), axis=1
+        )
 
 
 @once_each
@@ -210,6 +211,8 @@ def _joined(
     follows = (before >= 0).any(axis=1)
     since = np.where(follows, ends, steps[step, 2])
     gaps = np.stack((np.minimum(since, start), start), axis=1)
+    causes = idle.causes(gaps)
+    caused, cause = np.nonzero(causes)
     names, number, parts = _parts(trace, work, idle, place)
     heads = np.flatnonzero(np.diff(work.operation, prepend=-1))
     whole = trace.events.start_ns[work.rows[heads]] == work.spans[:, 0]
@@ -225,7 +228,10 @@ def _joined(
         call=call.astype(np.int32),
         lead=lead.astype(np.int32),
         before=before.astype(np.int32),
-        delay_ns=idle.causes(gaps),
+        host_ns=gaps[:, 1] - gaps[:, 0] - causes.sum(axis=1),
+        cause_at=caused.astype(np.int32),
+        cause=np.array(CAUSES, np.int8)[cause],
+        cause_ns=causes[caused, cause],
         names=tuple(name for name, _ in names),
         sorts=np.array([sort for _, sort in names], np.int8),
         at=parts[0].astype(np.int32),
@@ -256,7 +262,7 @@ def _parts(
     of, name = cells // len(names), cells % len(names)
     busy = np.bincount(of, ns, len(work.spans)).astype(np.int64)
     # idle time within an operation, by cause; what covers it last is the rest
-    inside = idle.causes(work.spans)[:, [INPUT, COLLECTOR]]
+    inside = idle.causes(work.spans)
     rest = work.spans[:, 1] - work.spans[:, 0] - busy
     inside = np.minimum(inside, np.maximum(rest[:, None], 0))
     inside[:, 1] = np.minimum(inside[:, 1], rest - inside[:, 0])

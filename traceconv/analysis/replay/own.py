@@ -10,6 +10,7 @@ are queued behind each other is not cut up by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -20,9 +21,9 @@ from traceconv.analysis.inferred_shape import same_role
 from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import SLACK_NS, Graph
-from traceconv.analysis.replay.operations import COMPUTE
+from traceconv.analysis.replay.operations import COMPUTE, HOST
 from traceconv.analysis.statistics import over_others
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I32, I64
 from traceconv.core.intervals import length_within
 
 _APART = 4  # times as far as in the other steps
@@ -73,28 +74,27 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
     by_rank = {one.rank: one for one in every}
     roles = _numbers(same_role([by_rank[rank] for rank in graph.ranks]), graph.ranks)
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own, covered, idle = work_parts(graph), np.zeros(n, bool), np.zeros(n)
-    order = np.lexsort((graph.row, graph.rank))
-    borders = np.searchsorted(graph.rank[order], np.arange(ranks + 1))
-    for number in range(ranks):
-        rows = order[borders[number] : borders[number + 1]]
-        own[rows], covered[rows], idle[rows] = _of_rank(graph, rows, own[rows])
-    place = graph.step.astype(np.int64) * ranks + graph.rank
-
-    def of_steps(values: F64) -> F64:
-        found = np.bincount(place, values, steps * ranks).reshape(steps, ranks)
-        return np.asarray(found, np.float64)
-
-    delay = graph.delay_ns.sum(axis=1)
-    comm = graph.kind >= 0
-    hidden = np.divide(delay - idle, delay, out=np.zeros(n), where=delay > 0)
-    late = np.where(comm, delay * hidden, 0.0)
-    parts = np.stack([of_steps(own[:, sort]) for sort in range(len(SORTS))], axis=2)
-    seen = np.bincount(place, minlength=steps * ranks).reshape(steps, ranks) > 0
+    own, covered, hidden = np.empty(n), np.zeros(n, bool), np.empty(n)
+    parts, lates = np.zeros((steps, ranks, len(SORTS))), np.zeros((steps, ranks))
+    seen = np.zeros((steps, ranks), bool)
+    order = np.lexsort((graph.row, graph.rank)).astype(np.int32)
+    ends = [np.searchsorted(of, np.arange(ranks + 1)).tolist() for of in (
+        graph.rank[order], graph.rank[graph.part], graph.rank[graph.cause_at])]  # fmt: skip
+    for number, borders in enumerate(zip(*(pairwise(one) for one in ends), strict=True)):
+        (low, high), worked, caused = borders
+        rows = order[low:high]
+        found, covered[rows], hidden[rows], late = _of_rank(
+            graph, rows, slice(*worked), slice(*caused)
+        )
+        own[rows], step = found.sum(axis=1), graph.step[rows]
+        for sort, values in enumerate(found.T):
+            parts[:, number, sort] = np.bincount(step, values, steps)
+        lates[:, number] = np.bincount(step, late, steps)
+        seen[step, number] = True
     table = np.where(seen, parts.sum(axis=2), np.nan)
-    lates = np.where(seen, of_steps(late), np.nan)
+    lates[~seen] = np.nan
     excess, later = _over_peers(table, roles), _over_peers(lates, roles)
-    factor = _factors(graph, own.sum(axis=1), _cells(graph, order, covered, roles), roles)
+    factor = _factors(graph, own, _cells(graph, order, covered, roles), roles)
     if (unclear := _unclear_at_first(excess)).any():
         excess[0, unclear] = later[0, unclear] = np.nan
         factor[(graph.step == 0) & unclear[graph.rank]] = 1
@@ -129,20 +129,32 @@ def work_parts(graph: Graph) -> F64:
     """(operations, sorts): what work consists of."""
     sort = graph.sorts[graph.name] if len(graph.name) else graph.name
     cells = graph.part.astype(np.int64) * len(SORTS) + sort
-    found = np.bincount(cells, graph.part_ns, len(graph) * len(SORTS)).astype(np.float64)
-    return found.reshape(len(graph), len(SORTS))
+    found = np.bincount(cells, graph.part_ns, len(graph) * len(SORTS))
+    return found.astype(np.float64, copy=False).reshape(len(graph), len(SORTS))
 
 
-def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_], F64]:
-    """Own time of the operations of a rank, in order of start; which of them is communication
-    that overlaps with work at its end; and how long the rank is idle in the delay of each."""
+def _of_rank(
+    graph: Graph, rows: I32, worked: slice, caused: slice
+) -> tuple[F64, NDArray[np.bool_], F64, F64]:
+    """Of the operations of a rank, in order of start: own time by cause; which of them is
+    communication that overlaps with work at its end; the share of the delay of each in which the
+    rank is not idle; and that time of communication.
+
+    Args:
+        worked, caused: its parts and causes of delays.
+    """
+    shape = len(rows), len(SORTS)
+    cells = graph.row[graph.part[worked]] * shape[1] + graph.sorts[graph.name[worked]]
+    work = np.bincount(cells, graph.part_ns[worked], shape[0] * shape[1]).reshape(shape)
+    delay = np.zeros(shape)
+    delay[:, HOST] = graph.host_ns[rows]
+    delay[graph.row[graph.cause_at[caused]], graph.cause[caused]] = graph.cause_ns[caused]
     start, step = graph.start_ns[rows], graph.step[rows]
     comm = graph.kind[rows] >= 0
     end = graph.end_ns[rows]
     reached = np.maximum.accumulate(end) if len(end) else end
     before = np.concatenate((start[:1], reached[:-1]))
     first = np.concatenate(([True], np.diff(step) != 0)) if len(rows) else np.zeros(0, bool)
-    delay = graph.delay_ns[rows]
     total = delay.sum(axis=1)
     gap = np.where(first, total, np.clip(start - before, 0, None))
     share = np.divide(gap, total, out=np.zeros(len(rows)), where=total > 0)
@@ -161,37 +173,41 @@ def _of_rank(graph: Graph, rows: I64, work: F64) -> tuple[F64, NDArray[np.bool_]
     idle = np.zeros(len(rows))
     idle[late] = length_within(gaps, spans)
     idle[first] = total[first]
-    return found, hidden & comm, np.minimum(idle, total)
+    busy_ns = total - np.minimum(idle, total)
+    share = np.divide(busy_ns, total, out=np.zeros(len(rows)), where=total > 0)
+    return found, hidden & comm, share, np.where(comm, total * share, 0.0)
 
 
-def _cells(graph: Graph, order: I64, hidden: NDArray[np.bool_], roles: I64) -> I64:
+def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I32:
     """Per operation, the part of its step between two synchronisation points. Of ranks with the
     same role these are the same: where most of them wait."""
     if not len(order):
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int32)
     steps = len(graph.steps)
     comm = graph.kind[order] >= 0
     key = graph.rank[order].astype(np.int64) * steps + graph.step[order]
     first = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0)))
-    of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
-    before: I64 = np.cumsum(comm) - comm
-    ordinal: I64 = before - before[first][of]
-    calls = np.bincount(of, comm, len(first)).astype(np.int64)
-    role = roles[graph.rank[order]]
-    # operations at one place of a step: of a role, a step, and ranks with as many of them
+    del key
+    many = np.diff(np.append(first, len(order)))
+    role = roles[graph.rank[order[first]]] * steps + graph.step[order[first]]
+    calls = np.add.reduceat(comm, first, dtype=np.int64)
+    # communication at one place of a step: of a role, a step, and ranks with as much of it
     width = int(calls.max(initial=0)) + 1
-    place = ((role * steps + graph.step[order]) * width + calls[of]) * width + ordinal
-    _, at = np.unique(np.where(comm, place, -1), return_inverse=True)
+    place = np.repeat((role * width + calls) * width - (np.cumsum(calls) - calls), calls)
+    place += np.arange(len(place))
+    _, at = np.unique(place, return_inverse=True)
+    del place
     at = at.reshape(-1)
-    waits = np.bincount(at, comm & ~hidden[order]) * 2 >= np.bincount(at)
-    syncs = comm & waits[at]
-    count: I64 = np.cumsum(syncs) - syncs
-    found = np.zeros(len(order), np.int64)
-    found[order] = count - count[first][of]
+    waits = np.bincount(at, ~hidden[order[comm]]) * 2 >= np.bincount(at)
+    syncs = np.zeros(len(order), np.int32)
+    syncs[comm] = waits[at]
+    count = np.cumsum(syncs, dtype=np.int32) - syncs
+    found = np.empty(len(order), np.int32)
+    found[order] = count - np.repeat(count[first], many)
     return found
 
 
-def _factors(graph: Graph, own: F64, cell: I64, roles: I64) -> F64:
+def _factors(graph: Graph, own: F64, cell: I32, roles: I64) -> F64:
     """See :attr:`OwnTime.factor`. Parts of a step are compared one by one where all ranks of a role
     have equally many in it, else all of it at once. Before a collective that one rank begins late
     there is other work on it: such parts are joined."""

@@ -9,7 +9,7 @@ import numpy as np
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.core.columns import I64
+from traceconv.core.columns import I32, I64
 
 Step = tuple[int, int]
 """Recording window and number of a step."""
@@ -17,7 +17,7 @@ Step = tuple[int, int]
 _Node = tuple[int, int]  # a rank and one of its recording windows
 
 
-def numbered(ranks: Sequence[RankSummary], groups: Sequence[Matched]) -> tuple[list[Step], I64]:
+def numbered(ranks: Sequence[RankSummary], groups: Sequence[Matched]) -> tuple[list[Step], I32]:
     """The steps of the job in order of time, and the step of each operation of all ranks.
 
     Each capture may count from its own start: numbers are shifted so that operations that are the
@@ -35,7 +35,7 @@ def numbered(ranks: Sequence[RankSummary], groups: Sequence[Matched]) -> tuple[l
     order = sorted(named, key=lambda name: (name[0][1], name[1], name[0][0]))
     place = {name: i for i, name in enumerate(order)}
     step = [
-        np.array([place[name] for name in names] or [0], np.int64)[one.replay.step]
+        np.array([place[name] for name in names] or [0], np.int32)[one.replay.step]
         for one, names in zip(ranks, of, strict=True)
     ]
     return [(node[1], number) for node, number in order], np.concatenate(step)

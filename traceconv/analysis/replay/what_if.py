@@ -192,7 +192,7 @@ class Changed:
     def __init__(self, replay: Replay) -> None:
         self.replay, self.graph = replay, replay.graph
         self.lengths: F64 = replay.lengths.copy()
-        self.delays: F64 = replay.graph.delay_ns.copy()
+        self.delays: F64 = replay.graph.delays_by_cause
         self.unknown: list[str] = []
 
     def steps(self) -> F64:
@@ -226,7 +226,7 @@ class Changed:
         else:
             sort, factor = _SORTS[what], self._factor(change, how)
             of_name = self.graph.sorts == sort
-            takes = of_name[self.graph.name].any() or self.graph.delay_ns[:, sort].any()
+            takes = of_name[self.graph.name].any() or self.graph.delays_by_cause[:, sort].any()
             if not takes and not any(sort in one.replay.recorded for one in self.replay.every):
                 self._not_recorded(what)
             self.delays[:, sort] *= factor
