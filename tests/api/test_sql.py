@@ -233,7 +233,7 @@ def test_errors_say_what_to_do(tmp_path):
 def test_without_an_engine_both_ways_are_named(monkeypatch):
     """How to get DuckDB, and how to use Perfetto's engine."""
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(MissingExtraError, match=r"traceconv\[sql\].*engine='perfetto'"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[sql\]'.*engine='perfetto'"):
         traceconv.query(JOB, "select 1")
 
 

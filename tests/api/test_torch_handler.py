@@ -196,7 +196,7 @@ def test_the_callback_profiles_the_steps_of_a_trainer(tmp_path, monkeypatch):
 def test_the_extra_is_named(tmp_path, monkeypatch):
     """Without transformers the message says what to install."""
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(traceconv.MissingExtraError, match=r"traceconv\[trainer\]"):
+    with pytest.raises(traceconv.MissingExtraError, match=r"'\.\[trainer\]'"):
         traceconv.trainer_callback(tmp_path)
 
 

@@ -14,8 +14,9 @@ from traceconv.core.errors import OptionError
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
 
-def test_findings_go_to_stdout(capsys):
+def test_findings_go_to_stdout(monkeypatch, capsys):
     """Messages to stderr."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert run(["diagnose", SAMPLE]) == 0
     out, err = capsys.readouterr()
     said, _, found = out.partition("gain/step  finding ")

@@ -121,9 +121,7 @@ def test_a_missing_library_is_named_with_its_extra(trace, monkeypatch, method, m
     side = SideTable("x", "x.csv", lambda: {"a": np.arange(2)})
     tables = (trace.events, trace.counters, trace.flows, DataTable("x", {}, {}), side)
     for table in tables:
-        with pytest.raises(
-            MissingExtraError, match=rf"{module} .*pip install 'traceconv\[{extra}\]'"
-        ):
+        with pytest.raises(MissingExtraError, match=rf"{module} .*pip install '\.\[{extra}\]'"):
             getattr(table, method)()
 
 

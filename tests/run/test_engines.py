@@ -185,7 +185,7 @@ def test_an_engine_that_is_not_installed_says_how_to(name, monkeypatch):
     """They are extras."""
     monkeypatch.setitem(sys.modules, NEEDS[name], None)
     with (
-        pytest.raises(MissingExtraError, match=rf"pip install 'traceconv\[{name}\]'"),
+        pytest.raises(MissingExtraError, match=rf"pip install '\.\[{name}\]'"),
         engines.opened(name, 2, None),
     ):
         pass

@@ -195,6 +195,15 @@ def test_recordings_of_one_time_that_nothing_tells_apart_are_refused(tmp_path):
         read(only(tmp_path))
 
 
+def test_one_long_event_within_another_is_two_processes(tmp_path):
+    """None of the first begins in the time that both cover."""
+    for name, at in (("a", 0), ("b", 40)):
+        (row,) = slices(at, 1)
+        capture(tmp_path / f"{name}.json", [{**row, "dur": 100}])
+    with pytest.raises(RankError, match="at the same time"):
+        read(only(tmp_path))
+
+
 def test_a_broken_window_is_booked_and_the_others_are_read(tmp_path):
     """As among the files of one profiler."""
     capture(tmp_path / "a.json", slices(0))

@@ -172,7 +172,7 @@ def test_without_a_processor(trace, monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("absent", "why"),
     [
-        ("perfetto.trace_processor.api", r"traceconv\[query\]"),
+        ("perfetto.trace_processor.api", r"'\.\[query\]'"),
         ("google.protobuf", "pip install -U"),
     ],
 )
@@ -232,5 +232,5 @@ def test_it_answers_where_duckdb_does_not(program, trace, tmp_path, monkeypatch)
     assert traceconv.query(other, VALUES)["a"].tolist() == [1]
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert traceconv.query(trace, VALUES)["a"].tolist() == [1]
-    with pytest.raises(MissingExtraError, match=r"traceconv\[sql\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[sql\]'"):
         traceconv.query(trace, VALUES, ranks=0)

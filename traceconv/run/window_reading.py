@@ -121,21 +121,20 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         )
         for trace in (one, other)
     )
-    if not len(mine) or not len(theirs):
-        return
     a, b = one.capture, other.capture
-    if a.reader != b.reader:
-        why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
-        raise twice(a, b, why, _choices(a, b))
-    same = len(np.intersect1d(_identity(mine), _identity(theirs)))
-    if same > SAME_EVENTS * min(len(mine), len(theirs)):
-        raise twice(a, b, f"{same} of their events are the same")
-    for what in ("host", "pid", "device"):
-        values = [getattr(c, what) for c in (a, b)]
-        if values[0] != values[1] and "" not in values and -1 not in values:
-            why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
-            raise twice(a, b, why, NAME_THEM)
-    if overlap(_span(one), _span(other)):
+    if len(mine) and len(theirs):
+        if a.reader != b.reader:
+            why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
+            raise twice(a, b, why, _choices(a, b))
+        same = len(np.intersect1d(_identity(mine), _identity(theirs)))
+        if same > SAME_EVENTS * min(len(mine), len(theirs)):
+            raise twice(a, b, f"{same} of their events are the same")
+        for what in ("host", "pid", "device"):
+            values = [getattr(c, what) for c in (a, b)]
+            if values[0] != values[1] and "" not in values and -1 not in values:
+                why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
+                raise twice(a, b, why, NAME_THEM)
+    if a.reader == b.reader and overlap(_span(one), _span(other)):
         raise twice(a, b, "they ran at the same time", NAME_THEM)
 
 
