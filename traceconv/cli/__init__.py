@@ -130,7 +130,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
 
 EPILOG = """Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output that exists, a
 missing package), 3 input unreadable or nothing matched, 4 losses or warnings under --strict, 5
-alignment refused, 10 findings or a proven regression under --fail-on, 11 no verdict."""
+alignment refused, 10 findings or a proven regression under --fail-on, 11 diff: no verdict
+on a gate, or runs that cannot be compared."""
 
 
 @click.group(

@@ -244,5 +244,5 @@ def chatter(function: Function) -> Function:
         help="Say more; show the traceback of internal errors.",
     )(function)  # fmt: skip
     return option(
-        "-q", "--quiet", is_flag=True, section="Messages", help="Say nothing but errors."
+        "-q", "--quiet", is_flag=True, section="Messages", help="Print results and errors only."
     )(function)
