@@ -273,7 +273,7 @@ def test_other_users_of_this_machine_get_nothing(offer, monkeypatch):
 
 
 def test_a_connection_by_ipv6_has_its_user_too(offer):
-    """Sockets for both versions of IP are listed elsewhere; who is not listed is somebody else."""
+    """Sockets of both versions of IP have their own lists; a user that neither names is refused."""
     if not Path("/proc/net/tcp6").exists():
         pytest.skip("the system does not say whose a connection is")
     server = offer.server_address

@@ -356,7 +356,7 @@ def test_an_npu_and_a_gpu_are_two_ranks(tmp_path):
 
 
 def test_a_stamp_of_zero_does_not_join_windows(tmp_path):
-    """Damaged stamps are found before windows are told apart, whichever window has them."""
+    """Damaged stamps are found before windows are, whichever window has them."""
     zero = {**slices(0, 1)[0], "ts": -BASE // 1000}
     capture(tmp_path / "a.json", slices(2 * SECOND, 9))
     capture(tmp_path / "b.json", [*slices(8 * SECOND, 9), zero])

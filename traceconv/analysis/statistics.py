@@ -68,7 +68,7 @@ def by_chance(
     The values of a step are exchanged between the columns of a role, and those of a whole role with
     those of another of its size. Roles scatter by different amounts, so means are compared in units
     of the scatter of their role. Few steps give a bad estimate of the scatter, and a role with too
-    small an estimate would be named, so every shuffled table is measured in units of its own.
+    small an estimate would be named, so each shuffled table has its own unit.
     A column that is larger in all steps hides the scatter of a small role, so each role is tested
     on its own as well. The smaller chance counts, twice, for there are two tests.
 

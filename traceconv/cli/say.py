@@ -154,7 +154,7 @@ def message(text: str, **style: Any) -> None:
 
 
 _RECORDS: list[list[tuple[bool, str]]] = []
-"""What is said goes to these, too."""
+"""Messages and results are recorded here, too."""
 
 
 def again(text: str, err: bool) -> None:
@@ -167,7 +167,7 @@ def again(text: str, err: bool) -> None:
 
 @contextmanager
 def recorded() -> Iterator[list[tuple[bool, str]]]:
-    """What is said within the context, as :func:`again` takes it."""
+    """The messages and results within the context, as :func:`again` takes them."""
     record: list[tuple[bool, str]] = []
     _RECORDS.append(record)
     try:

@@ -15,7 +15,7 @@ in two steps.
 - Captures of one reader that state no rank are of one process if they have the same process id and
   differ in no other trait.
 
-**Ranks.** The first evidence of :data:`EVIDENCE` that gives every process a rank of its own, and
+**Ranks.** The first evidence of :data:`EVIDENCE` that gives each process another rank, and
 contradicts no rank that a process states, counts. A user's pattern (``rank_from``) replaces it.
 
 A single process without any evidence is rank 0. Several are refused. Captures of a process without

@@ -3,7 +3,7 @@
 * Addresses lie below a random path that only the link names, so other programs and users do not
   know them. A connection from another user of this machine is refused where the system says whose
   it is (Linux).
-* No more than :data:`CONNECTIONS` are open: beyond, who has waited longest without a request goes.
+* No more than :data:`CONNECTIONS` are open. One more closes the oldest without a request.
 * Other sites are refused by ``Origin`` and ``Sec-Fetch-Site``, which browsers set and pages cannot.
 * A foreign name that points to this machine is refused by ``Host``.
 

@@ -91,7 +91,7 @@ class Kept:
 
     @classmethod
     def of_folders(cls, question: object, folders: Sequence[Path]) -> Kept:
-        """What is kept of all files below some folders, as the summary of rank 0.
+        """The answers kept for all files below some folders, as the summary of rank 0.
 
         Args:
             question: everything besides these files that it depends on.

@@ -49,7 +49,7 @@ _MODULES = (
 
 
 def _wrong(table: Any) -> str:
-    """What is wrong with the definition of a plugin's table; "" if nothing is."""
+    """The fault in the definition of a plugin's table; "" without one."""
     if not isinstance(table, Table):
         return "it is not a traceconv.plugin.Table"
     for column in table.columns:
@@ -104,7 +104,7 @@ def _guarded(table: Table) -> Table:
         return built
 
     def facts(trace: Trace) -> Columns:
-        """What the plugin knows of a rank.
+        """The facts of a plugin's table about a rank.
 
         Raises:
             PluginError: it is not columns.

@@ -1,4 +1,4 @@
-"""Tables of clusters of which only the tables of cluster tools exist: ranks, and their bandwidth.
+"""Tables of clusters without timelines, from the tables of cluster tools: ranks and bandwidth.
 
 Ranks with timelines have the tables of steps, overlap and links, and ``traceconv stragglers``.
 """

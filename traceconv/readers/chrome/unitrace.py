@@ -71,7 +71,7 @@ def processes(source: Source, name: str, head: bytes) -> list[Process]:
 
 
 class Section(Source):
-    """The events of one process of a joined file, as a file of their own."""
+    """The events of one process of a joined file, as a separate file."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         super().__init__(source.label)

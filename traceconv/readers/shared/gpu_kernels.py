@@ -72,7 +72,7 @@ def note_devices(hints: HintsBuilder, devices: Any) -> None:
 _STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
 _PROJECTION = lazy_regex(r"Graph: Stream \d+")
 """Threads of Proton (``ChromeTraceDump.cpp`` of triton-lang/triton): ranges of the host, projected
-onto the kernels of a replayed graph. They are no work."""
+onto the kernels of a replayed graph. They are not work."""
 
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel", "gpu_op")
