@@ -246,10 +246,10 @@ def _busy(trace: Trace) -> list[I64]:
         classes.append(OpClass.COPYING)
     lanes = trace.rows_of(Layer.OVERLAP)
     rows = lanes & np.isin(events.op, classes)
-    drawn = {Device.of(trace.tracks[i]) for i in np.unique(events.track[lanes]).tolist()}
+    devices = [Device.of(track) for track in trace.tracks]
     found = []
-    for device in sorted(drawn):
-        of = np.array([Device.of(track) == device for track in trace.tracks], bool)
+    for device in sorted({devices[i] for i in np.unique(events.track[lanes]).tolist()}):
+        of = np.array([one == device for one in devices], bool)
         mine = rows & of[events.track]
         found.append(union(events.start_ns[mine], events.ends(mine)))
     return found

@@ -261,8 +261,14 @@ def _no_verdict(comparison: RunComparison, gate: GateResult) -> str | None:
         return "gaps between steps are unknown"
     if not _marked(comparison):
         return "no steps marked: `step_marker`"
-    few = min(one.steps for one in comparison.series)
-    return "one step says nothing of the others" if few < 2 else None
+    return _FEW_STEPS if _one_step(comparison) else None
+
+
+_FEW_STEPS = "one step says nothing of the others"
+
+
+def _one_step(comparison: RunComparison) -> bool:
+    return min(one.steps for one in comparison.series or ()) < 2
 
 
 def _marked(comparison: RunComparison) -> bool:
@@ -290,8 +296,7 @@ def headline(comparison: RunComparison) -> str:
     sure = f" ({_sure(before, after - before, half)})" if known else ""
     verdict = rows.verdicts[0]
     if verdict == DifferenceVerdict.UNSURE:
-        few = min(one.steps for one in comparison.series or ())
-        why = "one step says nothing of the others" if few < 2 else "steps differ too much"
+        why = _FEW_STEPS if _one_step(comparison) else "steps differ too much"
         why = why if marked else "without marked steps, chance and change look alike"
         return f"no verdict: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"

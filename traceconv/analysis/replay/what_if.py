@@ -226,7 +226,9 @@ class Changed:
         else:
             sort, factor = _SORTS[what], self._factor(change, how)
             of_name = self.graph.sorts == sort
-            takes = of_name[self.graph.name].any() or self.graph.delays_by_cause[:, sort].any()
+            graph = self.graph
+            idle = graph.host_ns if sort == HOST else graph.cause_ns[graph.cause == sort]
+            takes = of_name[graph.name].any() or idle.any()
             if not takes and not any(sort in one.replay.recorded for one in self.replay.every):
                 self._not_recorded(what)
             self.delays[:, sort] *= factor

@@ -158,10 +158,7 @@ class Engine:
                 with self._timed():
                     rows = self._connection.sql(one.query, params=values)
                     found = found if rows is None else self._fetched(_plain(rows))
-            except (
-                self._duckdb.InterruptException,
-                OSError,
-            ) as e:  # OSError: while rows are fetched
+            except (self._duckdb.InterruptException, OSError) as e:  # the latter from pyarrow
                 if "interrupt" not in str(e).lower():
                     raise ResourceError(str(e).partition("\n")[0]) from e
                 why = f"takes more than {(self._timeout_ns or 0) / 1e9:g} s"

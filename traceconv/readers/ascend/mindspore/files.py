@@ -313,23 +313,20 @@ def with_raw(
     found = list(captures)
     for i, raws in beside(captures, ordered).items():
         capture, plan = found[i], found[i].detail
-        made = any(p.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for p in plan.parts)
-        files = tuple(name for raw in raws for name in raw.files)
-        known = [name for raw in raws for name in raw.known]
-        windows = []
-        for raw in raws:
-            if made:
-                why = "raw data of the same run"
-                issues.add("repeated-content", source.title(raw.root), why)
-            else:
+        if any(p.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for p in plan.parts):
+            for raw in raws:
+                place = source.title(raw.root)
+                issues.add("repeated-content", place, "raw data of the same run")
+        else:
+            windows = []
+            for raw in raws:
                 identity = Identity(source, issues)
                 identity.prof_files(raw.known, raw.device)
                 windows.append(window(identity, raw))
-        if made:
-            known = [name for raw in raws for name in (*raw.files, *raw.known)]
-        else:
             plan = msgspec.structs.replace(plan, raw=tuple(windows))
+            files = (name for raw in raws for name in raw.files)
             capture = replace(capture, files=(*capture.files, *files), device=raws[0].device)
-        known = [n for n in dict.fromkeys((*capture.known, *known)) if n not in capture.files]
+        names = (name for raw in raws for name in (*raw.files, *raw.known))
+        known = [n for n in dict.fromkeys((*capture.known, *names)) if n not in capture.files]
         found[i] = replace(capture, known=tuple(known), detail=plan)
     return found
