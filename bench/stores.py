@@ -98,7 +98,7 @@ READ: dict[str, Callable[[str], Any]] = {
     "steps": lambda one: traceconv.merge(one, steps="1", dry_run=True).as_dict(),
     "inspect": lambda one: traceconv.inspect(one, counts=True).as_dict(),
 }
-"""What is made of ranks each time."""
+"""Outputs for which ranks are read each time."""
 
 ANALYSES: dict[str, Callable[..., Any]] = {
     "tables": partial(tables, by="all"),
@@ -108,7 +108,7 @@ ANALYSES: dict[str, Callable[..., Any]] = {
     "clocks": lambda one, **to: traceconv.align(one, **to).as_dict(),
     "path": lambda one, **to: traceconv.critical_path(one, **to).as_dict(),
 }
-"""What the cache answers the second time."""
+"""Outputs that the cache gives the second time."""
 
 
 if __name__ == "__main__":
