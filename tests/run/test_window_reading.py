@@ -123,7 +123,7 @@ def test_what_any_window_says_of_its_source_is_true_of_all(tmp_path):
     capture(tmp_path / "a.json", slices(2 * SECOND))
     trace = read(only(tmp_path))
     said = {
-        name: {bool: True, str: "busy", tuple: ("Python",), dict: {0: 1}}[type(value)]
+        name: {bool: True, str: "busy", list: ["Python"], dict: {0: 1}}[type(value)]
         for name in Hints.__struct_fields__
         if name not in ("cpu_percent", "tables_only")
         and (value := getattr(Hints(), name)) is not None

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.robust import median, quantile
+from traceconv.core.robust import median
 
 CERTAIN = 5.0
 """Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace
@@ -405,7 +405,7 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
-    low = max(quantile(np.abs(differ), 0.25) / 0.32, sides.floor)
+    low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0

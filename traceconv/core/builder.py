@@ -20,7 +20,7 @@ import numpy as np
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issues
-from traceconv.core.hints import HintsBuilder
+from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
 from traceconv.core.model import (
     I64,
@@ -69,7 +69,7 @@ class TraceBuilder:
         self.issues = issues if issues is not None else Issues()
         self.strings = Strings()
         self.file = capture.files[0] if capture.files else capture.label
-        self.hints = HintsBuilder()
+        self.hints = Hints()
         self.notes: dict[str, Any] = {}
         self._side_tables: dict[str, SideTable] = {}
         self.comm_words: tuple[str, ...] = ()
@@ -413,7 +413,7 @@ class TraceBuilder:
             args=args,
             issues=self.issues,
             windows=union(windows[:, 0], windows[:, 1]),
-            hints=self.hints.finish(),
+            hints=self.hints,
             notes=self.notes,
             side_tables=self._side_tables,
         )

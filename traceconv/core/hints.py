@@ -5,13 +5,13 @@ Facts that are only displayed are in ``Trace.notes``, which no code reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 
-class Hints(msgspec.Struct, frozen=True):
+class Hints(msgspec.Struct):
     """Facts about the source of a trace. Every one is optional: "" or empty is *not known*.
+
+    Readers fill them in (``TraceBuilder.hints``); of a trace they do not change any more.
 
     Attributes:
         vendor: "ascend" where device rows are tasks that carry out operators; "" for kernels that
@@ -58,24 +58,6 @@ class Hints(msgspec.Struct, frozen=True):
     partial_device: bool = False
     steps_told: bool = False
     made_steps: str = ""
-    range_names: tuple[str, ...] = ()
-    ranges_projected: bool = False
-    batch_sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
-    phase_names: Mapping[str, str] = msgspec.field(default_factory=dict)
-    device_memory_bytes: Mapping[int, int] = msgspec.field(default_factory=dict)
-    device_names: Mapping[int, str] = msgspec.field(default_factory=dict)
-    cpu_percent: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
-
-
-class HintsBuilder(msgspec.Struct):
-    """:class:`Hints` while a trace is being read; the fields are those of the finished ones."""
-
-    vendor: str = ""
-    free_rule: str = ""
-    tables_only: bool = False
-    partial_device: bool = False
-    steps_told: bool = False
-    made_steps: str = ""
     range_names: list[str] = msgspec.field(default_factory=list)
     ranges_projected: bool = False
     batch_sizes: dict[str, int] = msgspec.field(default_factory=dict)
@@ -83,21 +65,3 @@ class HintsBuilder(msgspec.Struct):
     device_memory_bytes: dict[int, int] = msgspec.field(default_factory=dict)
     device_names: dict[int, str] = msgspec.field(default_factory=dict)
     cpu_percent: dict[str, list[float]] = msgspec.field(default_factory=dict)
-
-    def finish(self) -> Hints:
-        """The hints, frozen; later changes of the builder do not reach them."""
-        return Hints(
-            self.vendor,
-            self.free_rule,
-            self.tables_only,
-            self.partial_device,
-            self.steps_told,
-            self.made_steps,
-            tuple(self.range_names),
-            self.ranges_projected,
-            dict(self.batch_sizes),
-            dict(self.phase_names),
-            dict(self.device_memory_bytes),
-            dict(self.device_names),
-            {scope: tuple(values) for scope, values in self.cpu_percent.items()},
-        )

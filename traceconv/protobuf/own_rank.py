@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.hints import HintsBuilder
+from traceconv.core.hints import Hints
 from traceconv.core.model import I64, Track
 from traceconv.core.tracks import Number
 from traceconv.protobuf.message import varint_bytes, varints
@@ -56,7 +56,7 @@ class About(msgspec.Struct):
     pid: Number = -1
     world_size: Number = -1
     windows: list[tuple[Ns, Ns]] = msgspec.field(default_factory=list)
-    hints: HintsBuilder = msgspec.field(default_factory=HintsBuilder)
+    hints: Hints = msgspec.field(default_factory=Hints)
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     issues: list[tuple[str, str, Count, list[str]]] = msgspec.field(default_factory=list)
 

@@ -255,11 +255,11 @@ def _hints(every: Sequence[Hints]) -> Hints:
         values = [value for hints in every if (value := getattr(hints, name))]
         if not values or isinstance(values[0], str | bool):
             merged |= {name: values[0]} if values else {}
-        elif isinstance(values[0], tuple):
-            merged[name] = tuple(dict.fromkeys(one for value in values for one in value))
+        elif isinstance(values[0], list):
+            merged[name] = list(dict.fromkeys(one for value in values for one in value))
         else:
             merged[name] = {key: v for value in reversed(values) for key, v in value.items()}
     scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
-    percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
+    percent = {s: [one for h in every for one in h.cpu_percent.get(s, ())] for s in scopes}
     alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
     return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)

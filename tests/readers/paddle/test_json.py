@@ -40,7 +40,7 @@ def test_utilisation_of_the_cpu_is_percent(tmp_path):
     """What is no fraction is passed over."""
     recording = small()
     recording.threads |= {"Process Cpu Utilization": "0.5", "System Cpu Utilization": "lots"}
-    assert read_json(tmp_path, as_json(recording)).hints.cpu_percent == {"process": (50.0,)}
+    assert read_json(tmp_path, as_json(recording)).hints.cpu_percent == {"process": [50.0]}
 
 
 def test_starts_beyond_exact_floats_are_nearly_recovered(tmp_path):

@@ -42,7 +42,6 @@ from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.robust import quantiles
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
 
@@ -194,7 +193,7 @@ def _launches(trace: Trace) -> Known | None:
     if whole is None:
         return None
     late = events.start_ns[launched.dst] - events.start_ns[launched.src]
-    values = quantiles(late, [p / 100 for p in _PERCENTILES])
+    values = np.quantile(late, [p / 100 for p in _PERCENTILES]).tolist()
     percentiles = {f"p{p}_ns": round(ns) for p, ns in zip(_PERCENTILES, values, strict=True)}
     idle = _percent(whole["pieces"], "free_ns")
     figures = {**percentiles, "launches": len(launched), "idle_percent": idle}

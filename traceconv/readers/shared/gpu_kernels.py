@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.hints import HintsBuilder
+from traceconv.core.hints import Hints
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import library_of
@@ -52,7 +52,7 @@ def step_number(name: str) -> int:
     return int(match[match.lastindex or 1]) if match else -1
 
 
-def note_devices(hints: HintsBuilder, devices: Any) -> None:
+def note_devices(hints: Hints, devices: Any) -> None:
     """Add the memory and the names of GPUs, by their number, to ``hints``.
 
     Args:
