@@ -25,9 +25,9 @@ from rule_cases import (
     varied,
 )
 
-from traceconv.analysis.rules.efficiency import flat_product
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.analysis.tables.work import flat_product
 from traceconv.core.model import Layer, OpClass
 
 
@@ -378,7 +378,7 @@ def test_products_that_move_much_are_measured_by_the_memory():
 def test_products_of_elements(sizes, operations):
     """From numbers of elements, where they can be those of a product."""
     found = flat_product(*sizes)
-    assert (found and found.operations) == operations
+    assert (found and found.flops) == operations
 
 
 def test_attention_is_compared_with_what_the_device_needs():

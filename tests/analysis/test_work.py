@@ -88,6 +88,80 @@ def test_attention_of_a_pass_needs_its_lengths():
     assert found.n_bytes == 2 * 2 * 8 * (5 * 4 + 23 * 2)
 
 
+BF, INT, BYTE = HALF, "int", "unsigned char"
+SERVED = [
+    # vLLM, csrc/torch_bindings.cpp and csrc/libtorch_stable/torch_bindings.cpp
+    ("_C::cutlass_scaled_mm", [[2, 8], [2, 8], [8, 8], [2, 1], [8, 1], []],
+     [BF, EIGHT, EIGHT, "float", "float", ""], [], 2 * 2 * 8 * 8, 16 + 64 + 2 * 16),
+    ("_C::gptq_gemm", [[2, 64], [8, 16], [1, 2], [1, 16], [64], [], []],
+     [BF, INT, INT, BF, INT], [], 2 * 2 * 64 * 16, 2 * 128 + 512 + 2 * 32),
+    ("_C::awq_gemm", [[2, 64], [64, 2], [1, 16], [1, 2], []],
+     [BF, INT, BF, INT, ""], [], 2 * 2 * 64 * 16, 2 * 128 + 512 + 2 * 32),
+    ("_C::marlin_gemm", [[2, 64], [], [4, 32], [], [1, 16], [], [], []],
+     [BF, "", INT, "", BF], ["", "", "", "", "", "", "", "1", "2", "16", "64", "True"],
+     2 * 2 * 64 * 16, 2 * 128 + 512 + 2 * 32),
+    ("_C::cutlass_scaled_fp4_mm", [[2, 16], [2, 32], [16, 32], [128, 4], [128, 4], [1]],
+     [BF, BYTE, BYTE, EIGHT, EIGHT, "float"], [], 2 * 2 * 64 * 16, 64 + 512 + 2 * 32),
+    ("_C::cutlass_moe_mm", [[6, 16], [6, 8], [3, 16, 8], [6, 1], [3, 1]],
+     [BF, EIGHT, EIGHT, "float", "float"], [], 2 * 6 * 8 * 16, 48 + 384 + 2 * 96),
+    ("vllm::inplace_fused_experts", [[4, 8], [3, 20, 8], [3, 8, 10], [4, 2], [4, 2]],
+     [BF, BF, BF, "float", INT], [], 2 * 4 * 2 * 8 * 30, -1),
+    ("vllm::moe_forward", [[4, 8], [4, 3], []], [BF, BF, ""], [], -1, -1),
+    ("_C::fused_add_rms_norm", [[4, 8], [4, 8], [8], []], [BF] * 3, [], 5 * 32, 8 * 32 + 16),
+    ("_C::rms_norm_static_fp8_quant", [[4, 8], [4, 8], [8], [1], []],
+     [EIGHT, BF, BF, "float"], [], 4 * 32, 3 * 32 + 16),
+    # SGLang, sgl-kernel/csrc/common_extension.cc
+    ("sgl_kernel::fp8_scaled_mm", [[2, 8], [8, 4], [2, 1], [1, 4], [], []],
+     [EIGHT, EIGHT, "float", "float"], [], 2 * 2 * 8 * 4, 16 + 32 + 2 * 8),
+    ("sgl_kernel::moe_wna16_marlin_gemm", [[4, 64], [], [3, 4, 32]], [BF, "", INT],
+     [*[""] * 12, "16", "2", "False", "False", "1", "4", "16", "64"], 2 * 4 * 2 * 64 * 16, -1),
+    ("sgl_kernel::fwd", [[4, 8, 16], [9, 1, 2, 16], [9, 1, 2, 16]], [BF] * 3, [], -1, -1),
+    # TensorRT-LLM, FlashInfer, Inductor
+    ("trtllm::fp4_fp8_gemm_trtllmgen", [[2, 64], [16, 32]], [EIGHT, BYTE], [],
+     2 * 2 * 64 * 16, 128 + 512 + 2 * 32),
+    ("flashinfer::rmsnorm", [[4, 8], [4, 8], [8], [], []], [BF] * 3, [], 4 * 32, 4 * 32 + 16),
+    ("triton_tem_fused_addmm_3", [[4], [2, 8], [8, 4], [2, 4]], [BF] * 4, [],
+     2 * 2 * 8 * 4, 2 * (16 + 32 + 8)),
+    # PyTorch, aten/src/ATen/native/native_functions.yaml
+    ("aten::convolution", [[1, 4, 8, 8], [4, 3, 2, 2], [], [], [], [], [], [], []],
+     [BF] * 2, ["", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1"],
+     2 * 256 * 12, 2 * (256 + 48 + 3 * 256)),
+    ("aten::convolution_backward", [[1, 6, 8, 8], [1, 4, 8, 8], [6, 4, 3, 3]], [BF] * 3,
+     ["", "", "", "[0]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1",
+      "[True, True, False]"], 2 * 2 * 384 * 36, 2 * (384 + 2 * (256 + 216))),
+    ("aten::native_layer_norm", [[4, 8], [], [8], [8], []], [BF, "", BF, BF], [], 160, 160),
+    ("aten::native_batch_norm_backward", [[2, 3, 4], [2, 3, 4], [3]], [BF] * 3, [], 216, 150),
+    ("aten::_efficient_attention_forward",
+     [[1, 6, 2, 8], [1, 6, 2, 8], [1, 6, 2, 8], [], [3], [3]], [BF] * 3, ["0"] * 10, -1, -1),
+]  # fmt: skip
+"""Operators with inputs as their libraries declare them: operations and bytes, -1 where unknown."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "inputs", "flops", "n_bytes"), SERVED, ids=[one[0] for one in SERVED]
+)
+def test_work_of_servers_and_training(name, dims, types, inputs, flops, n_bytes):
+    """Quantized products, experts, normalization, attention of servers, convolutions backward."""
+    found = work_of(name, json.dumps(dims), json.dumps(types), json.dumps(inputs))
+    assert (found.flops, found.n_bytes) == (flops, n_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("vllm::moe_align_block_size", [[4, 2], [3]]),
+        ("symm_mem::fused_all_gather_matmul", [[2, 8], [8, 4]]),
+        ("vllm::gdn_attention_core", [[4, 8, 16], [4, 8, 16]]),
+        ("_C::merge_attn_states", [[4, 8, 16], [4, 8, 16]]),
+        ("triton_poi_fused_mm_0", [[2, 8], [8, 4], [2, 4]]),
+        ("triton_tem_fused_mm_0", [[2, 8], [8, 4], [2, 5]]),
+    ],
+)
+def test_names_alike_that_do_other_work(name, dims):
+    """Sorting of tokens, products with communication within, linear attention, merging."""
+    assert work_of(name, json.dumps(dims), json.dumps([BF] * len(dims)), "[]") is None
+
+
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [

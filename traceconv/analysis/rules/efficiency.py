@@ -32,7 +32,7 @@ from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
-from traceconv.analysis.tables.work import Work, work_of
+from traceconv.analysis.tables.work import Work, flat_product, work_of
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -63,45 +63,11 @@ _EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
 _FLASH = "aten::_flash_attention_forward"
 _ATTENTION = NameTest(_FLASH.__eq__)
-_CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
-"""Its arguments (ATen/native/native_functions.yaml of PyTorch): whether a query looks back only,
-where packed sequences begin, and how far it looks."""
+_CAUSAL = 8
+"""Its argument that says whether a query looks back only (native_functions.yaml of PyTorch)."""
+_EIGHT = 8  # bits
 _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
-_MOST = 1 << 62
-
-
-class Product(NamedTuple):
-    """A product of matrices.
-
-    Attributes:
-        operations: multiplications and additions.
-        n_bytes: of all matrices, each moved once.
-        eight_bits: whether those that are multiplied are of 8 bits.
-    """
-
-    operations: int
-    n_bytes: int
-    eight_bits: bool = False
-
-
-def _known(work: Work | None, eight_bits: bool = False) -> Product | None:
-    """The figures of a call in the table of FLOPs; None if one is unknown."""
-    if work is None or min(work.flops, work.n_bytes) <= 0:
-        return None
-    return Product(work.flops, work.n_bytes, eight_bits)
-
-
-def flat_product(left: int, right: int, result: int) -> Product | None:
-    """The product of two matrices with these numbers of elements, whichever is transposed."""
-    if min(left, right, result) <= 0 or left * right % result:
-        return None
-    inner = math.isqrt(left * right // result)
-    if inner * inner * result != left * right or left % inner or right % inner:
-        return None
-    sizes = 2 * result * inner, 2 * (left + right + result)
-    fits = all(type(number) is int and number < _MOST for number in sizes)
-    return Product(*sizes) if fits else None  # no device has larger ones
 
 
 def _done(trace: Trace, attention: bool) -> Known | None:
@@ -120,17 +86,14 @@ def _done(trace: Trace, attention: bool) -> Known | None:
     time = groups.total(trace.events.dur_ns[rows])
     names = set(trace.hints.device_names.values())
     device = _peaks(names.pop() if len(names) == 1 else "")
-    found: dict[tuple[str, Product], list[int]] = {}
+    found: dict[tuple[str, Work], list[int]] = {}
     shown = []
     for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
         if ns < _LEAST_NS or (of := read(texts[first])) is None:
             continue
-        if of.eight_bits and "faster" not in device:
+        if of.bits == _EIGHT and "faster" not in device:
             continue
-        if (
-            "slowest" in device
-            and of.n_bytes / device["slowest"] > of.operations / device["peak"] / 1e3
-        ):
+        if "slowest" in device and of.n_bytes / device["slowest"] > of.flops / device["peak"] / 1e3:
             continue  # bound by a memory whose bandwidth is not known
         sums = found.setdefault((texts[first][0], of), [0, 0])
         sums[0] += ns
@@ -143,7 +106,9 @@ def _done(trace: Trace, attention: bool) -> Known | None:
         **device,
         "steps": steps,
         "compute_ns": int(trace.events.dur_ns[kernels(trace, OpClass.COMPUTE)].sum()),
-        "products": [(text, *of, *sums) for (text, of), sums in most],
+        "products": [
+            (text, of.flops, of.n_bytes, of.bits == _EIGHT, *sums) for (text, of), sums in most
+        ],
         "longest": longest(trace, np.array(shown, np.intp)),
     }
 
@@ -206,7 +171,7 @@ QUOTE = '"'
 
 
 @lru_cache(10_000)
-def _read(said: Said) -> Product | None:
+def _read(said: Said) -> Work | None:
     """The product that shapes and types describe; None if they do not, or of other types."""
     text, types, how = said
     try:
@@ -214,7 +179,7 @@ def _read(said: Said) -> Product | None:
             kinds = [orjson.loads(types)[i] for i in _FACTORS[how]]
             eight = how == _SCALED and all(map(_EIGHT_BITS.fullmatch, kinds))
             half = how != _SCALED and {*kinds} <= _HALF
-            return _known(work_of(how, text, types, ""), bool(eight)) if eight or half else None
+            return _known(work_of(how, text, types, "")) if eight or half else None
         inputs, _, result = text.partition(" -> ")
         shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
         plain = all(one == "ND" for one in how.split(";")[:2])
@@ -226,29 +191,28 @@ def _read(said: Said) -> Product | None:
         return None
 
 
+def _known(work: Work | None) -> Work | None:
+    return work if work and min(work.flops, work.n_bytes) > 0 else None
+
+
 @lru_cache(10_000)
-def _read_attention(said: Said) -> Product | None:
-    """The two products of attention, (batch, length, heads, size) each of query, key and value, in
-    half precision; None of other types, windows, lengths that are packed, or if it is not said
-    whether half of it is masked. Keys and values may have fewer heads.
+def _read_attention(said: Said) -> Work | None:
+    """Attention in half precision that says whether half of it is masked. Keys and values may have
+    fewer heads.
     """
     try:
-        dims, types, given = ([*one] if isinstance(one := orjson.loads(text), list) else []
-                              for text in said)  # fmt: skip
-    except ValueError:
+        dims, types, given = (orjson.loads(text) for text in said)
+        causal, (batch, length, heads, size) = given[_CAUSAL], dims[0]
+        key, value = dims[1:3]
+        if not {*types[:3]} <= _HALF or key != value or causal not in ("True", "False"):
+            return None
+        if (key[0], key[3]) != (batch, size) or heads % key[2]:
+            return None
+        if causal == "True" and key[1] != length:
+            return None
+        return _known(work_of(_FLASH, *said))
+    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError):
         return None
-    if len(dims) < 3 or len(types) < 3 or len(given) <= _CAUSAL or not {*types[:3]} <= _HALF:
-        return None
-    query, key, value = (tuple(one) if isinstance(one, list) else () for one in dims[:3])
-    if len(query) != 4 or key != value or len(key) != 4 or given[_CAUSAL] not in ("True", "False"):
-        return None
-    if any(given[_PACKED]) or any(given[_WINDOW]) or min(*query, *key) <= 0:
-        return None
-    batch, length, heads, size = query
-    causal = given[_CAUSAL] == "True"
-    if (key[0], key[3]) != (batch, size) or heads % key[2] or (causal and key[1] != length):
-        return None
-    return _known(work_of(_FLASH, *said))
 
 
 def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:

@@ -1,32 +1,39 @@
 """The work of operators: floating-point operations and bytes, from name and inputs.
 
-Products of matrices, attention and convolutions of PyTorch and of the libraries that vLLM, SGLang
-and TensorRT-LLM call. A product and a sum are two operations. Bytes are those of inputs and output,
-each moved once. Names and the order of arguments are those of ``native_functions.yaml`` of PyTorch
-2.4 to 2.9; attention of servers is counted from lengths that the range of the pass states, as in
-the performance models of TraceLens (AMD-AGI/TraceLens, ``PerfModel``).
+Products of matrices, attention, convolutions, normalization and experts, of PyTorch and of the
+libraries that vLLM, SGLang and TensorRT-LLM call. A multiplication and an addition are two
+operations. Bytes are those of inputs and output, each moved once. The order of arguments is that of
+``native_functions.yaml`` of PyTorch 2.4 to 2.9, ``torch_bindings.cpp`` of vLLM,
+``common_extension.cc`` of sgl-kernel, and the Python files of FlashInfer, AITER and TensorRT-LLM.
+Attention of servers is counted from lengths that the range of the pass states, as in the
+performance models of TraceLens (AMD-AGI/TraceLens, ``PerfModel``).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from traceconv.core.patterns import lazy_regex
 
 GEMM, ATTENTION, CONVOLUTION = "GEMM", "attention", "convolution"
+NORMALIZATION, EXPERTS = "normalization", "experts"
 MOST = 1 << 62
 """Sizes that no device has."""
+
+Shape = tuple[int, ...]
 
 
 class Work(NamedTuple):
     """The work of one call of an operator.
 
     Attributes:
-        kind: :data:`GEMM`, :data:`ATTENTION` or :data:`CONVOLUTION`.
+        kind: :data:`GEMM`, :data:`ATTENTION`, :data:`CONVOLUTION`, :data:`NORMALIZATION` or
+            :data:`EXPERTS`.
         flops: floating-point operations; -1 if unknown.
         n_bytes: bytes moved; -1 if unknown.
         bits: of an element of the first input; 0 if unknown.
@@ -63,7 +70,7 @@ class Call(NamedTuple):
     inputs: Sequence[str]
     lengths: Lengths | None = None
 
-    def shape(self, index: int) -> tuple[int, ...]:
+    def shape(self, index: int) -> Shape:
         """The shape of an input; () if it is no tensor.
 
         Raises:
@@ -76,11 +83,22 @@ class Call(NamedTuple):
 
     def bits(self, index: int) -> int:
         """Bits of an element of an input; 0 if unknown."""
-        return _bits(self.types[index]) if index < len(self.types) else 0
+        return _bits(self.type(index))
 
-    def integers(self, index: int) -> list[int]:
-        """A list of numbers, "[1, 2]"."""
-        return [int(one) for one in json.loads(self.inputs[index])]
+    def type(self, index: int) -> str:
+        """The type of an input; "" if it is not recorded."""
+        return self.types[index] if index < len(self.types) else ""
+
+    def tensors(self, least: int, most: int = 99) -> list[tuple[int, Shape]]:
+        """Index and shape of the inputs that have ``least`` to ``most`` dimensions."""
+        found = ((i, dims) for i, dims in enumerate(self.dims) if isinstance(dims, list))
+        return [(i, tuple(dims)) for i, dims in found if least <= len(dims) <= most
+                and all(type(size) is int and size >= 0 for size in dims)]  # fmt: skip
+
+    def whole(self, index: int) -> int:
+        """A whole number; -1 if it is none."""
+        text = self.inputs[index] if 0 <= index < len(self.inputs) else ""
+        return int(text) if text.isdigit() and len(text) < 19 else -1
 
 
 _BITS = {
@@ -93,8 +111,10 @@ _BITS = {
 _PAIRS = "c10::Float4_e2m1fn_x2"
 """Elements of one byte that hold two numbers each; shapes count elements."""
 _INTEGERS = ("long int", "long", "int", "short")
+_BYTES = ("unsigned char", "signed char", "char")
 _PACKED = (*_INTEGERS, "unsigned char")
-"""Types of weights of INT4 and FP4 that hold several numbers in one; how many, they do not say."""
+"""Types of weights that may hold several numbers in one; how many, they do not say."""
+_PACKED_BITS = (2, 3, 4, 6, 8)
 
 
 def _bits(kind: str) -> int:
@@ -108,48 +128,158 @@ def _moved(*parts: tuple[int, int]) -> int:
     return sum(count * bits for count, bits in parts) // 8
 
 
-def _product(call: Call, left: int, right: int, bias: int = -1) -> Work:
-    """The product of two inputs, or stacks of them, the second maybe transposed (linear layers)."""
+# -- products of matrices ---------------------------------------------------------------------
+
+
+def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = False) -> Work:
+    """The product of two inputs, or stacks of them, the second maybe transposed (linear layers).
+
+    Args:
+        pairs: bytes are pairs of FP4.
+    """
     one, other = call.shape(left), call.shape(right)
-    if len(one) < 2 or len(other) < 2:
+    kinds = [call.type(i) for i in (left, right)]
+    pairs = _PAIRS in kinds or (pairs and all(kind in _BYTES for kind in kinds))
+    bits = 4 if pairs else call.bits(left)
+    if any(kind in _PACKED for kind in kinds) and not pairs:
+        if not all(kind in _INTEGERS for kind in kinds):
+            return _of_packed(call, left, right)
+    elif len(one) < 2 or len(other) < 2:
         raise ValueError(one, other)
     transposed = one[-1] != other[-2]
     if transposed and one[-1] != other[-1]:
         raise ValueError(one, other)
-    kinds = [call.types[i] for i in (left, right) if i < len(call.types)]
-    if any(kind in _PACKED for kind in kinds) and not all(kind in _INTEGERS for kind in kinds):
-        return Work(GEMM, bits=call.bits(left))  # the shape of packed weights is not that of N, K
     inner, columns = one[-1], other[-2] if transposed else other[-1]
-    inner *= 2 if _PAIRS in kinds else 1
-    rows = math.prod(one[:-1])
-    n, added = rows * columns, 0
+    inner *= 2 if pairs else 1
+    n, added = math.prod(one[:-1]) * columns, 0
     parts = [(math.prod(one), call.bits(left)), (math.prod(other), call.bits(right)),
              (n, call.bits(left) if call.bits(left) > 8 else 16)]  # fmt: skip
     if bias >= 0 and (shape := call.shape(bias)):
         added = n
         parts.append((math.prod(shape), call.bits(bias)))
-    return Work(GEMM, 2 * n * inner + added, _moved(*parts), call.bits(left))
+    return Work(GEMM, 2 * n * inner + added, _moved(*parts), bits)
 
 
-def _first_product(call: Call) -> Work:
-    """Work of the product of the first two inputs that are matrices."""
-    tensors = [i for i, dims in enumerate(call.dims) if isinstance(dims, list) and len(dims) > 1]
-    return _product(call, tensors[0], tensors[1])
+def _of_packed(call: Call, left: int, right: int) -> Work:
+    """The product with weights that hold several numbers in an element (GPTQ, AWQ, Marlin, FP4).
+
+    How many columns there are is stated as a number beside those of rows and of the inner size, or
+    is that of the scales, or of the rows of bytes of which each holds two numbers: whichever
+    explains the size of the weights.
+    """
+    one, weights = call.shape(left), call.shape(right)
+    rows, inner = math.prod(one[:-1]), one[-1]
+    stated = (call.whole(i + 1) for i in range(len(call.inputs))
+              if (call.whole(i), call.whole(i + 2)) == (rows, inner))  # fmt: skip
+    scales = (
+        shape[1]
+        for i, shape in call.tensors(2, 2)
+        if i > right and call.type(i) not in _INTEGERS and shape[0] and not inner % shape[0]
+    )
+    halves = [weights[0]] if call.type(right) in _BYTES and 2 * weights[-1] == inner else []
+    held = math.prod(weights) * call.bits(right)
+    for columns in (*stated, *scales, *halves):
+        if columns > 0 and any(held == inner * columns * bits for bits in _PACKED_BITS):
+            moved = _moved((rows * inner, call.bits(left)), (held // 8, 8), (rows * columns, 16))
+            return Work(GEMM, 2 * rows * columns * inner, moved, call.bits(left))
+    return Work(GEMM, bits=call.bits(left))
 
 
-def _grouped(call: Call) -> Work:
+def _is_product(result: Shape, one: Shape, other: Shape) -> bool:
+    """Whether a matrix has the shape of the product of two, the second maybe transposed."""
+    sizes = one[-1], result[-1]
+    return result[:-1] == one[:-1] and other[-2:] in (sizes, sizes[::-1])
+
+
+def _of_library(call: Call, pairs: bool = False) -> Work:
+    """The product of the first two inputs that are matrices, or of two behind their result."""
+    found = call.tensors(2)
+    (left, one), (right, other) = found[:2]
+    if len(found) > 2 and _is_product(one, other, found[2][1]):
+        left, right = right, found[2][0]
+    return _product(call, left, right, pairs=pairs)
+
+
+def _of_template(call: Call) -> Work:
+    """The product in a kernel of Inductor: two matrices somewhere before their result."""
+    found = call.tensors(2, 3)
+    for (left, one), (right, other), (_, result) in zip(found, found[1:], found[2:], strict=False):
+        if _is_product(result, one, other):
+            return _product(call, left, right)
+    raise ValueError(call.dims)
+
+
+def _grouped(call: Call, pairs: bool = False) -> Work:
     """Rows of the first input, sorted by group, each with the matrix of its group."""
-    one, other = call.shape(0), call.shape(1)
-    if len(one) != 2 or len(other) != 3 or one[1] != other[1]:
+    found = call.tensors(2)
+    if found[1][1] == found[0][1] or (len(found) > 2 and len(found[1][1]) == 2 < len(found[2][1])):
+        found = found[1:]  # behind their result
+    (left, one), (right, other) = found[:2]
+    if len(one) != 2 or len(other) != 3:
+        return _product(call, left, right, pairs=pairs)
+    if one[1] not in other[1:]:
         raise ValueError(one, other)
-    n = one[0] * other[2]
-    moved = _moved((math.prod(one), call.bits(0)), (math.prod(other), call.bits(1)), (n, 16))
-    return Work(GEMM, 2 * n * one[1], moved, call.bits(0))
+    columns = other[2] if one[1] == other[1] else other[1]
+    pairs = _PAIRS in call.types or (pairs and call.type(left) in _BYTES)
+    n, bits = one[0] * columns, call.bits(left)
+    moved = _moved((math.prod(one), bits), (math.prod(other), call.bits(right)), (n, 16))
+    return Work(GEMM, 2 * n * one[1] * (2 if pairs else 1), moved, 4 if pairs else bits)
+
+
+def _of_marlin_experts(call: Call) -> Work:
+    """``moe_wna16_marlin_gemm``: ``top_k, mul_topk_weights, is_ep, b_q_type, size_m, size_n,
+    size_k``; with experts on several ranks it is unknown how many rows are this rank's."""
+    rows, inner = call.shape(0)
+    for i in range(4, len(call.inputs) - 2):
+        if (call.whole(i), call.whole(i + 2)) == (rows, inner) and call.whole(i - 4) > 0:
+            known = call.inputs[i - 2] == "False"
+            flops = 2 * call.whole(i - 4) * rows * inner * call.whole(i + 1) if known else -1
+            return Work(EXPERTS, flops, bits=call.bits(0))
+    return Work(EXPERTS, bits=call.bits(0))
+
+
+def _experts(call: Call) -> Work:
+    """Two products of each token with the matrices of its experts, (E, N, K) and (E, K, N).
+
+    How many experts a token has, two tensors with their numbers and weights say. Which experts are
+    used, and so how many bytes are moved, is not recorded; neither is how many tokens stay on this
+    rank where experts are on several (a map of more experts than there are matrices).
+    """
+    unknown = Work(EXPERTS, bits=call.bits(0))
+    tokens, stacks = call.shape(0), call.tensors(3, 3)
+    chosen = [shape for _, shape in call.tensors(2, 2)[1:] if shape[0] == tokens[0]]
+    top = next((a[1] for a, b in pairwise(chosen) if a == b), 0)
+    if len(tokens) != 2 or len(stacks) < 2 or not top:
+        return unknown
+    (_, first), (_, second) = stacks[:2]
+    packed, rest = divmod(tokens[1], first[2]) if first[2] else (0, 1)
+    hidden = second[2] * packed
+    mapped = any(shape[0] > first[0] for i, shape in call.tensors(1, 1)
+                 if call.type(i) in _INTEGERS)  # fmt: skip
+    fits = first[0] == second[0] and second[1] == tokens[1] and first[1] in (hidden, 2 * hidden)
+    if rest or mapped or not fits or (packed > 1 and call.type(stacks[0][0]) not in _PACKED):
+        return unknown
+    return unknown._replace(flops=2 * tokens[0] * top * tokens[1] * (first[1] + hidden))
+
+
+def flat_product(left: int, right: int, result: int, bits: int = 16) -> Work | None:
+    """The product of two matrices with these numbers of elements, whichever is transposed; None if
+    there are no such matrices."""
+    if min(left, right, result) <= 0 or left * right % result:
+        return None
+    inner = math.isqrt(left * right // result)
+    if inner * inner * result != left * right or left % inner or right % inner:
+        return None
+    return _possible(Work(GEMM, 2 * result * inner, (left + right + result) * bits // 8, bits))
+
+
+# -- attention --------------------------------------------------------------------------------
 
 
 def _attended(
-    first: int, causal: int, heads_first: bool, backward: bool = False
-) -> Callable[[Call], Work]:
+    first: int, causal: int, heads_first: bool = False, backward: bool = False,
+    packed: int = -1, window: int = -1,
+) -> Callable[[Call], Work]:  # fmt: skip
     """Attention of stacked queries, keys and values.
 
     Args:
@@ -157,12 +287,19 @@ def _attended(
         causal: index of the input that says whether half is masked.
         heads_first: whether (batch, heads, length, size), else (batch, length, heads, size).
         backward: five products where forward has two.
+        packed: index of the lengths of sequences that are packed into one, which are not recorded.
+        window: index of the two inputs that say how far a query looks.
     """
 
     def work(call: Call) -> Work:
         query, key, value = (call.shape(first + i) for i in range(3))
         if len(query) != 4 or len(key) != 4 or len(value) != 4 or query[0] != key[0]:
             raise ValueError(query, key)
+        looks = call.inputs[window : window + 2] if window >= 0 else []
+        if (packed >= 0 and any(call.dims[packed : packed + 1])) or any(
+            one not in ("", "-1") for one in looks
+        ):
+            return Work(ATTENTION, bits=call.bits(first))
         length, heads = (2, 1) if heads_first else (1, 2)
         flops = 2 * query[0] * query[heads] * query[length] * key[length] * (query[3] + value[3])
         if call.inputs[causal] in _MASKED and query[length] == key[length]:
@@ -180,61 +317,108 @@ _MASKED = ("True", "1", "2")
 """Half is masked; numbers are those of ``custom_mask_type``."""
 
 
-def _paged(call: Call) -> Work:
+def _paged(call: Call, by_page: bool = True) -> Work:
     """Attention of a server's pass: queries (tokens, heads, size), and keys that are in a cache.
 
     Layers that only look at a window of the tokens are not told from others.
+
+    Args:
+        by_page: the cache is (pages, length of a page, heads, size); FlashInfer's may be
+            (pages, heads, length of a page, size), so that the number of heads is unknown.
     """
-    query = call.shape(0)
-    keys = next(
-        shape for i in range(1, len(call.dims))
-        if ((shape := call.shape(i)) and len(shape) > 2 and shape[-1] == query[-1]
-        and shape != query) or (i == 1 and len(shape) == 3)
-    )  # fmt: skip
-    if len(query) != 3:
-        raise ValueError(query)
-    of = call.lengths
-    if of is None:
-        return Work(ATTENTION, bits=call.bits(0))
-    heads, size = query[1], query[2]
+    found = call.tensors(3)
+    at, query = next(((i, shape) for i, shape in found if len(shape) < 5), (0, ()))
+    key = next((shape for i, shape in found if i > at and shape[-1] == query[-1]
+                and (shape != query or (i == at + 1 and by_page))), None)  # fmt: skip
+    of, bits = call.lengths, call.bits(at)
+    if of is None or not query:
+        return Work(ATTENTION, bits=bits)
+    heads, size = query[-2:]
     flops = 4 * heads * size * (of.c_qk + of.g_qk) - 2 * heads * size * of.c_qq
-    moved = 2 * size * ((of.c_q + of.g_q) * heads + (of.c_k + of.g_k) * keys[-2])
-    return Work(ATTENTION, flops, _moved((moved, call.bits(0))), call.bits(0))
+    if key is None or (len(key) > 3 and not by_page):
+        return Work(ATTENTION, flops, -1, bits)
+    moved = 2 * size * ((of.c_q + of.g_q) * heads + (of.c_k + of.g_k) * key[-2])
+    return Work(ATTENTION, flops, _moved((moved, bits)), bits)
 
 
-def _convolved(call: Call) -> Work:
-    """A convolution: input (batch, channels, ...), weights (out, channels / groups, ...)."""
+# -- convolutions and normalization ---------------------------------------------------------
+
+
+def _convolved(call: Call, order: Sequence[int] = (0, 1, 2), transposed: bool = False) -> Work:
+    """A convolution: input (batch, channels, ...), weights (out, channels / groups, ...).
+
+    Args:
+        order: where stride, padding and dilation are among the lists of numbers.
+        transposed: weights are (channels, out / groups, ...), and a further list is added to the
+            size of the output; of operators that do not state it.
+    """
     data, weights = call.shape(0), call.shape(1)
     if len(data) != len(weights) or len(data) < 3:
         raise ValueError(data, weights)
-    lists = [one for one in call.inputs[2:] if one.startswith("[")]
-    stride, padding, dilation = ([int(n) for n in json.loads(one)] for one in lists[:3])
+    lists = [json.loads(one) for one in call.inputs[2:] if one.startswith("[")]
     spread = len(data) - 2
-    out = [
-        (size + 2 * pad - reach * (kernel - 1) - 1) // step + 1
-        for size, kernel, step, pad, reach in zip(
-            data[2:], weights[2:], *(_each(one, spread) for one in (stride, padding, dilation)),
-            strict=True,
-        )
-    ]  # fmt: skip
-    n = data[0] * weights[0] * math.prod(out)
+    stride, padding, dilation, *_ = (
+        one * spread if len(one) == 1 else one for one in (lists[i] for i in order)
+    )
+    reach = [gap * (size - 1) for gap, size in zip(dilation, weights[2:], strict=True)]
+    if transposed or (len(call.inputs) > 6 and call.inputs[6] == "True"):
+        more = lists[order[3] if len(order) > 3 else 3]
+        out = [(size - 1) * step - 2 * pad + far + extra + 1 for size, step, pad, far, extra
+               in zip(data[2:], stride, padding, reach, more, strict=True)]  # fmt: skip
+        columns, each = weights[1] * _groups(call), math.prod(data)
+    else:
+        out = [(size + 2 * pad - far - 1) // step + 1 for size, step, pad, far
+               in zip(data[2:], stride, padding, reach, strict=True)]  # fmt: skip
+        columns, each = weights[0], data[0] * weights[0] * math.prod(out)
+    n = data[0] * columns * math.prod(out)
     moved = _moved((math.prod(data), call.bits(0)), (math.prod(weights), call.bits(1)),
                    (n, call.bits(0)))  # fmt: skip
-    return Work(CONVOLUTION, 2 * n * math.prod(weights[1:]), moved, call.bits(0))
+    return Work(CONVOLUTION, 2 * each * math.prod(weights[1:]), moved, call.bits(0))
 
 
-def _each(values: Sequence[int], count: int) -> Sequence[int]:
-    return [*values] * count if len(values) == 1 else values
+def _groups(call: Call) -> int:
+    """The last whole number of an operator's inputs: of convolutions the number of groups."""
+    return next(n for i in range(len(call.inputs) - 1, 1, -1) if (n := call.whole(i)) >= 0)
 
 
-def _miopen(call: Call) -> Work:
-    """(self, weight, bias, padding, stride, dilation, ...): padding precedes stride."""
-    lists = [i for i, one in enumerate(call.inputs) if one.startswith("[")]
-    inputs = list(call.inputs)
-    inputs[lists[0]], inputs[lists[1]] = inputs[lists[1]], inputs[lists[0]]
-    return _convolved(call._replace(inputs=inputs))
+def _convolved_back(call: Call) -> Work:
+    """``convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
+    transposed, output_padding, groups, output_mask)``: a product for the gradient of the input, and
+    one for that of the weights."""
+    result, data, weights = (call.shape(i) for i in range(3))
+    made = json.loads(call.inputs[10].lower())
+    each = math.prod(data if call.inputs[7] == "True" else result) * math.prod(weights[1:])
+    sizes = [math.prod(one) for one in (data, weights)]
+    moved = [(math.prod(result), call.bits(0)), *((size, call.bits(1)) for size in sizes)]
+    moved += [(size, call.bits(1)) for size, one in zip(sizes, made, strict=False) if one]
+    return Work(CONVOLUTION, 2 * each * sum(made[:2]), _moved(*moved), call.bits(0))
 
 
+def _normalized(call: Call, each: int, arrays: int = 2, first: int = 0) -> Work:
+    """Operations per element; arrays of this size that are read and written; and vectors, once.
+
+    Its bits are unknown: no unit for products of matrices does it.
+    """
+    n, bits = math.prod(call.shape(first)), call.bits(first)
+    vectors = [(shape[0], call.bits(i)) for i, shape in call.tensors(1, 1)]
+    return Work(NORMALIZATION, each * n, _moved((arrays * n, bits), *vectors))
+
+
+def _normalized_by_library(call: Call, added: bool) -> Work:
+    """Normalization by the root mean square, maybe after adding a residual, which is written, too.
+
+    Arrays that are not among the inputs are of the first one's type.
+    """
+    found = call.tensors(2)
+    shape, n = found[0][1], math.prod(found[0][1])
+    bits = [call.bits(i) for i, one in found if one == shape][: 4 if added else 2]
+    bits += [bits[-1]] * ((4 if added else 2) - len(bits))
+    vectors = [(size, call.bits(i)) for i, (size,) in call.tensors(1, 1) if size == shape[-1]]
+    return Work(NORMALIZATION, (5 if added else 4) * n, _moved(*((n, b) for b in bits), *vectors))
+
+
+_FLASH, _EFFICIENT = "scaled_dot_product_flash_attention", "scaled_dot_product_efficient_attention"
+_CUDNN = "scaled_dot_product_cudnn_attention"
 _KNOWN: dict[str, Callable[[Call], Work]] = {
     **dict.fromkeys(("mm", "bmm", "_int_mm", "matmul"), lambda call: _product(call, 0, 1)),
     **dict.fromkeys(
@@ -244,25 +428,63 @@ _KNOWN: dict[str, Callable[[Call], Work]] = {
     "_scaled_mm": lambda call: _product(call, 0, 1),
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped),
     "scaled_dot_product_attention": _attended(0, 5, True),
-    "_scaled_dot_product_flash_attention": _attended(0, 4, True),
-    "_scaled_dot_product_efficient_attention": _attended(0, 6, True),
-    "_scaled_dot_product_cudnn_attention": _attended(0, 6, True),
-    "_flash_attention_forward": _attended(0, 8, False),
-    "_efficient_attention_forward": _attended(0, 9, False),
-    "_flash_attn_forward": _attended(0, 5, False),
-    "_scaled_dot_product_flash_attention_backward": _attended(1, 11, True, True),
-    "_scaled_dot_product_efficient_attention_backward": _attended(1, 11, True, True),
+    f"_{_FLASH}": _attended(0, 4, True),
+    f"_{_EFFICIENT}": _attended(0, 6, True),
+    f"_{_CUDNN}": _attended(0, 6, True),
+    "_scaled_dot_product_fused_attention_overrideable": _attended(0, 5, True),
+    "_flash_attention_forward": _attended(0, 8, packed=3, window=11),
+    "_efficient_attention_forward": _attended(0, 9, packed=4),
+    "_flash_attn_forward": _attended(0, 5),
+    **dict.fromkeys(("mha_fwd", "fmha_v3_fwd"), _attended(0, 5)),
+    f"_{_FLASH}_backward": _attended(1, 11, True, True),
+    f"_{_EFFICIENT}_backward": _attended(1, 11, True, True),
+    f"_{_CUDNN}_backward": _attended(1, 14, True, True),
+    "_flash_attention_backward": _attended(1, 11, False, True, packed=6),
+    "_efficient_attention_backward": _attended(1, 14, False, True, packed=7),
     "_flash_attn_backward": _attended(1, 11, False, True),
     **dict.fromkeys(("convolution", "_convolution", "conv1d", "conv2d", "conv3d"), _convolved),
-    **dict.fromkeys(("cudnn_convolution", "miopen_convolution"), _miopen),
+    **dict.fromkeys(
+        ("cudnn_convolution", "miopen_convolution"), partial(_convolved, order=(1, 0, 2))
+    ),
+    **dict.fromkeys(
+        ("cudnn_convolution_transpose", "miopen_convolution_transpose"),
+        partial(_convolved, order=(2, 0, 3, 1), transposed=True),
+    ),
+    "convolution_backward": _convolved_back,
+    **{
+        f"{library}{of}_norm{end}": partial(
+            _normalized, each=9 if end else 5, arrays=3 if end else 2, first=len(end) and 1
+        )
+        for of in ("batch", "layer", "group", "instance")
+        for library in ("", "native_", "cudnn_", "miopen_")
+        for end in ("", "_backward")
+    },
+    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), partial(_normalized, each=4)),
+    "_fused_rms_norm_backward": partial(_normalized, each=8, arrays=3, first=1),
+    "_groupnorm_run": partial(_normalized, each=5),
+    "moe_wna16_marlin_gemm": _of_marlin_experts,
 }
 """Operators by their name without the library; of ``aten`` unless a library has the same."""
 
-_PRODUCTS = lazy_regex(r"(?:.*_)?(?:gemm|scaled_mm|linear|matmul)(?:_\w+)?")
-_ATTENTION = lazy_regex(
-    r"(?!.*(?:mla|merge|cache_update|norm|combine|state|meta|backward|bwd))"
-    r".*(?:attention|flash_attn|fmha|mha_(?:batch_prefill|varlen_fwd|fwd)).*"
+_NO_PRODUCT = lazy_regex(r".*(?:all_?gather|all_?reduce|reduce_scatter|attention|moe_align).*")
+_PRODUCTS = lazy_regex(r"(?:.*_)?(?:gemm|gemv|b?mm|linear|matmul|mul_mat)(?:_\w+)?")
+_GROUPS = lazy_regex(
+    r"(?:.*_)?(?:group(?:ed)?|moe|segment)_(?:mm|gemm)(?:_\w+)?|ck_grouped_gemm(?:_\w+)?"
 )
+_EXPERTS = lazy_regex(r"(?:.*_)?(?:fused_experts|fused_moe|moe_forward|fmoe)(?:_\w*)?|\w+_moe")
+_NO_ATTENTION = lazy_regex(
+    r".*(?:mla|merge|cache_update|norm|combine|state|meta|backward|bwd|linear|lightning|gdn|sparse"
+    r"|workspace|plan).*"
+)
+_ATTENTION = lazy_regex(
+    r".*(?:attention|flash_attn|fmha|mha_(?:batch_prefill|varlen_fwd|fwd)).*"
+    r"|(?:batch|single)_(?:prefill|decode)_with_kv_cache\w*_run|pa_(?:fwd|decode)\w*"
+)
+_FLASH_ATTENTION = lazy_regex(
+    r"(?:_vllm_fa\d_C|sgl_kernel|flash_attn_\d)::(?:varlen_)?fwd(?:_\w+)?"
+)
+_NORMS = lazy_regex(r".*rms_?norm(?:2d)?(?:_\w+)?")
+_TEMPLATE = lazy_regex(r"triton_tem_fused_(?:\w*_)?(?:add|b|badd)?mm(?:_\w+)?")
 _LIBRARY = lazy_regex(r"(?:[A-Za-z_]\w*::)+")
 
 
@@ -273,11 +495,29 @@ def model_of(name: str) -> Callable[[Call], Work] | None:
     bare = name[library.end() :] if library else name
     if library and bare in _KNOWN:
         return _KNOWN[bare]
-    if not library or library[0] == "aten::":
+    if not library:
+        return _of_template if _TEMPLATE.fullmatch(bare) else None
+    if library[0] == "aten::":
         return None
-    if _ATTENTION.fullmatch(bare):
-        return _paged
-    return _first_product if _PRODUCTS.fullmatch(bare) else None
+    return next(_of_libraries(name, bare), None)
+
+
+def _of_libraries(name: str, bare: str) -> Iterator[Callable[[Call], Work]]:
+    """How operators of libraries beside PyTorch are counted, the likeliest way first."""
+    if _NO_PRODUCT.fullmatch(bare) is None:
+        pairs = "fp4" in bare
+        if _GROUPS.fullmatch(bare):
+            yield partial(_grouped, pairs=pairs)
+        if _EXPERTS.fullmatch(bare):
+            yield _experts
+        if _PRODUCTS.fullmatch(bare) and "moe" not in bare:
+            yield partial(_of_library, pairs=pairs)
+    attends = _ATTENTION.fullmatch(bare) or _FLASH_ATTENTION.fullmatch(name)
+    if attends and _NO_ATTENTION.fullmatch(bare) is None:
+        by_page = "flashinfer" not in name and not bare.startswith("paged_attention_v")
+        yield partial(_paged, by_page=by_page)
+    if _NORMS.fullmatch(bare) and "rope" not in bare and "reduce" not in bare:
+        yield partial(_normalized_by_library, added="add" in bare)
 
 
 @lru_cache(1 << 12)
@@ -298,7 +538,11 @@ def work_of(
         found = count(Call(shapes, kinds, values, lengths))
     except (ValueError, TypeError, IndexError, KeyError, StopIteration, RecursionError):
         return None
-    return found if max(found.flops, found.n_bytes) < MOST and found.flops >= -1 else None
+    return _possible(found)
+
+
+def _possible(work: Work) -> Work | None:
+    return work if max(work.flops, work.n_bytes) < MOST and work.flops >= -1 else None
 
 
 _DETAILED = lazy_regex(

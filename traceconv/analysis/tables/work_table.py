@@ -25,7 +25,7 @@ from traceconv.analysis.tables.fields import fields, is_ascend, names_of
 from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.host import kernels, launches, operator_nest
 from traceconv.analysis.tables.texts import Texts
-from traceconv.analysis.tables.work import Lengths, lengths_of, model_of, work_of
+from traceconv.analysis.tables.work import NORMALIZATION, Lengths, lengths_of, model_of, work_of
 from traceconv.core.columns import I64
 from traceconv.core.intervals import holding
 from traceconv.core.model import Kind, Layer, OpClass, Trace
@@ -46,7 +46,7 @@ def _facts(trace: Trace) -> Columns:
     """Calls of operators whose work is known by their name, and the kernels each launched."""
     if is_ascend(trace):
         return NOTHING
-    rows = kernels(trace, OpClass.COMPUTE)
+    rows = kernels(trace, OpClass.COMPUTE, OpClass.COPY)
     parts = [part for part in (_replayed(trace, rows), _launched(trace, rows)) if len(part[0])]
     if not parts:
         return NOTHING
@@ -155,7 +155,8 @@ def _build(ranked: Ranked) -> Columns:
     )
     rate, speed = flops / time / 1000, n_bytes / time
     intensity = flops / np.where(n_bytes > 0, n_bytes, np.nan)
-    ridge = peak / memory * 1000
+    # units that normalize have a lower peak than those of products, but none below its intensity
+    ridge = np.where(rows["Kind"] == NORMALIZATION, np.inf, peak) / memory * 1000
     bound = np.where(
         np.isnan(intensity + ridge), "", np.where(intensity < ridge, "memory", "compute")
     )
@@ -173,19 +174,21 @@ def _build(ranked: Ranked) -> Columns:
 TABLES: Sequence[Table] = (
     Table(
         "operator_flops",
-        "Floating-point operations of products, attention and convolutions",
-        "Calls of operators with equal inputs, with the kernels each launched, or that a replayed "
-        "graph ran for it: of operators within each other the innermost that is known. Count = "
-        "calls; Kernels of all of them; Total, Min, Avg and Max of the time of a call, which is "
-        "the sum of its kernels. FLOPs of a call: product of matrices 2 M N K, and M N for a "
-        "bias; attention 2 B H Lq Lk (Dqk + Dv), half of it where it is causal, 2.5 times as many "
-        "backward; in a server's pass 4 H D (sum of q k - half of the sum of q q of prompts), from "
-        "the lengths that its range states; convolution 2 N Cout (output size) Cin / groups "
-        "(kernel size). Bytes: inputs and output, moved once. Rate = FLOPs / Avg; Intensity = "
-        "FLOPs / Bytes; Bandwidth = Bytes / Avg; shares are of the device's peaks for elements of "
-        "8 or 16 bits, from data sheets; Bound = memory where Intensity is below the ratio of both "
-        "peaks. Unknown where inputs, lengths or the device are, or where weights are packed "
-        "(INT4, FP4 in whole numbers).",
+        "Floating-point operations and bytes of operators",
+        "Calls of operators with equal inputs, with the kernels and fills of memory that each "
+        "launched, or that a replayed graph ran for it: of operators within each other the "
+        "innermost that is known. Count = calls; Kernels of all of them; Total, Min, Avg and Max "
+        "of the time of a call, which is the sum of its kernels. FLOPs of a call: product of "
+        "matrices 2 M N K, and M N for a bias; attention 2 B H Lq Lk (Dqk + Dv), half of it where "
+        "it is causal, 2.5 times as many backward; in a server's pass 4 H D (sum of q k - half of "
+        "the sum of q q of prompts), from the lengths that its range states; convolution 2 N Cout "
+        "(output size) Cin / groups (kernel size), backward once for each gradient; experts 2 T k "
+        "K (N1 + N2) of T tokens with k experts each; normalization 5 per element, by the root "
+        "mean square 4, with a residual 5, backward 9 and 8. Bytes: inputs and output, moved once. "
+        "Rate = FLOPs / Avg; Intensity = FLOPs / Bytes; Bandwidth = Bytes / Avg; shares are of the "
+        "device's peaks for elements of 8 or 16 bits, from data sheets; Bound = memory where "
+        "Intensity is below the ratio of both peaks. Unknown where inputs, lengths or the device "
+        "are; of packed weights (GPTQ, AWQ, Marlin, FP4) where nothing states their columns.",
         "shapes of operators (record_shapes), and launches",
         (
             *Column.whole(RANK), *Column.text("Operator", "Kind"),
