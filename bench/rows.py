@@ -88,7 +88,6 @@ class Suite:
 
         one, many = str(self.one), [str(p.parents[1]) for p in self.many]
         add("convert", "convert", one, "--jobs", "1", out="convert.pftrace")
-        add("convert, 2 threads", "convert", one, "--jobs", "2", out="convert-2.pftrace")
         add(
             "convert crossing", "convert", str(self.crossing), "--jobs", "1", out="crossing.pftrace"
         )
@@ -171,8 +170,6 @@ class Suite:
                 slower("convert", "orjson alone")),
             Row("summary: time over orjson.loads alone", 0.6, False,
                 slower("summary", "orjson alone")),
-            Row("convert: wall time over orjson.loads, 2 threads", 1.0, False,
-                slower("convert, 2 threads", "orjson alone", "wall")),
             Row("slices that cross: time over orjson.loads", 1.0, False,
                 slower("convert crossing", "orjson crossing")),
             Row("encoding: speed over TraceProtoBuilder", 9.0, True,

@@ -26,7 +26,6 @@ NOW = Path(__file__).parents[1]
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "convert": ("convert", "--jobs", "1"),
-    "convert, 2 threads": ("convert", "--jobs", "2"),
     "convert to JSON": ("convert", "--jobs", "1"),
     "summary": ("merge", "-m", "summary", "--jobs", "1"),
     "detail": ("merge", "-m", "detail", "--jobs", "1"),
@@ -73,7 +72,7 @@ def cases(
         run([PYTHON, "-m", "bench.generate", many, "--events", str(events // 4), "--ranks", "4"])
         small = str(folder / "small")
         run([PYTHON, "-m", "bench.generate", small, "--events", "2000", "--ranks", "8"])
-        for command in ("convert", "convert, 2 threads", "convert to JSON", "summary", "report"):
+        for command in ("convert", "convert to JSON", "summary", "report"):
             yield f"generator: {command}", command, (one,)
         yield "slices that cross: convert", "convert", (crossing,)
         for command in ("detail", "detail to JSON"):

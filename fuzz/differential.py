@@ -156,7 +156,7 @@ def _chunks_without_c(seed: Seed, rng: Random) -> Iterator[bool]:
 
 @contextmanager
 def _threads(seed: Seed, rng: Random) -> Iterator[bool]:
-    """Two, in blocks of so few bytes that small files have several, plain or inflated ahead."""
+    """Two: streams are read ahead, in blocks of few bytes."""
     small = _set(timeline, "CHUNK_BYTES", rng.choice((4, 19, 64)))
     with small, _set(window, "AHEAD_BYTES", 0), using(2):
         yield True

@@ -28,7 +28,6 @@ from traceconv.io import window as _window
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.run import executor as _executor
 from traceconv.writers import output as _output
-from traceconv.writers.perfetto import arguments as _arguments
 from traceconv.writers.perfetto import encoder as _encoder
 
 DAY_NS = 86_400_000_000_000
@@ -69,11 +68,10 @@ def test_tiny_chunks_give_the_same_error(bad, tmp_path, monkeypatch):
 @pytest.mark.sample(3)
 def test_tiny_chunks_and_threads_give_the_same_bytes(sampled, tmp_path, monkeypatch):
     """Nothing in an output depends on the moment, on where a chunk or a block ends, or on how many
-    threads scan, inflate and encode: chunks of 8 bytes, blocks as tiny as they may be.
+    threads inflate and compress: chunks of 8 bytes, blocks as tiny as they may be.
     """
     monkeypatch.setattr(_traceevents, "CHUNK_BYTES", 8)
     monkeypatch.setattr(_window, "AHEAD_BYTES", 0)
-    monkeypatch.setattr(_arguments, "BLOCKS_IN_TURN", 0)
     monkeypatch.setattr(_encoder, "BLOCK", 16)  # bytes of Perfetto do depend on this
     monkeypatch.setattr(_output, "WORTHWHILE", 0)
 

@@ -1,6 +1,5 @@
 """The C part of the Perfetto encoder writes the same bytes as the Python part, on anything."""
 
-import itertools
 import json
 import threading
 
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceconv.core.model import Args
-from traceconv.io.threads import using
 from traceconv.writers.perfetto import arguments as perfetto_args
 from traceconv.writers.perfetto.packets import FLOW, NONE_OPEN, Rows, python_packets
 
@@ -123,50 +121,6 @@ def test_full_tables_are_used_alike(first, second):
         for raws in (first, second):
             ids = np.arange(len(raws), dtype=np.int32)
             same(native.block(args_of(raws), ids), python.block(args_of(raws), ids))
-
-
-@settings(max_examples=effort(40, 200), deadline=None)
-@given(
-    st.lists(ROWS, max_size=12),
-    st.integers(2, 4),
-    st.integers(0, 2),
-    st.sampled_from([(3, 2), (4096, 65536)]),
-)
-def test_blocks_on_threads_are_those_made_in_turn(blocks, threads, in_turn, most):
-    """Whatever strings are new in which of them, and also when tables are full."""
-    args = args_of([raw for raws in blocks for raw in raws])
-    at = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
-    ids = [np.arange(*pair, dtype=np.int32) for pair in itertools.pairwise(at.tolist())]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in zip(("MAX_NAMES", "MAX_STRINGS"), most, strict=True):
-            patch.setattr(perfetto_args, name, value)
-        patch.setattr(perfetto_args, "BLOCKS_IN_TURN", in_turn)
-        coder, alone = coders()[0], coders()[0]
-        with using(threads):
-            made = [*coder.blocks(args, ids)]
-    for one, some in zip(made, ids, strict=True):
-        same(one, alone.block(args, some))
-    assert coder.sizes == alone.sizes
-
-
-def test_a_reader_knows_strings_and_adds_none():
-    """It says nothing of a block with a new one; readers work side by side, but not with a coder
-    that adds strings."""
-    coder = _encode.Coder(None, 0, 2, 2, 256)
-    texts = [b'{"a": "x"}', b'{"a": "y"}', b'{"b": "x"}', b'{"a": {"b": "z"}}']
-    args = args_of(texts)
-    each = [(args.blobs, args.address[i : i + 1], args.length[i : i + 1]) for i in range(4)]
-    first = coder.block(*each[0])
-    reader = coder.reader()
-    assert reader.block(*each[0]) == (first[0], first[1], b"", *first[3:])
-    assert [reader.block(*one) for one in each[1:]] == [None] * 3
-    assert (reader.sizes, coder.sizes) == ((1, 1), (1, 1))
-    for one in each[1:3]:
-        coder.block(*one)
-    full = reader.block(*each[3])  # a string more is written in place
-    assert full == coder.block(*each[3])
-    del coder
-    assert reader.reader().block(*each[3]) == full
 
 
 @pytest.mark.parametrize("depth", [1, 31, 32, 33, 40, 5000])

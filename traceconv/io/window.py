@@ -56,15 +56,6 @@ class Window:
         """The byte ``data[at]`` as messages name it."""
         return f"byte {self._before + at}"
 
-    def consume(self, at: int) -> None:
-        """Bytes of the mapping up to ``at`` have been consumed, whether they were loaded or not.
-
-        Some behind them are loaded then, unless it ends there.
-        """
-        assert self.mapped is not None
-        self.pos, self.end = at, max(self.end, min(at + self._step, len(self.mapped)))
-        self._settle()
-
     def more(self) -> bool:
         """Load more bytes; False at the end.
 

@@ -17,18 +17,13 @@ class Coder:
         max_bytes: int,
         /,
     ) -> None: ...
-    def reader(self) -> Coder:
-        """A coder that knows the strings of this one and adds none: where one is new, its
-        :meth:`block` returns None. Not while this one is at work, but several side by side.
-        """
-
     @property
     def sizes(self) -> tuple[int, int]:
         """How many names and strings have a number."""
 
     def block(
         self, blobs: tuple[Any, ...], address: NDArray[np.int64], length: NDArray[np.int32], /
-    ) -> tuple[bytes, bytes, bytes, bytes, int, int, int, int] | None:
+    ) -> tuple[bytes, bytes, bytes, bytes, int, int, int, int]:
         """Annotations, their ends (int64), InternedData, a byte per row (whether its text is
         another than a reader makes of its annotations); rows not JSON, numbers clipped, texts with
         characters replaced, rows with arguments dropped.

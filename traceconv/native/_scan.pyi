@@ -68,13 +68,8 @@ class Scanner:
                 members that are not read are counted by name, in ``unread``.
         """
 
-    def scan(self, data: Buffer, start: int, end: int, halt: int = ..., /) -> tuple[int, int]:
-        """Read records until something stops it: the status, and the first byte not read.
-
-        Args:
-            halt: records that begin here or behind are not read; one before may end behind it.
-                The status is MORE then, and the first byte not read is that of the next record.
-        """
+    def scan(self, data: Buffer, start: int, end: int, /) -> tuple[int, int]:
+        """Read records until something stops it: the status, and the first byte not read."""
 
     def take(self) -> Scanned:
         """What was read since the last call; the scanner is empty then."""

@@ -199,35 +199,17 @@ static int encode_rows(Coder *c, const Py_buffer *blob, Py_ssize_t blobs, const 
             Span soon = located(blob, blobs, address[i + 2], length[i + 2]);
             if (soon.n) PREFETCH(soon.at), PREFETCH(soon.at + soon.n - 1);
         }
-        if (s.n && !encode_row(c, s) && !stopped(c)) {
+        if (s.n && !encode_row(c, s) && !c->no_memory) {
             Py_BLOCK_THREADS
             ok = encode_broken(c, s);
             Py_UNBLOCK_THREADS
         }
-        ok = ok && !stopped(c);
+        ok = ok && !c->no_memory;
         ends[i] = (int64_t)c->out.n;
     }
     Py_END_ALLOW_THREADS
-    if (!ok && !c->missed && !PyErr_Occurred()) PyErr_NoMemory();
+    if (!ok && !PyErr_Occurred()) PyErr_NoMemory();
     return ok && settle(c);
-}
-
-/* One thread adds strings, or several read them. */
-static int begin(Coder *c)
-{
-    if (c->busy || c->readers || (c->home && c->home->busy)) {
-        PyErr_SetString(PyExc_RuntimeError, "one thread at a time");
-        return 0;
-    }
-    c->busy = 1;
-    if (c->home) c->home->readers++;
-    return 1;
-}
-
-static void done(Coder *c)
-{
-    c->busy = 0;
-    if (c->home) c->home->readers--;
 }
 
 static PyObject *Coder_block(Coder *c, PyObject *args)
@@ -243,17 +225,19 @@ static PyObject *Coder_block(Coder *c, PyObject *args)
         while (got < count && !PyObject_GetBuffer(PyTuple_GET_ITEM(blobs, got), &blob[got], PyBUF_SIMPLE))
             got++;
     if (!PyErr_Occurred() && (ends = PyBytes_FromStringAndSize(NULL, n * 8))
-        && (odd = PyBytes_FromStringAndSize(NULL, n)) && begin(c)) {
+        && (odd = PyBytes_FromStringAndSize(NULL, n)) && c->busy)
+        PyErr_SetString(PyExc_RuntimeError, "one thread at a time");
+    else if (odd) {
+        c->busy = 1;
         c->odd = (uint8_t *)PyBytes_AS_STRING(odd);
         memset(c->odd, 0, (size_t)n);
         c->out.n = c->interned.n = c->slow.n = 0;
-        c->not_json = c->clipped = c->replaced = c->dropped = c->no_memory = c->missed = 0;
+        c->not_json = c->clipped = c->replaced = c->dropped = c->no_memory = 0;
         if (encode_rows(c, blob, count, address.buf, length.buf, n, (int64_t *)PyBytes_AS_STRING(ends)))
             result = Py_BuildValue("y#Oy#OLLLL", c->out.at ? (char *)c->out.at : "", (Py_ssize_t)c->out.n,
                 ends, c->interned.at ? (char *)c->interned.at : "", (Py_ssize_t)c->interned.n, odd,
                 c->not_json, c->clipped, c->replaced, c->dropped);
-        else if (c->missed && !PyErr_Occurred()) result = Py_NewRef(Py_None);
-        done(c);
+        c->busy = 0;
     }
     while (got) PyBuffer_Release(&blob[--got]);
     PyMem_Free(blob);
@@ -294,28 +278,13 @@ static PyObject *Coder_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     return (PyObject *)c;
 }
 
-static PyObject *Coder_reader(Coder *c, PyObject *Py_UNUSED(ignored))
-{
-    Coder *reader = (Coder *)Py_TYPE(c)->tp_alloc(Py_TYPE(c), 0);
-    if (!reader) return NULL;
-    reader->home = (Coder *)Py_NewRef((PyObject *)(c->home ? c->home : c));
-    reader->known = c->known;
-    reader->seed = c->seed;
-    reader->max_bytes = c->max_bytes;
-    reader->selected = Py_XNewRef(c->selected);
-    reader->max_names = c->max_names;
-    reader->max_strings = c->max_strings;
-    return (PyObject *)reader;
-}
-
 static void Coder_dealloc(Coder *c)
 {
-    if (c->known && !c->home) {
+    if (c->known) {
         table_free(&c->known->names);
         table_free(&c->known->strings);
         PyMem_RawFree(c->known);
     }
-    Py_XDECREF((PyObject *)c->home);
     PyMem_RawFree(c->out.at);
     PyMem_RawFree(c->interned.at);
     PyMem_RawFree(c->scratch.at);
@@ -332,8 +301,7 @@ static PyObject *Coder_sizes(Coder *c, void *closure)
 }
 
 static PyMethodDef coder_methods[] = {
-    {"block", (PyCFunction)Coder_block, METH_VARARGS, "See _encode.pyi."},
-    {"reader", (PyCFunction)Coder_reader, METH_NOARGS, "See _encode.pyi."}, {0}};
+    {"block", (PyCFunction)Coder_block, METH_VARARGS, "See _encode.pyi."}, {0}};
 static PyGetSetDef coder_getset[] = {{"sizes", (getter)Coder_sizes, NULL, "See _encode.pyi.", NULL}, {0}};
 static PyTypeObject coder_type = {
     PyVarObject_HEAD_INIT(NULL, 0)

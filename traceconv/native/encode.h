@@ -84,9 +84,8 @@ typedef struct {
     uint64_t seen[1 << (SEEN_BITS - 6)]; /* a bit for each of them, and for some others, by its hash */
 } Known;
 
-typedef struct coder {
+typedef struct {
     PyObject_HEAD
-    struct coder *home; /* whose strings it reads, without adding to them; NULL if they are its own */
     Known *known;
     uint32_t max_names, max_strings;
     Buffer out, interned, scratch, slow, key;
@@ -99,11 +98,7 @@ typedef struct coder {
     uint8_t *odd; /* by row: whether its text is not what a reader makes of its annotations */
     long long not_json, clipped, replaced, dropped;
     int skip, row_dropped, no_memory, busy;
-    int missed;  /* a string is new, and not to be added */
-    int readers; /* of its strings, at work */
 } Coder;
-
-static inline int stopped(const Coder *c) { return c->no_memory || c->missed; }
 
 static inline int grow(Coder *c, Buffer *b, size_t more)
 {

@@ -758,16 +758,13 @@ static int is_full(const Scanner *z)
            z->samples->count > CAPACITY - MAX_SERIES - 1 || z->blob_used > BLOB_LIMIT;
 }
 
-/* Reads records that begin before `halt`; the last of them may end behind it. */
-static int scan(
-    Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8 *halt, const u8 **stop)
+static int scan(Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8 **stop)
 {
     for (int why = MORE;;) {
         while (p < end && (*p == ',' || *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
         *stop = p;
         if (p == end) return MORE;
         if (*p == ']') return END;
-        if (p >= halt) return MORE;
         if (*p != '{') return ODD;
         if (is_full(z)) return FULL;
         if (!(p = record(z, data, p, end, &why))) return why;
@@ -779,9 +776,9 @@ static int scan(
 static PyObject *Scanner_scan(Scanner *z, PyObject *args)
 {
     Py_buffer data;
-    Py_ssize_t start, end, halt = PY_SSIZE_T_MAX;
+    Py_ssize_t start, end;
     const u8 *stop = NULL;
-    if (!PyArg_ParseTuple(args, "y*nn|n", &data, &start, &end, &halt)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
     if (start < 0 || end > data.len || start > end || z->busy) {
         PyErr_SetString(PyExc_ValueError, z->busy ? "scanner is in use" : "range outside the buffer");
         PyBuffer_Release(&data);
@@ -789,12 +786,10 @@ static PyObject *Scanner_scan(Scanner *z, PyObject *args)
     }
     const u8 *bytes = data.buf;
     int status;
-    if (halt < start) halt = start;
-    if (halt > end) halt = end;
     z->busy = 1;
     memset(z->recent, 0, sizeof z->recent); /* they lie in the bytes of the call before */
     Py_BEGIN_ALLOW_THREADS
-    status = scan(z, bytes, bytes + start, bytes + end, bytes + halt, &stop);
+    status = scan(z, bytes, bytes + start, bytes + end, &stop);
     Py_END_ALLOW_THREADS
     z->busy = 0;
     Py_ssize_t at = stop - bytes;
@@ -955,7 +950,7 @@ static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
 
 static PyMethodDef Scanner_methods[] = {
     {"scan", (PyCFunction)Scanner_scan, METH_VARARGS,
-     "scan(buffer, start, end[, halt]) -> (status, stop): read records that begin before halt."},
+     "scan(buffer, start, end) -> (status, stop): read records until something stops it."},
     {"take", (PyCFunction)Scanner_take, METH_NOARGS,
      "take() -> dict of columns and of what was newly interned; the scanner is empty again."},
     {"flow_key", (PyCFunction)Scanner_flow_key, METH_VARARGS,

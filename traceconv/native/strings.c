@@ -22,8 +22,7 @@ static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span
     if ((uint32_t)t->count >= max && !(*seen & bit)) return 0;
     int32_t known = table_find(t, hash, key.at, key.n);
     if (known >= 0) return (uint32_t)known + 1;
-    if ((uint32_t)t->count < max && c->home) c->missed = 1;
-    if ((uint32_t)t->count >= max || c->missed || !grow(c, &c->interned, s.n + json.n + MAX_ENTRY_FRAME)) return 0;
+    if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + json.n + MAX_ENTRY_FRAME)) return 0;
     if (table_add(t, hash, key.at, key.n) < 0) { c->no_memory = 1; return 0; }
     *seen |= bit;
     uint32_t number = (uint32_t)t->count;

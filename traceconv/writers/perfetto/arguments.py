@@ -22,9 +22,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import chain, compress, islice
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -34,7 +32,6 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.core.model import I32, I64, Args
 from traceconv.core.patterns import lazy_regex
-from traceconv.io.threads import Task, Workers, count, first
 from traceconv.protobuf.message import varint_bytes
 from traceconv.protobuf.perfetto_schema import (
     OWN_FIELD,
@@ -113,19 +110,11 @@ class Coder(Protocol):
         """The annotations of some rows, given their argument ids (-1 = none)."""
         ...
 
-    def blocks(self, args: Args, ids: Iterable[I32]) -> Iterator[Coded]:
-        """The arguments of many blocks, each as :meth:`block` makes them."""
-        ...
-
 
 def coder(selected: frozenset[str] | None) -> Coder:
     """A new coder, the fastest there is. ``selected``: keys to keep, None for all."""
     compiled = native.coder()
     return PythonCoder(selected) if compiled is None else NativeCoder(compiled, selected)
-
-
-BLOCKS_IN_TURN = 3
-"""The first blocks, which have most new strings, are encoded in turn, without threads."""
 
 
 class NativeCoder:
@@ -142,62 +131,11 @@ class NativeCoder:
         return self._coder.sizes
 
     def block(self, args: Args, ids: I32) -> Coded:
-        made = self._made(self._coder, args, ids)
-        assert made is not None
-        return made
-
-    def blocks(self, args: Args, ids: Iterable[I32]) -> Iterator[Coded]:
-        """On all threads there are.
-
-        Nothing but strings that are new, and get a number, ties a block to those before it, and
-        after the first ones few blocks have any. So the next ones are tried side by side, by
-        readers of the strings known so far; those that find a new one give up, and are encoded in
-        their turn.
-        """
-        left = iter(ids)
-        for some in islice(left, None if count() == 1 else BLOCKS_IN_TURN):
-            yield self.block(args, some)
-        for some in left:  # if there are any more: threads are loaded and started for them
-            yield from self._side_by_side(args, chain((some,), left))
-
-    def _side_by_side(self, args: Args, left: Iterator[I32]) -> Iterator[Coded]:
-        free = deque(self._coder.reader() for _ in range(count()))
-
-        def tried(some: I32) -> Coded | None:
-            reader = free.pop()
-            try:
-                return self._made(reader, args, some)
-            finally:
-                free.append(reader)
-
-        waiting: deque[I32] = deque()
-        trials: deque[Task[Coded | None]] = deque()
-        with Workers(count() - 1, "traceconv-encode") as workers:
-            while True:
-                for some in islice(left, count() + 1 - len(waiting)):
-                    waiting.append(some)
-                    trials.append(workers.task(tried, some))
-                if not waiting:
-                    return
-                made = first(trials)
-                some = waiting.popleft()
-                del trials[0]
-                if made is None:
-                    failed = [trial.result() is None for trial in trials]  # no reader is at work
-                    made = self.block(args, some)
-                    for at in compress(range(len(waiting)), failed):
-                        trials[at] = workers.task(tried, waiting[at])
-                yield made
-
-    def _made(self, coder: native.Coder, args: Args, ids: I32) -> Coded | None:
         has = ids >= 0
         # rows without arguments keep the length 0
         address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
         address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
-        made = coder.block(args.blobs, address, length)
-        if made is None:
-            return None
-        data, ends, strings, odd, *counts = made
+        data, ends, strings, odd, *counts = self._coder.block(args.blobs, address, length)
         marks = np.frombuffer(odd, np.uint8)
         marks = marks if self._whole else np.zeros(len(ids), np.uint8)
         return Coded(data, np.frombuffer(ends, np.int64), strings, marks, *counts)
@@ -373,9 +311,6 @@ class PythonCoder:
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         counts = (self._not_json, self._clipped, self._replaced, self._dropped)
         return Coded(b"".join(rows), ends, b"".join(self._new), odd, *counts)
-
-    def blocks(self, args: Args, ids: Iterable[I32]) -> Iterator[Coded]:
-        return (self.block(args, some) for some in ids)
 
     def _row(self, raw: bytes) -> bytes:
         if not raw:

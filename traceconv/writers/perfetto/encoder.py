@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -304,7 +305,7 @@ def blocks(trace: Trace) -> list[slice]:
 def coded_arguments(trace: Trace, bounds: list[slice], args: Coder | None) -> Iterator[Coded]:
     """The arguments of the rows of every block; ``args`` encodes them, None leaves them out."""
     ids = (trace.events.args[some] for some in bounds)
-    return map(_left_out, ids) if args is None else args.blocks(trace.args, ids)
+    return map(_left_out, ids) if args is None else map(partial(args.block, trace.args), ids)
 
 
 def _left_out(ids: I32) -> Coded:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,7 @@ import numpy as np
 from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32
-from traceconv.core.patterns import lazy_regex
-from traceconv.io.threads import Task, Workers, first
-from traceconv.io.window import MAX_RECORD_BYTES, Window
+from traceconv.io.window import Window
 from traceconv.readers.shared.numbers import counts_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.intake import FlowKey, Intake
@@ -30,26 +27,20 @@ if TYPE_CHECKING:
 MAX_GRAPH_KEYS = 8
 
 
-def native_scanner(
-    probes: Probes, stays: bool, keys: tuple[int, int], keep: bool = False
-) -> Scanner | None:
+def native_scanner(probes: Probes, stays: bool, keep: bool = False) -> Scanner | None:
     """A new scanner, or None without the C part: see :mod:`traceconv.native`.
 
     Args:
         stays: whether the input stays addressable, so that arguments need not be copied.
-        keys:  from :func:`hash_keys`, the same for all scanners of a file.
         keep:  see :func:`~traceconv.readers.shared.trace_events.timeline.read_events`.
     """
     scanner = native.scanner()
     if scanner is None or len(probes.graph) > MAX_GRAPH_KEYS:
         return None
     graph = tuple(key.encode() for key in probes.graph)
+    # keys that cannot be predicted, so that no input can be made of strings that collide
+    keys = int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8))
     return scanner(graph, probes.type.encode(), *keys, not stays, keep)
-
-
-def hash_keys() -> tuple[int, int]:
-    """128 bits that cannot be predicted, so that no input can be made of keys that collide."""
-    return int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8))
 
 
 def scanner_key(scanner: Scanner) -> FlowKey:
@@ -63,19 +54,14 @@ class Native:
     def __init__(
         self, scanner: Scanner, build: TraceBuilder, tables: Tables, intake: Intake
     ) -> None:
-        self.scanner, self._build = scanner, build
+        self._scanner, self._build = scanner, build
         self._tables, self._intake = tables, intake
         self._shapes, self._names, self._series = _Map(), _Map(), _Map()
         self._numbers, self._types = _Map(), _Map()
 
     def read(self, window: Window) -> State:
         """Scan the bytes brought, or as much as the scanner holds."""
-        status, window.pos = self.scanner.scan(window.data, window.pos, window.end)
-        return self.state(status)
-
-    @staticmethod
-    def state(status: int) -> State:
-        """The state for a status of the scanner."""
+        status, window.pos = self._scanner.scan(window.data, window.pos, window.end)
         return (State.MORE, State.END, State.ODD, State.GOING)[status]
 
     def take(self, window: Window, address: int) -> int:
@@ -84,10 +70,7 @@ class Native:
         Args:
             address: of the start of the window's mapping, -1 if it has none.
         """
-        return self.put(self.scanner.take(), window, address)
-
-    def put(self, found: Scanned, window: Window, address: int) -> int:
-        """Add what was taken from the scanner before; see :meth:`take`."""
+        found = self._scanner.take()
         self._learn(found)
         blob = self._build.spill(found["blob"]) if found["blob"] else 0
         for name, times in found["unread"]:
@@ -156,126 +139,6 @@ class Native:
     def _put_samples(self, samples: Samples, start: int, stop: int) -> None:
         if start < stop:
             self._tables.samples.append(samples.take(slice(start, stop)))
-
-
-GUESSED = 1 << 16
-"""The first event is searched for within this many bytes behind the boundary of a block."""
-
-WRONG = 4
-"""After this many wrong guesses in a row, no further ones are made."""
-
-_BEGINS = lazy_regex(
-    rb'\}\s*+,?\s*+(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
-)
-NEAR = 64
-"""Bytes before the boundary in which the record before may end."""
-
-_MORE, _FULL = 0, 3  # as the scanner numbers them
-
-_SEPARATORS = lazy_regex(rb"[ \t\r\n,]*")
-
-_Scan = tuple[int, int, list["Scanned"]]
-"""The last status, the first byte not read, and what the scanner held, every time it was full."""
-
-
-class _Block(msgspec.Struct):
-    """Records that begin from ``start`` on and before the next boundary, on their way."""
-
-    number: int
-    start: int
-    native: Native
-    scanned: Task[_Scan]
-
-
-class Ahead:
-    """Scans a mapped file block by block, the next ones on threads, ahead of the reader.
-
-    A block holds the records that begin within it. Where its first one begins is guessed; what was
-    scanned is used only if everything before ends just there, and is scanned again otherwise. So
-    threads never decide on what is read.
-
-    Args:
-        made:    a new native tier, with a scanner of its own.
-        size:    bytes of a block.
-        threads: that scan.
-        address: of the start of the mapping.
-    """
-
-    def __init__(
-        self, made: Callable[[], Native], size: int, threads: int, window: Window, address: int
-    ) -> None:
-        self._made, self._size, self._address = made, size, address
-        self._data = window.data
-        self._own = made()
-        self._free = deque(made() for _ in range(threads + 1))
-        self._workers = Workers(threads - 1, "traceconv-scan")
-        self._blocks: deque[_Block] = deque()
-        self._next = self._wrong = 0
-
-    def read(self, window: Window) -> tuple[State, int]:
-        """Take the rest of the block at hand; the state, and how many events there were."""
-        start = _SEPARATORS.match(self._data, window.pos).end()  # type: ignore[union-attr]
-        number = start // self._size
-        block = self._due(number, start)
-        if block is None:
-            native = self._own
-            self._guess(number + 1)
-            status, at, parts = self._scan(native, start, window.end)
-        else:
-            native = block.native
-            status, at, parts = first([block.scanned, *(other.scanned for other in self._blocks)])
-            self._free.append(native)
-            self._guess(number + 1)
-        window.consume(at)
-        taken = sum(native.put(part, window, self._address) for part in parts)
-        going = status == _MORE and at // self._size > number
-        return State.GOING if going else native.state(status), taken
-
-    def _due(self, number: int, start: int) -> _Block | None:
-        """The block ``number``, if it was guessed right; those before it are given up."""
-        while self._blocks and self._blocks[0].number <= number:
-            block = self._blocks.popleft()
-            if block.number == number and block.start == start:
-                self._wrong = 0
-                return block
-            self._wrong += block.number == number
-            # its scanner may hold strings that do not exist, and may still run
-            block.scanned.cancel()
-            self._free.append(self._made())
-        return None
-
-    def _guess(self, number: int) -> None:
-        """Begin blocks from ``number`` on, as many as there are scanners for."""
-        self._next = max(self._next, number)
-        while self._free and self._wrong < WRONG:
-            border = self._next * self._size
-            if border >= len(self._data):
-                return
-            # where the first record behind the boundary may begin
-            stop = min(border + min(self._size, GUESSED), len(self._data))
-            begins = _BEGINS.finditer(self._data, max(border - NEAR, 0), stop)
-            start = next((one.end() for one in begins if one.end() >= border), -1)
-            if start >= 0:
-                native = self._free.popleft()
-                scanned = self._workers.task(self._scan, native, start, 0)
-                self._blocks.append(_Block(self._next, start, native, scanned))
-            self._next += 1
-
-    def _scan(self, native: Native, start: int, loaded: int) -> _Scan:
-        """Scan the records from ``start`` to the end of its block; several times if it is full."""
-        halt = (start // self._size + 1) * self._size
-        end = min(max(halt + MAX_RECORD_BYTES, loaded), len(self._data))
-        parts = []
-        while True:
-            status, start = native.scanner.scan(self._data, start, end, halt)
-            parts.append(native.scanner.take())
-            if status != _FULL:
-                return status, start, parts
-
-    def close(self) -> None:
-        """End the threads and drop their results."""
-        self._workers.close()
-        self._blocks.clear()
 
 
 class _Map:

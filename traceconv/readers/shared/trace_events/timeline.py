@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError, SourceError
 from traceconv.core.source import Source, Stream
-from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import (
@@ -41,13 +40,7 @@ from traceconv.readers.shared.trace_events.contract import (
 )
 from traceconv.readers.shared.trace_events.intake import Intake, hashed
 from traceconv.readers.shared.trace_events.keys import Form, Keys, find_events
-from traceconv.readers.shared.trace_events.native import (
-    Ahead,
-    Native,
-    hash_keys,
-    native_scanner,
-    scanner_key,
-)
+from traceconv.readers.shared.trace_events.native import Native, native_scanner, scanner_key
 from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.salvage import Salvage, State, decoded
 from traceconv.readers.shared.trace_events.tables import Tables
@@ -158,9 +151,8 @@ class Reading:
             MalformedInputError: it holds no list of events, or none of them can be read.
         """
         with source.open(name) as stream, collector_paused():
-            stays, hashes = stream.mapped is not None, hash_keys()
-            made = partial(native_scanner, self._probes, stays, hashes, self._keep)
-            scanner = made()
+            stays = stream.mapped is not None
+            scanner = native_scanner(self._probes, stays, self._keep)
             steps = MAPPED_STEP if stays else STREAM_STEP
             window = Window(stream, chunk_bytes * steps if scanner else chunk_bytes)
             keys = Keys()
@@ -172,10 +164,8 @@ class Reading:
                 self.tables.tally.add("empty-file")
                 return
             self.tables.tally.add("skipped-bytes", "byte 0", junk)
-            with closing(_Tiers(self, window, scanner, chunk_bytes)) as tiers:
-                if scanner is not None and stays:
-                    tiers.go_ahead(made)
-                self._events(tiers, window, form, keys, partial(_repeats, source, name))
+            tiers = _Tiers(self, window, scanner, chunk_bytes)
+            self._events(tiers, window, form, keys, partial(_repeats, source, name))
             self.keys = keys.found
             self.key_names = {name.decode("utf-8", "replace").strip('"') for name in keys.names}
             window.close()
@@ -314,41 +304,20 @@ class _Tiers:
         intake = Intake(tables, of.naming, build, of._probes, key, of._keep)
         self._window, self._size = window, chunk_bytes
         self._address = build.attach(window.mapped) if window.mapped is not None else -1
-        self._tier = partial(Native, build=build, tables=tables, intake=intake)
-        self._native = self._tier(scanner) if scanner else None
-        self._ahead: Ahead | None = None
+        self._native = Native(scanner, build, tables, intake) if scanner else None
         self._span = chunk_bytes  # bytes for the Python tier where the scanner stopped
         self.salvage = Salvage(
             lambda records: intake.take(decoded(records, tables.tally)), tables.tally
         )
-
-    def go_ahead(self, scanner: Callable[[], Any]) -> None:
-        """Scan the mapped file on as many threads as there are, if it is large enough.
-
-        Args:
-            scanner: makes a new one.
-        """
-        threads, size = count(), self._size * MAPPED_STEP
-        if threads > 1 and len(self._window.data) >= 2 * size:
-            made = lambda: self._tier(scanner())  # noqa: E731
-            self._ahead = Ahead(made, size, threads, self._window, self._address)
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._ahead is not None:
-            self._ahead.close()
 
     def read(self) -> State:
         """Let a tier take what it can."""
         window = self._window
         if self._native is None:
             return self.salvage.read(window, self._size)
-        if self._ahead is not None:
-            state, taken = self._ahead.read(window)
-        else:
-            state, taken = self._native.read(window), SEVERAL
-            if state is not State.MORE or window.mapped is None:
-                taken = self._native.take(window, self._address)
+        state, taken = self._native.read(window), SEVERAL
+        if state is not State.MORE or window.mapped is None:
+            taken = self._native.take(window, self._address)
         self._span = self._size if taken < SEVERAL else 1
         return state
 
