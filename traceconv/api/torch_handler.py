@@ -30,6 +30,7 @@ from traceconv.core.errors import OptionError, TraceconvError
 from traceconv.core.frames import extra
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.io.atomic import replacing
+from traceconv.io.streams import Deflating
 from traceconv.merging.run_report import Report
 from traceconv.options import values
 
@@ -193,18 +194,16 @@ def _key(window: int, rank: int) -> str:
 def _export(profile: Profile, path: Path, job: _Job) -> None:
     """Write the window, compressed, at once under its name. Its head says which rank of how many
     it is, and of which host, where PyTorch does not."""
-    from isal import isal_zlib
-
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(plain))
         with plain.open("rb") as source, replacing(path) as target:
-            packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP)
+            packer = Deflating(_GZIP)
             block = _with_identity(source.read(BLOCK_BYTES), job)
             while block:
-                target.write(packer.compress(block))
+                target.write(packer.add(block))
                 block = source.read(BLOCK_BYTES)
-            target.write(packer.flush())
+            target.write(packer.end())
 
 
 def _with_identity(head: bytes, job: _Job) -> bytes:

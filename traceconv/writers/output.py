@@ -11,6 +11,7 @@ section of the deflate stream that does not refer to other sections.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ import msgspec
 
 from traceconv.core.errors import Issues, OutputPathError, TraceconvError
 from traceconv.io.atomic import Destination, check, is_stream, opened, replacing
+from traceconv.io.streams import Deflating
 from traceconv.io.threads import ahead
 from traceconv.scratch.memory import scarce
 from traceconv.scratch.temporary import ADVICE
@@ -48,9 +50,6 @@ def silent(done: int, total: int, label: str) -> None:
     """Report no progress."""
 
 
-GZIP_LEVEL = 1
-"""isal's level 1: as small as its level 3 on traces, three times as fast."""
-
 _RAW_DEFLATE = -15
 
 _GZIP_HEAD = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
@@ -69,7 +68,7 @@ class Section:
     def __init__(self, put: Callable[[bytes], object], packed: bool) -> None:
         self.content = self.stored = self.crc = 0
         self._put = put
-        self._packer = _packer() if packed else None
+        self._packer = Deflating(_RAW_DEFLATE) if packed else None
 
     def write(self, block: bytes) -> None:
         """Add ``block``."""
@@ -78,27 +77,18 @@ class Section:
             from isal import isal_zlib
 
             self.crc = isal_zlib.crc32(block, self.crc)
-            block = self._packer.compress(block)
+            block = self._packer.add(block)
         self._store(block)
 
     def close(self, last: bool = False) -> None:
         """Finish; ``last`` ends the whole stream."""
         if self._packer is not None:
-            from isal import isal_zlib
-
-            how = isal_zlib.Z_FINISH if last else isal_zlib.Z_FULL_FLUSH
-            self._store(self._packer.flush(how))
+            self._store(self._packer.end(zlib.Z_FINISH if last else zlib.Z_FULL_FLUSH))
 
     def _store(self, data: bytes) -> None:
         if data:
             self._put(data)
             self.stored += len(data)
-
-
-def _packer() -> Any:
-    from isal import isal_zlib
-
-    return isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
 
 
 class Encoded(msgspec.Struct, frozen=True):
