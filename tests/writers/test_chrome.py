@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,10 +23,10 @@ from traceconv.core.clock import us_text
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
 from traceconv.validation import validate
-from traceconv.writers import Document
+from traceconv.writers import Document, template
 from traceconv.writers.arguments import Rewritten, strict, strict_one
 from traceconv.writers.chrome import ChromeJsonWriter
-from traceconv.writers.template import BLOCK_ROWS, micros, numbers, us_texts
+from traceconv.writers.template import BLOCK_ROWS, micros, numbers, same
 
 RARE = (
     *(
@@ -114,14 +116,13 @@ def test_a_slice_carries_exact_microseconds() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(-(10**6), 2**62), min_size=1, max_size=50))
 def test_times_are_written_digit_by_digit(times: list[int]) -> None:
-    """The table of digits says what the plain conversion says."""
-    expected = [b"," + us_text(t).encode() for t in times]
-    assert us_texts(np.array(times, np.int64), b",") == expected
-    if native.records() is not None:
-        pieces = (micros(np.array(times, np.int64), b","),)
-        assert native.records()(pieces, len(times)) == b"".join(expected)
-        whole = (numbers(np.array(times, np.int64)), (0, b"."))
-        assert native.records()(whole, len(times)) == b"".join(b"%d." % t for t in times)
+    """With and without the C part, as the plain conversion says."""
+    ns = np.array(times, np.int64)
+    pieces = (micros(ns, b","), same(b" "), numbers(ns), same(b"."))
+    expected = b"".join(b",%b %d." % (us_text(t).encode(), t) for t in times)
+    for native_tier in ("1", "0"):
+        with mock.patch.dict(os.environ, TRACECONV_NATIVE=native_tier):
+            assert template.written(pieces, len(times)) == expected
 
 
 @pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")

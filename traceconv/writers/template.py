@@ -1,20 +1,21 @@
 """Many text records at once: columns of bytes, joined once per block of rows.
 
-A column of few different values is formatted once for each of them; times are made from integers
-by table; nothing is formatted row by row.
+Every record has the same pieces, in the same order. :func:`written` makes their text, in C where
+there is a compiler; :func:`sizes` measures it without making it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.core.clock import us_text
-from traceconv.core.model import I32, I64, Args, Table
+from traceconv.core.model import I64, Args, Table
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -22,8 +23,6 @@ BLOCK_ROWS = 4096
 """Rows encoded at a time: their text is below :data:`~traceconv.scratch.memory.APART`, so that its
 memory is used again for the next."""
 
-# the digits of 0 to 999, as ASCII
-_TRIPLES = np.array([[48 + i // 100, 48 + i // 10 % 10, 48 + i % 10] for i in range(1000)], "u1")
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 
 
@@ -35,24 +34,13 @@ def cut(table: AnyTable) -> Iterator[AnyTable]:
 
 def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
     """``make`` of every value, made once for each different one."""
-    first = int(column[0])
-    if (column == first).all():
-        return [make(first)] * len(column)
     values, where = np.unique(column, return_inverse=True)
-    # as objects, so that one take gives every row its bytes, without copies of them
-    table = np.empty(len(values), object)
-    table[:] = [make(v) for v in values.tolist()]
-    return table[where].tolist()  # type: ignore[no-any-return]
+    made = list(map(make, values.tolist()))
+    return [made[i] for i in where.tolist()]
 
 
-def lengths(column: NDArray[Any], make: Callable[[int], bytes]) -> I64:
-    """Length of ``make`` of every value."""
-    values, where = np.unique(column, return_inverse=True)
-    return np.array([len(make(v)) for v in values.tolist()], np.int64)[where]
-
-
-def interleaved(*pieces: list[bytes]) -> bytes:
-    """First pieces of all lists, then second pieces of all ..."""
+def interleaved(*pieces: Sequence[bytes]) -> bytes:
+    """First pieces of all columns, then second pieces of all ..."""
     flat: list[bytes] = [b""] * (len(pieces) * len(pieces[0]))
     for i, piece in enumerate(pieces):
         flat[i :: len(pieces)] = piece  # every len(pieces)-th, from i on
@@ -62,36 +50,48 @@ def interleaved(*pieces: list[bytes]) -> bytes:
 Piece = tuple[Any, ...]
 """A piece of every record, as ``native/_records.pyi`` describes it; see :func:`same` and others."""
 
+_SAME, _TABLE, _MICROS, _JSON, _NUMBER = range(5)
 _NO_TIME = np.iinfo(np.int64).min
 
 
 def same(text: bytes) -> Piece:
     """The same text in every record."""
-    return 0, text
+    return _SAME, text
 
 
 def micros(ns: I64, lead: bytes = b"", none: Any = None) -> Piece:
-    """As :func:`us_texts`; nothing in the rows of ``none``, a mask."""
-    return 2, lead, ns if none is None else np.where(none, _NO_TIME, ns)
+    """Microseconds with three decimals, each after ``lead``; nothing in the rows of ``none``, a
+    mask."""
+    return _MICROS, lead, ns if none is None else np.where(none, _NO_TIME, ns)
 
 
 def numbers(values: I64) -> Piece:
     """Whole numbers."""
-    return 4, b"", values
+    return _NUMBER, b"", values
 
 
-def texts(given: list[bytes]) -> Piece:
+def texts(given: Sequence[bytes]) -> Piece:
     """A text for every row."""
     ends = np.cumsum(np.fromiter(map(len, given), np.int64, len(given)))
-    return 1, b"", b"".join(given), ends, np.arange(len(given), dtype=np.int32)
+    return _TABLE, b"", b"".join(given), ends, np.arange(len(given), dtype=np.int32)
 
 
-def arguments(args: Args, ids: I32, lead: bytes) -> Piece:
+def arguments(args: Args, ids: NDArray[np.int32], lead: bytes) -> Piece:
     """The JSON of arguments by id, -1 for none."""
     has = ids >= 0
     address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
     address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
-    return 3, lead, args.blobs, address, length
+    return _JSON, lead, args.blobs, address, length
+
+
+def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
+    """``make`` of every value, made once for each different one."""
+    first = int(column[0])
+    if (column == first).all():
+        return same(make(first))
+    values, where = np.unique(column, return_inverse=True)
+    _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
+    return _TABLE, b"", made, ends, where.astype(np.int32)
 
 
 class Memo:
@@ -112,17 +112,47 @@ class Memo:
             self._ends = np.append(self._ends, ends + len(self._texts))
             self._texts += b"".join(made)
             codes = self._codes[column]
-        return 1, b"", bytes(self._texts), self._ends, codes
+        return _TABLE, b"", bytes(self._texts), self._ends, codes
 
 
-def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
-    """As :func:`mapped`, for columns of any numbers."""
-    first = int(column[0])
-    if (column == first).all():
-        return same(make(first))
-    values, where = np.unique(column, return_inverse=True)
-    _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
-    return 1, b"", made, ends, where.astype(np.int32)
+def written(pieces: Sequence[Piece], rows: int) -> bytes | None:
+    """The text of so many records; None if JSON in it may be what no strict parser takes."""
+    compiled = native.records()
+    if compiled is not None:
+        return compiled(tuple(pieces), rows)
+    return interleaved(*(_column(piece, rows) for piece in pieces))
+
+
+def _column(piece: Piece, rows: int) -> list[bytes]:
+    """A piece of every record without the C part, which has no pieces of JSON."""
+    kind, lead, *of = piece
+    if kind == _SAME:
+        return [lead] * rows
+    if kind == _TABLE:
+        text, ends, codes = of
+        spans = zip([0, *ends.tolist()], ends.tolist(), strict=False)
+        table = [text[a:b] for a, b in spans]
+        return [table[code] for code in codes.tolist()]
+    if kind == _MICROS:
+        return [b"" if t == _NO_TIME else lead + us_text(t).encode() for t in of[0].tolist()]
+    return [b"%d" % value for value in of[0].tolist()]
+
+
+def sizes(pieces: Sequence[Piece], rows: int) -> I64:
+    """Bytes of every record."""
+    found = np.zeros(rows, np.int64)
+    for kind, lead, *of in pieces:
+        if kind == _SAME:
+            found += len(lead)
+        elif kind == _TABLE:
+            _, ends, codes = of
+            found += np.diff(ends, prepend=0)[codes]
+        elif kind == _MICROS:
+            there = of[0] != _NO_TIME
+            found += np.where(there, us_lengths(np.where(there, of[0], 0)) + len(lead), 0)
+        else:
+            found += _digits(of[0]) + (of[0] < 0)
+    return found
 
 
 def joined(parts: list[I64]) -> I64:
@@ -130,44 +160,9 @@ def joined(parts: list[I64]) -> I64:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def us_texts(ns: I64, lead: bytes = b"") -> list[bytes]:
-    """Microseconds with three decimals, each after ``lead``.
-
-    Digits come three at a time from a table, right-aligned; rows of equal length are then moved
-    to the left together.
-    """
-    if int(ns.min()) < 0:  # before the base: only if a caller chose it so
-        return [lead + us_text(t).encode() for t in ns.tolist()]
-    # all rows as wide as the longest, and at least "d.ddd"
-    groups = max(2, -(-len(str(int(ns.max()))) // 3))
-    width, skip = 3 * groups + 1, len(lead)
-    right = np.empty((len(ns), width), np.uint8)
-    right[:, -4] = ord(".")
-    left_over = ns
-    for group in range(groups):
-        at = width - 3 * (group + 1) - (group > 0)  # the point is before the last three digits
-        higher = left_over // 1000
-        right[:, at : at + 3] = _TRIPLES[left_over - higher * 1000]
-        left_over = higher
-    left = np.zeros((len(ns), skip + width), np.uint8)
-    left[:, :skip] = np.frombuffer(lead, np.uint8)
-    # leading zeros are cut off: rows with the same number of them are moved together
-    blank = width - us_lengths(ns)
-    for n in np.flatnonzero(np.bincount(blank)).tolist():
-        rows = np.flatnonzero(blank == n)
-        left[rows, skip : skip + width - n] = right[rows, n:]
-    # fixed-size byte strings of numpy end at their first NUL, as the rows do
-    return left.view(f"S{skip + width}").ravel().tolist()
-
-
 def us_lengths(ns: I64) -> I64:
     """Length of the microseconds text: digits, at least four, and the point."""
     return np.maximum(_digits(ns), 4) + 1 + (ns < 0)
-
-
-def int_lengths(values: I64) -> I64:
-    """Length of the decimal text."""
-    return _digits(values) + (values < 0)
 
 
 def _digits(values: I64) -> I64:

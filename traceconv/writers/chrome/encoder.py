@@ -15,12 +15,14 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
 from traceconv.core.model import (
     BACKWARDS,
+    I32,
     I64,
     CounterTable,
     EventTable,
     FlowTable,
     Kind,
     Layer,
+    Mask,
     OpClass,
     Trace,
     Track,
@@ -30,20 +32,19 @@ from traceconv.writers.arguments import Rewritten, fetch, kept, quoted, strict
 from traceconv.writers.template import (
     BLOCK_ROWS,
     Memo,
+    Piece,
     arguments,
     cut,
-    interleaved,
     joined,
-    lengths,
-    mapped,
     micros,
     number_texts,
     numbered,
     numbers,
     same,
+    sizes,
     texts,
     us_lengths,
-    us_texts,
+    written,
 )
 
 MAX_RANK = 10**5
@@ -77,7 +78,6 @@ class Encoder:
         self._selected = document.args
         self._numbers = Numbers(trace, document)
         self._tally = Rewritten()
-        self._records = native.records() if self._selected is None else None
         # texts of values that recur in every block
         strings, tracks = len(trace.strings), len(trace.tracks)
         self._heads = Memo(self._event_head, tracks << _FIRST_BITS + 1)
@@ -93,7 +93,9 @@ class Encoder:
         for events in cut(trace.events):
             yield self._events(events, choose)
         for counters in cut(trace.counters):
-            yield self._counters(counters)
+            values, odd = number_texts(counters.value)
+            self._tally.numbers += odd
+            yield written(self._counter_pieces(counters, values), len(counters)) or b""
         times: Mapping[int, int] = {}
         if len(trace.flows):
             times = binding_ns(trace)
@@ -122,36 +124,31 @@ class Encoder:
         return int(np.maximum(runs - DRAWN_DEPTH, 0).sum())
 
     def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
-        if self._records is not None:
-            pieces = (
-                self._heads.piece(_packed(rows)),
-                micros(rows.start_ns - self._base),
-                micros(rows.dur_ns, b',"dur":', rows.kind == Kind.INSTANT),
-                self._shown.piece(rows.name),
-                numbered(rows.graph, _graph),
-                numbered(rows.step, _step),
-                arguments(self._trace.args, rows.args, b',"args":'),
-                same(b"}"),
-            )
-            made = self._records(pieces, len(rows))
-            if made is not None:
+        if self._selected is None and native.records() is not None:
+            args = arguments(self._trace.args, rows.args, b',"args":')
+            if (made := written(self._event_pieces(rows, args), len(rows))) is not None:
                 return made
-        raws = choose(strict(fetch(self._trace.args, rows.args), self._tally))
-        dur = us_texts(rows.dur_ns, b',"dur":')
-        instants = np.flatnonzero(rows.kind == Kind.INSTANT)
-        for i in instants.tolist():
-            dur[i] = b""
-        return interleaved(
-            mapped(_packed(rows), self._event_head),
-            us_texts(rows.start_ns - self._base),
-            dur,
-            mapped(rows.name, self._name),
-            mapped(rows.graph, _graph),
-            mapped(rows.step, _step),
-            [b',"args":' if raw else b"" for raw in raws],
-            raws,
-            [b"}"] * len(rows),
-        )
+        args = self._strict(rows, choose, self._tally)
+        return written(self._event_pieces(rows, args), len(rows)) or b""
+
+    def _strict(
+        self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]], tally: Rewritten
+    ) -> Piece:
+        """The selected arguments as strict JSON."""
+        raws = choose(strict(fetch(self._trace.args, rows.args), tally))
+        return texts([b',"args":' + raw if raw else b"" for raw in raws])
+
+    def _event_pieces(self, rows: EventTable, args: Piece) -> list[Piece]:
+        return [
+            self._heads.piece(_packed(rows)),
+            micros(rows.start_ns - self._base),
+            micros(rows.dur_ns, b',"dur":', rows.kind == Kind.INSTANT),
+            self._shown.piece(rows.name),
+            numbered(rows.graph, lambda n: b',"graph":%d' % n if n >= 0 else b""),
+            numbered(rows.step, lambda n: b',"step":%d' % n if n >= 0 else b""),
+            args,
+            same(b"}"),
+        ]
 
     def _event_head(self, packed: int) -> bytes:
         track, kind, op = packed >> _FIRST_BITS + 1, packed >> _FIRST_BITS & 1, packed & 127
@@ -161,22 +158,9 @@ class Encoder:
     def _name(self, string: int) -> bytes:
         return b',"name":' + quoted(self._trace.strings[string])
 
-    def _counters(self, rows: CounterTable) -> bytes:
-        values, odd = number_texts(rows.value)
-        self._tally.numbers += odd
-        if self._records is not None:
-            heads, keys = (memo.piece(rows.track) for memo in self._samples)
-            ns = micros(rows.start_ns - self._base)
-            made = self._records((heads, ns, keys, texts(values), same(b"}}")), len(rows))
-            if made is not None:
-                return made
-        return interleaved(
-            mapped(rows.track, self._counter_head),
-            us_texts(rows.start_ns - self._base),
-            mapped(rows.track, self._counter_key),
-            values,
-            [b"}}"] * len(rows),
-        )
+    def _counter_pieces(self, rows: CounterTable, values: list[bytes]) -> list[Piece]:
+        heads, keys = (memo.piece(rows.track) for memo in self._samples)
+        return [heads, micros(rows.start_ns - self._base), keys, texts(values), same(b"}}")]
 
     def _counter_head(self, track: int) -> bytes:
         shown = quoted(self._numbers.names[track])
@@ -188,32 +172,25 @@ class Encoder:
     def _flows(self, rows: FlowTable, times: Mapping[int, int], first: int) -> bytes:
         origin = self._numbers.place * ARROWS_PER_RANK + 1 + first
         ids = np.arange(origin, origin + len(rows), dtype=np.int64)
-        events, n, ends = self._trace.events, len(rows), []
-        leave, arrive = ends_ns(events, rows, times)
+        leave, arrive = ends_ns(self._trace.events, rows, times)
         # what arrives before it leaves is written from the earlier end to the later
         back = leave > arrive
-        tail, tip = np.where(back, rows.dst, rows.src), np.where(back, rows.src, rows.dst)
-        when = (np.minimum(leave, arrive), np.maximum(leave, arrive))
-        heads = (_FLOW_START, _FLOW_END)
-        if self._records is not None:
-            pieces = []
-            called = numbered(rows.name << 1 | back, self._flow_name)
-            for head, column, ns in zip(heads, (tail, tip), when, strict=True):
-                lane = numbered(events.track[column], self._numbers.lanes.__getitem__)
-                time = micros(ns - self._base)
-                pieces += [same(head), called, numbers(ids), same(b","), lane, time, same(b"}")]
-            made = self._records(tuple(pieces), n)
-            if made is not None:
-                return made
-        names, ids_ = (
-            mapped(rows.name << 1 | back, self._flow_name),
-            [b"%d" % i for i in ids.tolist()],
+        ends = (
+            (np.where(back, rows.dst, rows.src), np.minimum(leave, arrive)),
+            (np.where(back, rows.src, rows.dst), np.maximum(leave, arrive)),
         )
-        for head, column, ns in zip(heads, (tail, tip), when, strict=True):
-            lanes = mapped(events.track[column], self._numbers.lanes.__getitem__)
-            times_ = us_texts(ns - self._base)
-            ends += [[head] * n, names, ids_, [b","] * n, lanes, times_, [b"}"] * n]
-        return interleaved(*ends)
+        return written(self._flow_pieces(rows.name, back, ids, ends), len(rows)) or b""
+
+    def _flow_pieces(
+        self, name: I32, back: Mask, ids: I64, ends: Sequence[tuple[I32, I64]]
+    ) -> list[Piece]:
+        """Both records of each flow; ``ends`` are event rows, and times in ns."""
+        called, pieces = numbered(name << 1 | back, self._flow_name), []
+        for head, (rows, ns) in zip((_FLOW_START, _FLOW_END), ends, strict=True):
+            lane = numbered(self._trace.events.track[rows], self._numbers.lanes.__getitem__)
+            time = micros(ns - self._base)
+            pieces += [same(head), called, numbers(ids), same(b","), lane, time, same(b"}")]
+        return pieces
 
     def _flow_name(self, packed: int) -> bytes:
         """Category and name of a flow; the lowest bit is set if it runs backwards in time."""
@@ -221,55 +198,33 @@ class Encoder:
         return b'"cat":%b,"name":%b,"id":' % (name, name)
 
     def costs(self) -> Costs:
-        """What :meth:`blocks` will write, row by row. Exact where no argument is filtered."""
-        tracks = range(len(self._trace.tracks))
-        return Costs(
-            len(self._numbers.descriptions(tracks)),
-            joined([self._event_costs(rows) for rows in cut(self._trace.events)]),
-            joined([self._counter_costs(rows) for rows in cut(self._trace.counters)]),
-            self._flow_costs(),
-        )
-
-    def _event_costs(self, rows: EventTable) -> I64:
-        size = lengths(_packed(rows), self._event_head) + lengths(rows.name, self._name)
-        size += lengths(rows.graph, _graph) + lengths(rows.step, _step)
-        size += us_lengths(rows.start_ns - self._base) + len(b"}")
-        slices = rows.kind != Kind.INSTANT
-        size += np.where(slices, us_lengths(rows.dur_ns) + len(b',"dur":'), 0)
-        if self._selected is None or self._selected:
-            raws = strict(fetch(self._trace.args, rows.args), Rewritten())
-            length = np.fromiter(map(len, raws), np.int64, len(raws))
-            size += length + np.where(length > 0, len(b',"args":'), 0)
-        return size
-
-    def _counter_costs(self, rows: CounterTable) -> I64:
-        values, _ = number_texts(rows.value)
-        size = lengths(rows.track, self._counter_head) + lengths(rows.track, self._counter_key)
-        size += np.fromiter(map(len, values), np.int64, len(values)) + len(b"}}")
-        return size + us_lengths(rows.start_ns - self._base)
+        """What :meth:`blocks` will write, row by row; the longer text of what depends on others."""
+        trace, tally = self._trace, Rewritten()
+        choose = kept(self._selected, tally)
+        events = [
+            sizes(self._event_pieces(rows, self._strict(rows, choose, tally)), len(rows))
+            for rows in cut(trace.events)
+        ]
+        counters = [
+            sizes(self._counter_pieces(rows, number_texts(rows.value)[0]), len(rows))
+            for rows in cut(trace.counters)
+        ]
+        descriptions = self._numbers.descriptions(range(len(trace.tracks)))
+        return Costs(len(descriptions), joined(events), joined(counters), self._flow_costs())
 
     def _flow_costs(self) -> I64:
+        """A flow touches its slices anywhere from start to end: the longer of both texts counts."""
         flows, events = self._trace.flows, self._trace.events
-        last = self._numbers.place * ARROWS_PER_RANK + len(flows)
+        if not len(flows):
+            return np.empty(0, np.int64)
+        last = np.full(len(flows), self._numbers.place * ARROWS_PER_RANK + len(flows))
         back = events.start_ns[flows.src] > events.start_ns[flows.dst]
-        named = lengths(flows.name << 1 | back, self._flow_name)
-        size = 2 * (named + len(b"%d" % last) + len(b",}"))
-        size += len(_FLOW_START) + len(_FLOW_END)
-        for column in (flows.src, flows.dst):
-            size += lengths(events.track[column], self._numbers.lanes.__getitem__)
-            # a flow touches its slice anywhere from start to end: the longer of both texts
-            latest = np.maximum(events.start_ns[column], events.ends(column))
-            earliest = us_lengths(events.start_ns[column] - self._base)
-            size += np.maximum(earliest, us_lengths(latest - self._base))
-        return size
-
-
-def _graph(graph: int) -> bytes:
-    return b',"graph":%d' % graph if graph >= 0 else b""
-
-
-def _step(step: int) -> bytes:
-    return b',"step":%d' % step if step >= 0 else b""
+        ends = []
+        for rows in (flows.src, flows.dst):
+            first, until = events.start_ns[rows], events.ends(rows)
+            longer = us_lengths(until - self._base) > us_lengths(first - self._base)
+            ends.append((rows, np.where(longer, until, first)))
+        return sizes(self._flow_pieces(flows.name, back, last, ends), len(flows))
 
 
 def _packed(rows: EventTable) -> I64:
