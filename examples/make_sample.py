@@ -430,4 +430,6 @@ def dump(path: Path, content: Any) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     write_sample(Path(sys.argv[1] if len(sys.argv) > 1 else "golden/trace_view/demo/input"))

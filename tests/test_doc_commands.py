@@ -78,6 +78,7 @@ def test_a_command_runs(page, line, tmp_path, monkeypatch, capsys):
     sample = JOB if any(part in line for part in _OF_JOB) else DEMO
     for name in ("prof", "monday", "tuesday"):
         (tmp_path / name).symlink_to(sample)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (view,) = [p for p in DEMO.rglob("trace_view.json") if "4021" in str(p)]
     (tmp_path / "trace_view.json").symlink_to(view)
     given = words(line)

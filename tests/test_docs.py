@@ -142,7 +142,7 @@ def test_links_lead_somewhere(root, page):
 
 SHOWN = [
     (name, *block.split("\n", 1))
-    for name in ("README.md", "docs/tutorial.md")
+    for name in ("README.md", "docs/tutorial.md", "docs/guide/stragglers.md")
     for block in re.findall(r"(?s)```console\n\$ (.*?)\n```", (ROOT / name).read_text())
 ]
 
@@ -152,15 +152,17 @@ def test_sessions_are_shown():
     assert [call.split()[1] for _, call, _ in SHOWN] == [
         "diagnose",
         *("inspect", "diagnose", "stragglers"),
+        "stragglers",
     ]
 
 
 @pytest.mark.parametrize(("page", "call", "answer"), SHOWN)
 def test_what_is_shown_is_what_is_said(page, call, answer, root, tmp_path, monkeypatch, capsys):
-    """Every line of a session is one that the command prints for the bundled sample, in order."""
+    """Every line of a session is one that the command prints for a bundled sample, in order."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     (tmp_path / "prof").symlink_to(root / "golden" / "trace_view" / "demo" / "input")
+    (tmp_path / "examples").symlink_to(root / "examples")
     assert run(call.split()[1:]) == 0
     said = iter(capsys.readouterr().out.splitlines())
     lines = [line.replace("./prof", "prof") for line in answer.splitlines()]

@@ -226,8 +226,7 @@ def test_a_verdict_as_json_values():
     assert (document["schema_version"], document["verdict"]) == (3, "straggler")
     assert (document["culprit"]["rank"], document["culprit"]["pattern"]) == (1, "constant")
     assert list(document["culprit"]["parts_ns"]) == list(SORTS)
-    assert document["text"].startswith(f"straggler: {document['culprit']['text']}; ")
-    assert document["text"].endswith(" times as long as with equal ranks and links")
+    assert document["text"] == f"straggler: {document['culprit']['text']}"
     json.dumps(document)
 
 

@@ -54,7 +54,6 @@ def test_gains_that_can_be_worked_out(job, change, gain_ns):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ((), "no change is given"),
         ("speed:2", "'speed:2' is not a change; write one of 'rank:3=peers'"),
         ("rank:7=peers", "no such rank; there are 0, 1"),
         ("rank:1", "write 'rank:1=peers'"),
@@ -77,7 +76,7 @@ def test_changes_stand_among_paths(job):
     """As text and as one JSON document."""
     result = CliRunner().invoke(cli, ["what-if", "rank:1=peers", job, "-q"])
     assert (result.exit_code, result.output.count("\n")) == (0, 1)
-    assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms; that ")
+    assert result.output.startswith("rank:1=peers: a step takes 1.10 ms instead of 1.40 ms, ")
     result = CliRunner().invoke(cli, ["what-if", job, "--change", "comm:* x0", "--json", "-q"])
     assert json.loads(result.output)["gain_ns"] == pytest.approx(100_000, abs=2)
 
@@ -170,3 +169,13 @@ def test_intervals_keep_their_sign(after_ns, said):
     assert said in found.line()
     low, high = found.as_dict()["gain_interval_ns"]
     assert low <= found.gain_ns <= high
+
+
+def test_without_a_change_the_best_ones_are_shown(job):
+    """As `diagnose` and the report have them, to be copied."""
+    found = traceconv.what_if(job)
+    assert found.suggested[0].change.change == "rank:1=peers"
+    assert found.as_dict()["suggested"][0]["gain_ns"] == pytest.approx(300_000, abs=2)
+    assert found.lines()[1].startswith("rank:1=peers")
+    with pytest.raises(OptionError, match="no change is given"):
+        traceconv.what_if(job, out="both.pftrace")

@@ -379,19 +379,20 @@ def test_issue_lines_are_few_and_gravest_first():
         issues.add(code, "a.json")
     lines = say.issue_lines(issues, 8)
     assert [severity for _, severity in lines] == [
-        Severity.LOSS, *[Severity.DOUBT] * 6, Severity.INFO
+        Severity.LOSS, *[Severity.DOUBT] * 7
     ]  # fmt: skip
-    assert lines[6][0] == "... and 4 more kinds (-v shows them)"
+    assert lines[7][0] == "... and 3 more kinds (-v shows them)"
 
 
-def test_notes_share_a_line():
-    """What is only for information takes one line, codes and counts."""
+def test_notes_are_shown_on_request():
+    """By default only notes that say what is missing in the result; with -v all."""
     issues = Issues()
     issues.add("unused-file", "a.json", count=2)
     issues.add("empty-file", "b.json")
     assert [line for line, _ in say.issue_lines(issues, 8)] == [
-        "info: unused-file x2, empty-file x1 (-v explains)"
+        "info: empty-file x1: b.json: The file has no events."
     ]
+    assert len(say.issue_lines(issues, say.ALL_LINES)) == 2
 
 
 def test_steps_without_device_data_have_a_line():

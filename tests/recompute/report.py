@@ -160,7 +160,6 @@ def most_computing(every):
     if own - usual <= 4 * sqrt(unsure):
         return ""
     return (
-        f"most computing: rank {slow}, {length(own)} per step, "
-        f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(means) > 1)} "
-        f"(uncertainty {400 * sqrt(unsure) / usual:.1f} %)"
+        f"rank {slow} computes most: {length(own)} per step, "
+        f"{100 * (own - usual) / usual:.1f} % more than the other{'s' * (len(means) > 1)}"
     )

@@ -37,14 +37,15 @@ if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.chains import Found as Fitted
     from traceconv.alignment.collective_matching import Matched
 
-_METHOD_TEXT = {
+METHOD_TEXT = {
     "collective": "aligned by collectives",
-    "meta": "Unix time as the profilers recorded it (meta)",
-    "wall": "stamps taken as Unix time (wall)",
+    "meta": "Unix time as recorded",
+    "wall": "stamps taken as Unix time",
     "host": "one clock for all, as stamped",
     "none": "as stamped, not aligned",
     "start": "moved to the start of the others",
 }
+"""How clocks were aligned, in words, by method."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -126,7 +127,7 @@ class Plan(msgspec.Struct, frozen=True):
             one_or_more = "ranks" if len(unknown) > 1 else "rank"
             known += f", unknown for {one_or_more} {format_ranges(unknown)}"
         lost = self.issues.count("unaligned")
-        methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
+        methods = [METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (
             "; ".join(methods)
             + known
@@ -333,12 +334,12 @@ def _auto(
     _say_unchecked(captures, issues, found, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
-        return offsets, "collectives not used: none of devices were recorded"
+        return offsets, "no collectives of devices to align by"
     if not reasons:
         return offsets, ""
     remark = _unused(offsets, used, reasons)
     same = not used and len({c.host for c in captures}) == 1 and captures[0].host
-    host = f"; all ranks are of host {same}, which has one clock" if same else ""
+    host = "; all ranks ran on one host, so on one clock" if same else ""
     return offsets, remark + host
 
 

@@ -54,14 +54,19 @@ class StragglerReport:
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
-    def lines(self) -> list[str]:
-        """What people read."""
+    def lines(self, every: bool = False) -> list[str]:
+        """What people read.
+
+        Args:
+            every: also which links are too few to compare.
+        """
         few = [
             f"links over {transport}: no verdict, too few to compare ({count})"
             for transport, count in self.too_few_links.items()
         ]
-        verdict = [*self.verdict.lines(), *self.verdict.step_lines()]
-        return [*verdict, *(link.text() for link in self.slow_links), *few]
+        slow = [link.text() for link in self.slow_links]
+        said = self.verdict
+        return [*said.lines(), *slow, *said.rank_lines(), *said.step_lines(), *few * every]
 
     def plot(self, ax: Any = None) -> Any:
         """Draw a heat map: how much longer than its peers each rank takes in each step; if stages

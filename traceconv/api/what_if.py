@@ -10,8 +10,11 @@ from traceconv.alignment import plan as clocks
 from traceconv.analysis.replay import what_if as replayed
 from traceconv.analysis.replay.graph import Unusable
 from traceconv.analysis.replay.job import replay_of
+from traceconv.analysis.replay.remedies import Remedy
+from traceconv.analysis.stragglers.judging import judge
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
+from traceconv.core.clock import time_text
 from traceconv.core.errors import EmptyResultError, Issues
 from traceconv.find import registry
 from traceconv.io.atomic import check
@@ -31,16 +34,19 @@ class WhatIfReport:
     """Steps before and after changes.
 
     Attributes:
-        result: the steps, what they gain, and the replay error.
+        result: the steps, what they gain, and the replay error. Without a change, the steps are
+            those recorded.
         plan:   the clocks that it is based on.
         issues: what finding and reading the ranks noted.
         written: the trace of both, if one was requested.
+        suggested: the changes that gain most, where none was given.
     """
 
     result: replayed.WhatIf
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
     written: Sequence[Written] = ()
+    suggested: Sequence[Remedy] = ()
 
     def __repr__(self) -> str:
         return f"<WhatIfReport: {self.result.line()}>"
@@ -49,13 +55,27 @@ class WhatIfReport:
         """The JSON document."""
         return {
             **self.result.as_dict(),
+            **({} if self.result.changes else {"suggested": [o.as_dict() for o in self.suggested]}),
             "clocks": self.plan.as_dict(),
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
     def lines(self) -> list[str]:
         """What people read."""
-        return [self.result.line()]
+        if self.result.changes:
+            return [self.result.line()]
+        if not self.suggested:
+            return ["no change saves 1 % of a step"]
+        rows = [
+            (one.change.change, time_text(one.gain_ns), f"{100 * one.share:.2g} %",
+             one.change.advice)
+            for one in self.suggested
+        ]  # fmt: skip
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return [
+            "changes that save most, per step, each by itself:",
+            *(f"{a:{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows),
+        ]
 
     def _repr_html_(self) -> str:
         """The printed lines, for notebooks."""
@@ -69,7 +89,8 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
     """How long the steps of the job below ``paths`` would take with some changes.
 
     Changes are written as ``rank:3=peers``, ``stage:balanced``, ``op:*gemm* x0.5``,
-    ``comm:dp x0.7``, ``comm:* overlap``, ``input:0``; several apply one after the other. ``out``
+    ``comm:dp x0.7``, ``comm:* overlap``, ``input:0``; several apply one after the other; without
+    any, the result has the changes that gain most. ``out``
     is a trace of the job as recorded and with the changes, side by side. Each worker has one rank
     in memory.
 
@@ -79,7 +100,8 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     asked = WhatIfOptions.of(given)
-    replayed.refuse_unknown(asked.change)
+    if asked.change or asked.out is not None:
+        replayed.refuse_unknown(asked.change)
     target = None
     if asked.out is not None:
         factory = registry.writer_for(asked.out, None)
@@ -97,6 +119,9 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
             "no prediction is possible"
         )
     result = replayed.what_if(replay, asked.change)
+    if not asked.change:
+        verdict = judge(found.summaries, found.plan, found.groups)
+        return WhatIfReport(result, found.plan, found.issues, suggested=verdict.remedies())
     if target is None:
         return WhatIfReport(result, found.plan, found.issues)
     if result.unknown:

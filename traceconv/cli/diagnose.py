@@ -90,8 +90,10 @@ def _short(found: Diagnosis) -> list[str]:
     findings = found.findings
     named = found.verdict.headline() if found.verdict else ""
     lines = [*filter(None, (named, found.headline.removeprefix(named).strip()))]
-    # the headline has the verdict and its advice already
-    known = ("advice: ", found.verdict.line()) if named and found.verdict else ()
+    # the headline has the verdict and its advice already; `stragglers` has what it is based on
+    known: tuple[str, ...] = ("advice: ", "without idle time", "based on ")
+    if named and found.verdict:
+        known = (*known, found.verdict.line())
     lines += [line for line in found.verdict_lines() if not line.startswith(known)]
     by_rule = findings.by_rule()
     lines += [] if by_rule else ["no findings"]

@@ -162,6 +162,9 @@ class Task:
             of = self.options["shard"].partition("/")[2]
             say.message(f"wrote {report.output}; `traceconv join` joins all {of} shards")
         wrote = [f"wrote {part.path} ({say.size(part.bytes)})" for part in report.written]
+        whole = all(issue.severity is Severity.INFO for issue in report.issues)
+        if whole and wrote:
+            wrote[-1] += "; nothing was lost"
         for line in wrote if self.verbose else screen.folded(wrote, 4):
             say.message(line)
         first = str(report.written[0].path) if report.written else ""
@@ -169,12 +172,9 @@ class Task:
             beside = f"; with its trace: traceconv open {shlex.quote(first)} --report "
             beside = beside + shlex.quote(self.report) if self.report.endswith(".html") else ""
             say.message(f"wrote {self.report}{beside * bool(first)}")
+        say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
         if first.endswith((".pftrace", ".pftrace.gz", ".tar")):
             say.message(f"to look at it: traceconv open {shlex.quote(first)}, or {VIEWER}")
-        whole = all(issue.severity is Severity.INFO for issue in report.issues)
-        if whole and not self.options.get("dry_run"):
-            say.message("nothing was lost")
-        say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
 
     @contextmanager
     def accounted(self) -> Iterator[None]:

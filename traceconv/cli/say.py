@@ -32,7 +32,7 @@ FILES_LISTED = 5
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 """What :func:`textwrap.wrap` leaves whole: paths and options are copied."""
 
-_LISTED = ("own-output", "steps-uncovered", "unread-file")
+_LISTED = ("empty-file", "own-output", "steps-uncovered", "unread-file")
 """Codes whose files or places are named: they say what is missing in a result."""
 
 _WORST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
@@ -232,7 +232,7 @@ def size(n_bytes: int) -> str:
 def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity]]:
     """One line per issue code, the worst first, with counts summed over files and ranks.
 
-    Notes share one line, unless all lines are wanted.
+    Notes are left out unless all lines are wanted, or the note says what is missing.
 
     Returns:
         (line, severity) pairs, at most ``limit`` of them.
@@ -249,26 +249,16 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
         if group[0].severity is not Severity.INFO
     ]
     notes = ordered[len(lines) :]
-    if len(lines) > limit - 1:
-        rest = len(lines) - limit + 2
-        lines = [
-            *lines[: limit - 2],
-            (f"... and {rest} more kinds (-v shows them)", Severity.DOUBT),
-        ]
-    lines += [(_issue_line(group), Severity.INFO) for group in notes if group[0].code in _LISTED]
-    others = [group for group in notes if group[0].code not in _LISTED]
-    if others:
-        codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in others)
-        lines.append((short(f"info: {codes}", " ... (-v explains)"), Severity.INFO))
-    return lines
-
-
-def _count(group: list[Issue]) -> int:
-    return sum(issue.count for issue in group)
+    if len(lines) > limit:
+        rest = f"... and {len(lines) - limit + 1} more kinds (-v shows them)"
+        lines = [*lines[: limit - 1], (rest, Severity.DOUBT)]
+    return lines + [
+        (_issue_line(group), Severity.INFO) for group in notes if group[0].code in _LISTED
+    ]
 
 
 def _issue_line(group: list[Issue], with_places: bool = False) -> str:
-    first, count = group[0], _count(group)
+    first, count = group[0], sum(issue.count for issue in group)
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
     places = list(dict.fromkeys(place for one in group for place in one.places))
     # a screen has no room for the folder

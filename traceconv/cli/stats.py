@@ -9,6 +9,7 @@ import click
 
 from traceconv.cli import files, options, say, screen
 from traceconv.core.errors import EmptyResultError
+from traceconv.core.patterns import lazy_regex
 from traceconv.options import values
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _ARRANGING = ("top", "sort", "filters", "columns", "steps", "group_by")
 """Options that ask for the rows of tables."""
 
 BY = "step,overlap"
+
+_COMPLETE = lazy_regex(r"device data( for all \d+)?$")
+"""What is said of ranks whose steps all have figures."""
 
 
 @click.command(
@@ -112,8 +116,9 @@ def stats(
         width = say.width() if say.fits() else None
         target.put("\n".join(rendered(shown, form, explain, width).values()))
     if not quiet:
-        for line in screen.folded(found.step_lines, 99 if verbose else 2):
-            say.message(line)
+        if verbose or not all(map(_COMPLETE.search, found.step_lines)):
+            for line in screen.folded(found.step_lines, 99 if verbose else 2):
+                say.message(line)
         say.show_issues(found.issues, quiet, verbose)
 
 

@@ -34,7 +34,7 @@ def stragglers(
     if as_json:
         say.document(found.as_dict())
     else:
-        lines = found.lines()
-        for line in lines if verbose else screen.folded(lines):
+        lines = found.lines(verbose)
+        for line in lines if verbose else screen.folded(lines, screen.LINES - 1):
             say.data(line)
     say.show_issues(found.issues, quiet, verbose)

@@ -137,12 +137,13 @@ class Report:
         """The few lines a user reads after a merge, without issues and files."""
         many = len(self.ranks) != 1
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
-        lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
-        lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
-        if steps := steps_text(self.found):
-            lines.append(steps)
-        closing = (self.headline or self._headline(), self.verdict or self._slowest_line())
-        return [*lines, *filter(None, closing), *self._emptiness()]
+        whose = f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), "
+        whose += "as recorded" if self.mode == "source" else f"{self.mode} view"
+        lines = ["; ".join(filter(None, (whose, steps_text(self.found))))]
+        lines += filter(None, (self.headline or self._headline(), self.verdict or self._slowest()))
+        if many:
+            lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
+        return [*lines, *self._emptiness()]
 
     def _emptiness(self) -> list[str]:
         """What to do about a summary that has nothing to sum up."""
@@ -175,7 +176,7 @@ class Report:
             return ""
         return headline(every, job_size=self.world_size)
 
-    def _slowest_line(self) -> str:
+    def _slowest(self) -> str:
         """The rank that computes longest per step, where that is more than steps scatter."""
         known = {rank: _computing(one.steps) for rank, one in self.found.items()}
         known = {rank: one for rank, one in known.items() if one[0] > 0}
@@ -189,9 +190,8 @@ class Report:
         if own - usual <= doubt:
             return ""
         return (
-            f"most computing: rank {slow}, {time_text(own)} per step, "
-            f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
-            f"(uncertainty {100 * doubt / usual:.1f} %)"
+            f"rank {slow} computes most: {time_text(own)} per step, "
+            f"{100 * (own - usual) / usual:.1f} % more than the other{'s' * (len(rest) > 1)}"
         )
 
 

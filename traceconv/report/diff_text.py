@@ -188,7 +188,7 @@ def _ranks(document: Document, top: int | None) -> list[str]:
             + " *" * (row["after"] == critical),
             *_figures(row)[:-1],
             computing(row),
-            row["verdict"] or "",
+            rank_verdict(row),
         )
         for row in every
         if id(row) in kept
@@ -199,6 +199,14 @@ def _ranks(document: Document, top: int | None) -> list[str]:
         return _aligned(head, rows)
     ends = dict.fromkeys((signed(min(left)), signed(max(left))))
     return [*_aligned(head, rows), f"{len(left)} more ranks: {' to '.join(ends)}"]
+
+
+def rank_verdict(row: Document) -> str:
+    """The verdict on a rank, and whether something else than its own computing changed."""
+    before, after = row["computing_ns"]
+    changed = row["verdict"] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
+    other = changed and 2 * abs(after - before) < abs(row["change_ns"])
+    return f"{row['verdict'] or ''}{', not by its own computing' * other}"
 
 
 def computing(row: Document) -> str:

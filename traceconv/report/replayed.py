@@ -34,25 +34,12 @@ _CHANGES = {
 """The changes in words."""
 
 
-def late_ns(verdict: Verdict) -> dict[str, int]:
-    """By how much each rank takes longer than its peers by itself, ns per step; {} if unknown."""
-    replay: Replay | None = verdict.replay
-    if replay is None or not replay.usable:
-        return {}
-    excess = replay.own.excess
-    seen = ~np.isnan(excess)
-    means = np.where(seen, excess, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-    found = dict(zip(replay.graph.ranks, np.maximum(means, 0).round().astype(int), strict=True))
-    found |= {one.rank: one.excess_ns for one in verdict.culprits}
-    return {str(rank): int(ns) for rank, ns in found.items()}
-
-
 def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[str, Any]:
     """What each rank does in the step whose length is usual, moment by moment: "c" computing, "o"
     computing and communicating, "t" communicating, "w" waiting for others in it, "." idle.
 
     Args:
-        late:    of :func:`late_ns`.
+        late:    by how much each rank takes longer than its peers.
         zero_ns: the zero of the trace.
     """
     replay: Replay | None = verdict.replay

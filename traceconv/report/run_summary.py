@@ -164,7 +164,7 @@ def overview(
     ]
     curves = excerpts.curves(summaries, plan, zero_ns)
     shape = job_shape(summaries)
-    late_ns = replayed.late_ns(judged.verdict)
+    late_ns = {str(rank): ns for rank, ns in judged.verdict.longer_ns.items()}
     lost = headline.Lost.of(every, judged.verdict.late)
     plain: dict[str, Any] = _bounded(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -210,9 +211,21 @@ def line(path: Path) -> str:
     have = "rank has" if path.missing == 1 else "ranks have"
     lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
-        f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} per step: {said}; "
-        f"on {where}; {sure:.0f} % of the path is certain{lacking}"
+        f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} each, gap before it "
+        f"included: {said}; on {where}; certain: {sure:.0f} %{_doubt(path)}{lacking}"
     )
+
+
+def _doubt(path: Path) -> str:
+    """Why most of what is not certain is not."""
+    doubted = Counter[str]()
+    for one in path.segments:
+        if not one.certain:
+            doubted[one.why] += one.end_ns - one.start_ns
+    if not doubted:
+        return ""
+    known = [why for why, _ in doubted.most_common() if why]
+    return f", not where {known[0] if known else 'clocks do not tell which rank ended last'}"
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from traceconv.analysis.replay.engine import replayed
 from traceconv.analysis.replay.graph import Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
 from traceconv.analysis.replay.own import work_parts
+from traceconv.core.clock import time_text
 from traceconv.core.columns import I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.model import Capture
@@ -511,8 +512,8 @@ class _Walk:
             return near, "", False
         names = ", ".join(str(rank[i]) for i in sorted(graph.rank[near].tolist())[:4])
         names += ", ..." * (len(near) > 4)
-        sure = unsure[: len(near)].max() / 1e3
-        return near, f"ranks {names} began within {sure:.1f} us, as sure as clocks are", False
+        sure = time_text(int(unsure[: len(near)].max()))
+        return near, f"ranks {names} began within {sure}, the error of their clocks", False
 
     def _doubt(self, op: int, rows: I64) -> str:
         """Why members may be missing, or other operations matched."""

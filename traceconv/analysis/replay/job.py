@@ -379,14 +379,15 @@ class Replay:
         Args:
             gone: per rank, ns per step by class (:mod:`traceconv.analysis.losses`, or
                 :data:`PEERS`, :data:`STAGES`, :data:`WAITS`, :data:`STEP`). That much of all the
-                rank has of the class goes, in equal shares of every operation.
+                rank has of the class goes, in equal shares of every operation; of gaps between
+                steps, all.
         """
         graph = self.graph
         if len(graph.steps) < 2:
             return None
         n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
         cut = np.zeros((ranks, len(SORTS)))  # shares
-        comm, pause, like_peers = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, bool)
+        comm, no_gaps, like_peers = np.zeros(ranks), np.zeros(ranks, bool), np.zeros(ranks, bool)
         scale = np.ones(n)
         spikes = waits = False
         work = work_parts(graph)
@@ -404,15 +405,13 @@ class Replay:
                     comm[at] = min(ns * steps / max(float(transfer[at]), 1.0), 1.0)
                 elif name == STAGES:
                     scale = self.balanced if self.balanced is not None else scale
-                elif name == PAUSE:
-                    pause[at] += ns
+                no_gaps[at] |= name == PAUSE
                 like_peers[at] |= name == PEERS
                 spikes |= name == STEP
                 waits |= name == WAITS
         shares, chosen = cut[graph.rank], like_peers[graph.rank]
         delays -= idle * shares
-        rows = self.openings & (graph.step > 0)
-        delays[rows, HOST] -= np.minimum(delays, pause[graph.rank, None])[rows, HOST]
+        delays[self.openings & (graph.step > 0) & no_gaps[graph.rank], HOST] = 0
         # a transfer takes as long on all that are in it
         moved = np.repeat(np.maximum.reduceat(comm[graph.rank], graph.meets), graph.sizes)
         lengths = np.where(

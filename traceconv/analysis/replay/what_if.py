@@ -37,6 +37,8 @@ from traceconv.core.errors import OptionError
 from traceconv.core.job_shape import NODE
 from traceconv.core.patterns import lazy_regex
 
+_LARGE_ERROR = 0.01  # of a step: less is not worth a word
+
 CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy|pause):(.+)")
 """How a change begins."""
 
@@ -136,9 +138,11 @@ class WhatIf(msgspec.Struct, frozen=True):
             low, high = -high, -low
         return (
             f"{', '.join(self.changes)}: a step takes {time_text(before - gain)} instead of "
-            f"{time_text(before)}; that {verb} {time_text(abs(gain))} per step "
-            f"({100 * abs(gain) / max(before, 1.0):.2g} %, 95 % interval {time_text(low)} to "
-            f"{time_text(high)}); replay error {100 * self.error:.1f} %"
+            f"{time_text(before)}, gap before it included; that {verb} {time_text(abs(gain))} per "
+            f"step ({100 * abs(gain) / max(before, 1.0):.2g} %, 95 % interval {time_text(low)} to "
+            f"{time_text(high)})"
+            + f"; replay error {100 * self.error:.1f} %"
+            * (self.error >= _LARGE_ERROR)
         )
 
 

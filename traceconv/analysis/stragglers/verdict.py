@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from traceconv.alignment.plan import METHOD_TEXT
 from traceconv.analysis.hang import Hang
 from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_facts import SORTS
+from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
 from traceconv.analysis.replay.remedies import Change, Remedy, remedies
 from traceconv.analysis.stragglers.links import SlowGroup
@@ -22,7 +24,7 @@ from traceconv.core.rank_ranges import format_ranges
 SCHEMA_VERSION = 3
 
 MATERIAL = 0.01
-"""Share of a step below which a cost is not named."""
+"""Share of a step below which a cost is not named, nor the replay error."""
 
 HANG = "hang"
 STRAGGLER, SLOW_GROUP, STAGES, NOBODY = "straggler", "slow group", "uneven stages", "none"
@@ -36,6 +38,7 @@ Step = tuple[int, int]
 """Recording window and number of a step."""
 
 _SHOWN = 8  # numbers of steps
+_ROWS = 8  # ranks of the table
 _UNEVEN = 1.005  # a slowdown that is named
 
 _CAUSES = {COMPUTE: "computing", COPY: "copies", HOST: "host", INPUT: "input",
@@ -155,15 +158,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """One line for people: the same everywhere."""
-        peers = "its peer" if self.peers == 1 else f"{self.peers} peers"
-        cause = f", mostly {self.why}" if self.why else ""
-        if self.kernel:
-            cause += f" ({self.kernel})"
         if self.step >= 0:
-            return (
-                f"{self.called} takes {time_text(self.excess_ns)} longer than {peers}{cause}; that "
-                f"costs {time_text(self.gain_ns)}" + ("" if self.pattern else ", maybe by chance")
-            )
+            return self.of_step(time_text(self.excess_ns), time_text(self.gain_ns))
         longer, each = self.excess_ns, f"per step ({self.of_steps} steps)"
         if self.pattern == INTERMITTENT and self.late_steps:
             longer = round(longer * self.of_steps / len(self.late_steps))
@@ -175,8 +171,29 @@ class Finding(msgspec.Struct, frozen=True):
         if self.share:
             costs += f" ({100 * self.share:.2g} % of the recorded step)"
         return (
-            f"{self.called} takes {time_text(longer)} longer than {peers} {each}{cause}; it costs "
-            f"{costs}{with_it}"
+            f"{self.called} takes {time_text(longer)} longer than {self._peers} {each}"
+            f"{self._cause}; it costs {costs}{with_it}"
+        )
+
+    @property
+    def _peers(self) -> str:
+        return "its peer" if self.peers == 1 else f"{self.peers} peers"
+
+    @property
+    def _cause(self) -> str:
+        kernel = f" ({self.kernel})" if self.kernel else ""
+        return f", mostly {self.why}{kernel}" if self.why else kernel
+
+    def of_step(self, longer: str, costs: str) -> str:
+        """What is said of single steps.
+
+        Args:
+            longer, costs: how much longer the rank takes, and what that costs.
+        """
+        chance = "" if self.pattern else ", maybe by chance"
+        return (
+            f"{self.called} takes {longer} longer than {self._peers}{self._cause}; that costs "
+            f"{costs}{chance}"
         )
 
 
@@ -255,7 +272,7 @@ class Verdict(msgspec.Struct, frozen=True):
     limits: tuple[str, ...] = ()
     step_ns: float = 0.0
     uneven_ns: int = 0
-    replay: Any = None
+    replay: Replay | None = None
     saves_ns: int = 0
     hang: Hang | None = None
 
@@ -375,20 +392,44 @@ class Verdict(msgspec.Struct, frozen=True):
         if named:
             _, kind, text = named[0]
             prefix = "" if kind == SLOW_GROUP else f"{kind}: "
-            return f"{prefix}{text}{self._of_step()}"
+            return f"{prefix}{text}"
         return f"{NO_VERDICT if self.bound_ns is None else 'no rank stands out'}: {self.reason}"
 
-    def _of_step(self) -> str:
-        """How far the job is from an ideal one, both without delays."""
-        if not self.replay or not self.step_ns:
-            return ""
-        slowdown = self.replay.slowdown
-        if slowdown < _UNEVEN:
-            return ""
-        return (
-            f"; without idle time, a step takes {slowdown:.2f} times as long as with equal ranks "
-            "and links"
-        )
+    @property
+    def longer_ns(self) -> dict[int, int]:
+        """How much longer than its peers each rank takes by itself, ns per step; {} if unknown."""
+        replay: Replay | None = self.replay
+        if replay is None or not replay.usable:
+            return {}
+        excess = np.nan_to_num(replay.own.excess).sum(axis=0)
+        steps = np.maximum((~np.isnan(replay.own.excess)).sum(axis=0), 1)
+        means = np.maximum(excess / steps, 0).round().astype(int).tolist()
+        found = dict(zip(replay.graph.ranks, means, strict=True))
+        return found | {one.rank: one.excess_ns for one in self.culprits}
+
+    def rank_lines(self) -> list[str]:
+        """A table of the ranks, those that take longest by themselves first; [] where they are not
+        compared."""
+        longer = self.longer_ns
+        if len(longer) < 2 or not self.replay:
+            return []
+        graph, own = self.replay.graph, self.replay.own
+        parts = dict(zip(graph.ranks, np.nan_to_num(own.parts).mean(axis=0).tolist(), strict=True))
+        alone = dict(zip(graph.ranks, np.nanmean(own.table, axis=0).tolist(), strict=True))
+        gains = {one.rank: one.gain_ns for one in self.culprits}
+        order = sorted(longer, key=lambda rank: (-gains.get(rank, 0), -longer[rank], rank))
+        rows = [["mean per step", "longer", "own computing", "own host", "waiting", "costs"]]
+        for rank in order[:_ROWS]:
+            waits = max(self.replay.step_ns - alone[rank], 0)
+            each = (longer[rank], parts[rank][COMPUTE], parts[rank][HOST], waits)
+            cost = time_text(gains[rank]) if rank in gains else ""
+            rows.append([self.replay.shape.called(rank), *map(time_text, each), cost])
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([first.ljust(wide[0]), *map(str.rjust, rest, wide[1:])]).rstrip()
+            for first, *rest in rows
+        ]
+        return lines + [f"{len(order) - _ROWS} more ranks"] * (len(order) > _ROWS)
 
     def lines(self) -> list[str]:
         """What people read, without the steps."""
@@ -402,11 +443,17 @@ class Verdict(msgspec.Struct, frozen=True):
             lines.append(f"advice: {self.culprits[0].advice}")
         elif self.stage:
             lines.append(f"advice: {self.stage.advice}")
-        basis = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
-        if self.replay and self.replay.error_text not in self.reason:
-            basis += f", {self.replay.error_text}"
-        lines.append(basis)
-        return lines + [f"note: {limit}" for limit in self.limits]
+        if self._named() and self.replay and self.replay.slowdown >= _UNEVEN:
+            lines.append(
+                f"without idle time, a step takes {self.replay.slowdown:.2f} times as long as with "
+                "equal ranks and links"
+            )
+        lines += [f"note: {limit}" for limit in self.limits]
+        clock = " + ".join(METHOD_TEXT.get(one, one) for one in self.method.split(" + "))
+        basis = f"based on {self.compared} collectives of {len(self.ranks)} ranks; clock: {clock}"
+        if self.replay and self.replay.usable and self.replay.error >= MATERIAL:
+            basis += f"; {self.replay.error_text}"
+        return [*lines, basis]
 
     def step_lines(self) -> list[str]:
         """Which rank made each step longer; steps in which none did share a line. None where that
@@ -415,14 +462,32 @@ class Verdict(msgspec.Struct, frozen=True):
             return []
         several = len({window for window, _ in self.steps}) > 1
         lines = []
-        alike = groupby(self.steps.items(), lambda one: one if one[1] else one[0][0])
-        for _, some_steps in alike:
-            (window, first), one = next(some_steps)
-            last = max((number for (_, number), _ in some_steps), default=first)
-            where = f"step {first}" if first == last else f"steps {first}-{last}"
+        for _, alike in groupby(self.steps.items(), lambda one: (one[0][0], _same(one[1]))):
+            group = list(alike)
+            window, first = group[0][0]
+            last = group[-1][0][1]
+            where = f"step {first}" if len(group) == 1 else f"steps {first}-{last}"
             where += f" of window {window}" if several else ""
-            lines.append(f"{where}: {one.text() if one else 'no rank stands out'}")
+            where += f" ({len(group)} steps)" * (last - first >= len(group))
+            named = [one for _, one in group if one]
+            lines.append(f"{where}: {_of_steps(named) if named else 'no rank stands out'}")
         return lines
+
+
+def _same(one: Finding | None) -> tuple[Any, ...]:
+    """What consecutive steps have in common that share a line."""
+    return (one.rank, one.why, one.kernel, one.peers, one.pattern) if one else ()
+
+
+def _of_steps(found: Sequence[Finding]) -> str:
+    """What a rank takes longer in one step or in consecutive ones."""
+    one = found[0]
+    longer, costs = (
+        time_text(min(values)) if min(values) == max(values)
+        else f"{time_text(min(values))} to {time_text(max(values))}"
+        for values in ([one.excess_ns for one in found], [one.gain_ns for one in found])
+    )  # fmt: skip
+    return one.of_step(longer, costs + " each" * (len(found) > 1))
 
 
 def some(numbers: Sequence[int]) -> str:
