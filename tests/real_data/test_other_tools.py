@@ -35,6 +35,25 @@ def test_a_breakdown_of_time_is_that_of_hta(rank):
     assert percent == pytest.approx(wanted["overlap"], abs=0.005)
 
 
+QUEUES = {
+    "hta_sampled_rank-0": {7: (1052, 80), 23: (126, 4), 25: (16, 8), 84: (8, 2), 203: (2, 1)},
+    "hta_ns_rank-0.Apr_03_18_51_38.1102.pt.trace": {7: (6095, 1022)},
+    "hta_alexnet_cuda_sync": {7: (91, 18), 20: (7, 2)},
+}
+"""``get_queue_length_summary``: launches (half the changes) and the longest queue, by stream."""
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_queues_are_as_long_as_those_of_hta(name):
+    """Launches and longest queue of every stream that HTA lists."""
+    path = GPU / f"kineto/{name}.json.gz"
+    table = traceconv.stats(str(path), by="launch_queue")["launch_queue"].columns
+    columns = (table[key].tolist() for key in ("Stream", "Launches", "Max Length"))
+    ours = {stream: rest for stream, *rest in zip(*columns, strict=True)}
+    for stream, wanted in QUEUES[name].items():
+        assert ours[f"Stream {stream}"] == list(wanted)
+
+
 GEMM, FLASH = "aten::addmm", "aten::_flash_attention_forward"
 TRACELENS = {
     "tracelens_h100_bert_small": [

@@ -54,6 +54,7 @@ class TraceArguments(TypedDict, total=False):
     exclude: str | None
     merge_graphs: bool
     scope: bool
+    queues: bool
     step_marker: str | None
     comm_patterns: Names | None
 
@@ -77,6 +78,7 @@ class MergeArguments(TypedDict, total=False):
     exclude: str | None
     merge_graphs: bool
     scope: bool
+    queues: bool
     step_marker: str | None
     comm_patterns: Names | None
     args: Names | None
@@ -119,6 +121,7 @@ class ConvertArguments(TypedDict, total=False):
     exclude: str | None
     merge_graphs: bool
     scope: bool
+    queues: bool
     step_marker: str | None
     comm_patterns: Names | None
     args: Names | None
@@ -157,6 +160,7 @@ class QueryArguments(TypedDict, total=False):
     exclude: str | None
     merge_graphs: bool
     scope: bool
+    queues: bool
     step_marker: str | None
     comm_patterns: Names | None
     reader: str | None

@@ -131,6 +131,10 @@ class View(Group):
     scope: bool = option(
         False, values.switch, "--scope", help="Add the tracks of module scopes (detail only)."
     )
+    queues: bool = option(
+        False, values.switch, "--queues",
+        help="Add a counter of the tasks that wait on each stream (detail only).",
+    )  # fmt: skip
     step_marker: str | None = option(
         None, values.pattern, "--step-marker", metavar="REGEX",
         help="Take the host ranges (NVTX, rocTX, annotations) whose name matches as steps. The "
@@ -155,6 +159,7 @@ class View(Group):
             layers=kept.layers,
             exclude=kept.exclude,
             scope=self.scope,
+            queues=self.queues,
             zero_counters=zero_counters,
         )
 

@@ -152,7 +152,7 @@ class QueryOptions(Group):
 class Analysis(Group):
     """What every analysis of ranks is given."""
 
-    view: View = group(View, without={"mode", "merge_graphs", "scope"}, mode="detail")
+    view: View = group(View, without={"mode", "merge_graphs", "scope", "queues"}, mode="detail")
     input: Input = group(Input)
     run: RunOptions = group(RunOptions)
 
@@ -206,7 +206,9 @@ class StatsOptions(Analysis):
         None, values.rows, "--top", metavar="N|all", usual=True,
         help="Most rows of a long table: per rank, or in total if sorted.",
     )  # fmt: skip
-    view: View = group(View, without={"mode", "merge_graphs", "scope"}, mode="detail", scope=True)
+    view: View = group(
+        View, without={"mode", "merge_graphs", "scope", "queues"}, mode="detail", scope=True
+    )
     align: str = same_as(Clocks, "align", default="none")
 
 

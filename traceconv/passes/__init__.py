@@ -54,6 +54,7 @@ def compose(
     layers: Collection[str] | None = None,
     exclude: str | None = None,
     scope: bool = False,
+    queues: bool = False,
     zero_counters: bool = True,
 ) -> list[Pass]:
     """The passes that make a view of one rank, in order.
@@ -73,6 +74,7 @@ def compose(
         layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
         exclude: regular expression; events whose name contains a match are left out.
         scope:  show module scopes, if need be derived from operator names (detail only).
+        queues: count the tasks that wait on each stream (detail only).
         zero_counters: keep counters that are zero throughout (detail only).
 
     Raises:
@@ -110,6 +112,10 @@ def compose(
         from traceconv.passes.scopes import scopes
 
         passes += [scopes, projection]
+    if queues and mode == "detail":
+        from traceconv.passes.queue_length import queue_length
+
+        passes.append(queue_length)
     if layers is not None:
         passes.append(by_layer(layers))
     if exclude:

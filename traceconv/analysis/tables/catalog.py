@@ -147,7 +147,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "expert": ("expert", "expert_peer"),
     "cluster": ("cluster", "cluster_bandwidth"),
     "idle": ("idle", "idle_gap"),
-    "launch": ("launch",),
+    "launch": ("launch", "launch_queue"),
     "stack": ("stack", "stack_path"),
     "range": ("range", "range_instance"),
     "memory": ("memory", "memory_live", "memory_step", "memory_curve"),

@@ -30,9 +30,13 @@ from traceconv.core.model import Covered, Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times
+from traceconv.passes.queue_length import queues
 
 GAPS_KEPT = 1000
 """Longest idle intervals of a rank that are listed."""
+
+FULL = 1024
+"""Launches that a stream of CUDA holds before calls wait (Holistic Trace Analysis)."""
 
 CAUSES = ("input", "late launch", "dependency", "unknown")
 _INPUT, _LATE, _DEPENDENCY, _UNKNOWN = range(len(CAUSES))
@@ -149,6 +153,24 @@ def _launches(ranked: Ranked) -> Columns:
     }
 
 
+def _queue_facts(trace: Trace) -> Columns:
+    found = list(queues(trace))
+    if not found:
+        return NOTHING
+    spans = [int(time[-1] - time[0]) for _, time, _, _ in found]
+    waits = [int((np.diff(time) * length[:-1]).sum()) for _, time, length, _ in found]
+    return {
+        "Device": np.array([track.device for track, *_ in found], np.int64),
+        "Stream": texts([track.name for track, *_ in found]),
+        "Launches": np.array([n for *_, n in found], np.int64),
+        "Max Length": np.array([length.max() for _, _, length, _ in found], np.int64),
+        "Mean Length": np.array(waits) / np.maximum(spans, 1),
+        "Full Time(ns)": np.array(
+            [np.diff(time)[length[:-1] >= FULL].sum() for _, time, length, _ in found], np.int64
+        ),
+    }
+
+
 TABLES: Sequence[Table] = (
     Table(
         "idle",
@@ -192,6 +214,23 @@ TABLES: Sequence[Table] = (
         ),
         _launch_facts,
         _launches,
+        capped=True,
+    ),
+    Table(
+        "launch_queue",
+        "Length of the queue of each stream",
+        "Tasks of a stream that wait: from the start of the runtime call that launches them to "
+        "their own start. Launches = tasks; Max and Mean Length = of the number that waits, the "
+        f"mean over time; Full Time = how long at least {FULL} wait, which is where CUDA's calls "
+        "begin to block.",
+        "device work with launch flows from runtime calls",
+        (
+            *Column.whole(RANK, "Device"), *Column.text("Stream"),
+            *Column.whole("Launches", "Max Length"), *Column.number("Mean Length"),
+            *Column.ns("Full Time"),
+        ),
+        _queue_facts,
+        stacked,
         capped=True,
     ),
 )  # fmt: skip
