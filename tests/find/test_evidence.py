@@ -61,6 +61,43 @@ def test_equal_process_ids_at_one_time_are_two_processes(tmp_path):
     )  # fmt: skip
 
 
+def ascend(folder, at_us):
+    """What torch_npu writes in a container, whose processes are numbered alike."""
+    (folder / "ASCEND_PROFILER_OUTPUT").mkdir(parents=True)
+    name = {"ph": "M", "name": "process_name", "pid": 9, "args": {"name": "Ascend Hardware"}}
+    task = {"ph": "X", "name": "MatMul", "pid": 9, "tid": 1, "dur": 300.5,
+            "args": {"Task Type": "AI_CORE"}}  # fmt: skip
+    rows = [{**task, "ts": f"{BASE // 1000 + at_us + 1000 * n}.000"} for n in range(5)]
+    (folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").write_text(json.dumps([name, *rows]))
+    (folder / "profiler_info_0.json").write_text('{"rank_id": 0}')
+
+
+@pytest.mark.parametrize(("apart_us", "processes"), [(40, 2), (9_000_000, 1)])
+def test_folders_of_equal_process_ids_are_windows_unless_they_overlap(
+    tmp_path, apart_us, processes
+):
+    """Pods number processes, devices and ranks alike. No reader joins them by their names."""
+    for number, pod in enumerate(("blue", "red")):
+        name = f"localhost_100_2024112606491{number}002_ascend_pt"
+        ascend(tmp_path / pod / name, apart_us * number)
+    opened = traceconv.open(tmp_path)
+    if processes == 1:
+        (trace,) = opened.traces()
+        assert len(trace.windows) == 2
+    else:
+        with pytest.raises(RankError, match="they ran at the same time"):
+            list(opened.traces())
+        assert sorted(ranks(tmp_path, rank_from="order")[0]) == [0, 1]
+
+
+def test_paths_that_differ_in_their_time_are_windows_of_one_process(tmp_path):
+    """Sessions of a profiler, each in a folder that its time names."""
+    for number, at_us in enumerate((9_000_000, 0)):
+        kineto(tmp_path / f"profile/2024_11_26_06_49_{20 - number}/host.json", at_us)
+    [capture] = traceconv.open(tmp_path).found
+    assert (capture.rank, capture.rank_from, len(capture.parts)) == (0, "assumed", 2)
+
+
 @pytest.mark.parametrize(
     ("names", "derived"),
     [

@@ -290,10 +290,18 @@ def test_inspection_lists_every_window(tmp_path):
     assert "rank 0: 2 captures, each a collection window of its rank" in seen.lines()
 
 
-def test_inspection_counts_windows_that_a_reader_joins():
-    """Folders of one process are one capture; its line names the first."""
-    seen = traceconv.inspect(str(ROOT / "golden" / "trace_view" / "two_windows" / "input"))
-    assert "rank 3: 2 collection windows; the first is shown" in seen.lines()
+@pytest.mark.parametrize(
+    ("pids", "hours", "mixed"), [((7, 8), 26, 1), ((7, 7), 26, 0), ((7, 8), 0.5, 0)]
+)
+def test_windows_of_two_processes_hours_apart_are_of_two_jobs(tmp_path, pids, hours, mixed):
+    """A long run has one process; a restart follows soon."""
+    for number, pid in enumerate(pids):
+        at = int(number * hours * 3600 * SECOND)
+        host = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": pid, "tid": 1, "ts": at, "dur": 9}
+        capture(tmp_path / f"{number}.json", [*slices(at), host])
+    (trace,) = traceconv.open(tmp_path).traces()
+    assert len(trace.windows) == 2
+    assert [one.code for one in trace.issues].count("jobs-mixed") == mixed
 
 
 def test_analyses_read_every_window(tmp_path):

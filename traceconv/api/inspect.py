@@ -165,24 +165,12 @@ class Inspection:
                 yield rank, part.reader, host, device, shown, d["clock"], size, d["label"]
 
     def _window_lines(self) -> list[str]:
-        """Which ranks have several captures, and which have one of several windows."""
-        several: list[int] = []
-        joined: dict[int, list[int]] = {}
-        for one in self.captures:
-            if one.rank is not None and one.parts:
-                several.append(one.rank)
-            elif one.rank is not None and one.windows > 1:
-                joined.setdefault(one.windows, []).append(one.rank)
-        lines = [
-            f"rank {_cut(format_ranges(ranks))}: {count} collection windows"
-            f"{' each' * (len(ranks) > 1)}; the first is shown"
-            for count, ranks in sorted(joined.items())
-        ]
-        if several:
-            found = sum(len(one.parts) for one in self.captures)
-            shown = _cut(format_ranges(several))
-            lines.append(f"rank {shown}: {found} captures, each a collection window of its rank")
-        return lines
+        """Which ranks have several captures."""
+        several = [one.rank for one in self.captures if one.rank is not None and one.parts]
+        found = sum(len(one.parts) for one in self.captures)
+        shown = _cut(format_ranges(several))
+        line = f"rank {shown}: {found} captures, each a collection window of its rank"
+        return [line] if several else []
 
     @property
     def shape(self) -> JobShape:

@@ -138,7 +138,6 @@ class Capture:
         parts:    the captures of a rank that has several collection windows. Each is read by its
             own reader; together they are the rank. ``files``, ``known``, ``tables`` and ``graphs``
             are those of all parts; ``clock`` is the common clock of their events.
-        windows:  how many collection windows its reader joins, where these are not ``parts``.
         content:  of an output of traceconv, its view and its steps, in words.
     """
 
@@ -165,7 +164,6 @@ class Capture:
     parts: tuple[Capture, ...] = ()
     beside: tuple[tuple[str, int], ...] = ()
     traits: Mapping[str, int | str] = field(default_factory=dict)
-    windows: int = 1
     content: str = ""
 
     def __repr__(self) -> str:

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import msgspec
 
+from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
-from traceconv.core.errors import RankError, SourceError
+from traceconv.core.errors import Issues, RankError, SourceError, TraceconvError
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture
 from traceconv.core.source import HEAD_BYTES, Source, Stream, pieces
+from traceconv.find.registry import read_capture
 
 SAME_CLOCK_NS = 1_000_000_000
 """Two readings of one monotonic clock against Unix time differ by what the latter was adjusted;
@@ -34,6 +36,18 @@ NAME_THEM = (
     'their paths, with `rank_from="order"`.'
 )
 """What to do about captures whose ranks are unknown, or which claim the same one."""
+
+
+Span = tuple[int, int] | None
+"""First and last time of a recording; None without events."""
+
+
+def span_of(capture: Capture) -> Span:
+    """The span of a recording, for which its events are read; None if they cannot be."""
+    try:
+        return read_capture(capture, TraceBuilder(capture, Issues())).span()
+    except TraceconvError:
+        return None
 
 
 def as_one(captures: Sequence[Capture]) -> Capture:
@@ -74,8 +88,8 @@ def _refuse_copies(captures: Sequence[Capture]) -> None:
 
 
 def _same_content(one: Capture, other: Capture) -> bool:
-    """Whether all files are the same, decompressed."""
-    return len(one.files) == len(other.files) and all(
+    """Whether clocks and all files are the same, decompressed."""
+    return (one.clock, len(one.files)) == (other.clock, len(other.files)) and all(
         _digest(one, a) == _digest(other, b) for a, b in zip(one.files, other.files, strict=True)
     )
 
@@ -97,6 +111,8 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
         RankError: there is none.
     """
     timed = [capture for capture in captures if capture.files]
+    if len({capture.clock is None for capture in timed}) == 2:  # what is cut off may lack its clock
+        timed = [capture for capture in timed if capture.clock or span_of(capture)]
     anchors = [capture.clock for capture in timed if capture.clock is not None]
     if len(timed) < 2:
         return next(iter(anchors), None)

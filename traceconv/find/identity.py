@@ -5,15 +5,15 @@ in two steps.
 
 **Processes.** Captures of one process are its collection windows; they have one rank.
 
-- A process records itself once at a time. Captures whose recordings overlap by more than
-  :data:`OVERLAP` of the shorter one are of different processes. To decide this, the events of
-  small files (:data:`MOST_BYTES`) are read. Larger files are refused by the run when it reads them.
+- A process records itself once at a time: :func:`contradiction` states the rule. To apply it, the
+  events of small files (:data:`MOST_BYTES`) are read. Larger files are refused by the run when it
+  reads them (:mod:`traceconv.run.window_reading`). No reader decides this.
 - Captures that state one rank are of one process, unless they overlap. If they have no common
   clock, they are of different processes if they differ in a trait that both state (host, process
   id, device). A restarted job keeps its ranks, so the process id may differ between recordings
   that follow each other.
-- Captures of one reader that state no rank are of one process if they have the same process id and
-  differ in no other trait.
+- Captures of one reader that state no rank are of one process if they have the same process id, or
+  paths that differ in their times only, and differ in no other trait.
 
 **Ranks.** The first evidence of :data:`EVIDENCE` that gives each process another rank, and
 contradicts no rank that a process states, counts. A user's pattern (``rank_from``) replaces it.
@@ -26,33 +26,32 @@ are a warning: captures of several jobs are in one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
 
-from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain, utc_text
 from traceconv.core.columns import natural_order
-from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import format_ranges
-from traceconv.find.registry import read_capture
+from traceconv.find.capture_windows import Span, span_of
 from traceconv.readers.shared.rank_names import Place, agreed, path_of
 
 OVERLAP = 0.1
 """Share of the shorter of two recordings by which they may overlap: the first events of a window
 may be older than the window."""
 
-MOST_BYTES = 64 << 20
-"""Most compressed bytes of all captures that claim a rank."""
+MOST_BYTES = 256 << 20
+"""Most compressed bytes of all captures that may be windows of one another."""
 
 APART_NS = 3_600_000_000_000
 """Between two runs. Ranks of one run are recorded within an hour of each other."""
 
-Span = tuple[int, int] | None
 Process = list[Capture]
 """The captures of one process."""
 
@@ -152,14 +151,20 @@ def _processes(captures: Sequence[Capture]) -> list[Process]:
     """The captures of each process, one that states its rank first."""
     found: list[Process] = []
     alike: dict[object, list[Process]] = {}
+    claims = [_claim(one) for one in captures]
+    times = Counter(claims)
+    contested = [one for one, claim in zip(captures, claims, strict=True) if times[claim] > 1]
+    readable = _bytes(contested) <= MOST_BYTES
+    spans: dict[int, Span] = {}
     for one in sorted(captures, key=lambda capture: capture.rank is None):
-        keys: list[object] = [one.rank] if one.rank is not None else []
-        if "pid" in (stated := traits(one)):
-            keys.append((one.reader, stated["pid"]))
-        among = alike.setdefault(keys[0], []) if keys else []
-        process = next((p for p in among if not any(_apart(a, one, p) for a in p)), None)
-        if process is None:
-            process = []
+        keys = [_claim(one)]
+        if one.rank is not None and "pid" in (stated := traits(one)):
+            keys.append((one.reader, stated["pid"]))  # those without a rank may be of it
+        among = alike.setdefault(keys[0], [])
+        process = next(
+            (p for p in among if not any(_apart(a, one, readable, spans) for a in p)), []
+        )
+        if not process:
             found.append(process)
             for key in keys:
                 alike.setdefault(key, []).append(process)
@@ -167,8 +172,26 @@ def _processes(captures: Sequence[Capture]) -> list[Process]:
     return found
 
 
-def _apart(one: Capture, other: Capture, process: Process) -> bool:
-    """Whether two captures that may be of one process are of two."""
+_TIME = lazy_regex(r"\d{4}(?:[-_.]?\d\d){2}(?:[-_.T ]?\d\d){3}(?:[-_.]?\d+)?|\d{12,19}")
+"""A time in a path: 2024_11_26_06_49_10, 20241126064910123, or counted from 1970."""
+
+
+def _claim(capture: Capture) -> Hashable:
+    """Equal for captures that may be of one process: the rank, else the process id, else the path
+    without its times."""
+    if capture.rank is not None:
+        return capture.rank
+    stated = traits(capture)
+    return (capture.reader, stated.get("pid", _TIME.sub("#", path_of(capture))))
+
+
+def _apart(one: Capture, other: Capture, readable: bool, spans: dict[int, Span]) -> bool:
+    """Whether two captures that may be of one process are of two.
+
+    Args:
+        readable: whether their events may be read to decide it.
+        spans: of captures that were read, by their id.
+    """
     if one.reader != other.reader:
         return False
     if one.source is other.source and one.files == other.files:
@@ -178,29 +201,34 @@ def _apart(one: Capture, other: Capture, process: Process) -> bool:
     domains = {c.clock.domain if c.clock else None for c in (one, other)}
     if domains != {Domain.UNIX}:
         return bool(differ(one, other))
-    if _bytes([*process, other]) > MOST_BYTES:
+    if not readable:
         return differ(one, other) not in ("", "pid")
-    return overlap(_span(one), _span(other))
+    for capture in (one, other):
+        if id(capture) not in spans:
+            spans[id(capture)] = span_of(capture)
+    return bool(contradiction(one, spans[id(one)], other, spans[id(other)]))
 
 
-def overlap(one: Span, other: Span) -> bool:
-    """Whether two recordings cannot be of one process."""
-    if one is None or other is None:
-        return False
-    common = min(one[1], other[1]) - max(one[0], other[0])
-    return common > OVERLAP * max(min(one[1] - one[0], other[1] - other[0]), 1)
+def contradiction(one: Capture, span: Span, other: Capture, another: Span) -> str:
+    """Why two recordings of one reader cannot be windows of one process; "" if they can be.
+
+    A process records itself once at a time. Recordings that overlap by more than :data:`OVERLAP` of
+    the shorter one, or at all while a trait differs, are of two processes.
+    """
+    if span is None or another is None:
+        return ""
+    common = min(span[1], another[1]) - max(span[0], another[0])
+    if common <= 0:
+        return ""
+    if trait := differ(one, other):
+        values = (traits(capture)[trait] for capture in (one, other))
+        return f"they ran at the same time, with {trait} {' and '.join(map(str, values))}"
+    shorter = min(span[1] - span[0], another[1] - another[0])
+    return "they ran at the same time" if common > OVERLAP * max(shorter, 1) else ""
 
 
 def _bytes(captures: Sequence[Capture]) -> int:
     return sum(one.source.size(name) for one in captures for name in one.files)
-
-
-def _span(capture: Capture) -> Span:
-    """First and last time of a recording; None if it cannot be read."""
-    try:
-        return read_capture(capture, TraceBuilder(capture, Issues())).span()
-    except TraceconvError:
-        return None
 
 
 def _together(captures: Sequence[Capture]) -> bool:
@@ -211,7 +239,7 @@ def _together(captures: Sequence[Capture]) -> bool:
         return True
     if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}) or _bytes(captures) > MOST_BYTES:
         return False
-    spans = sorted(span for one in captures if (span := _span(one)) is not None)
+    spans = sorted(span for one in captures if (span := span_of(one)) is not None)
     return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from traceconv.core.clock import Correction, Domain
+from traceconv.core.clock import Correction, Domain, utc_text
 from traceconv.core.columns import (
     BLOB_BITS,
     I64,
@@ -27,7 +27,7 @@ from traceconv.core.intervals import union
 from traceconv.core.model import Capture, Layer, OpClass, Trace, Track, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import NAME_THEM, twice
-from traceconv.find.identity import overlap
+from traceconv.find.identity import APART_NS, contradiction, differ
 from traceconv.passes.places import Device, devices
 from traceconv.passes.timestamp_outliers import timestamp_outliers
 
@@ -61,6 +61,13 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
         raise failures[0]
     traces.sort(key=lambda trace: _span(trace) or (np.iinfo(np.int64).max, 0))
     _refuse_copies(traces)
+    for one, later in pairwise(traces):
+        a, b = _span(one), _span(later)
+        trait = differ(one.capture, later.capture)
+        if a and b and trait and b[0] - a[1] > APART_NS:
+            times = f"{utc_text(a[0])[:16]} and {utc_text(b[0])[:16]}"
+            where = f"{one.capture.title} and {later.capture.title}"
+            issues.add("jobs-mixed", where, f"{times}, another {trait}")
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
 
@@ -122,20 +129,15 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         for trace in (one, other)
     )
     a, b = one.capture, other.capture
-    if len(mine) and len(theirs):
+    if len(mine) and len(theirs):  # else their times alone decide
         if a.reader != b.reader:
             why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
             raise twice(a, b, why, _choices(a, b))
         same = len(np.intersect1d(_identity(mine), _identity(theirs)))
         if same > SAME_EVENTS * min(len(mine), len(theirs)):
             raise twice(a, b, f"{same} of their events are the same")
-        for what in ("host", "pid", "device"):
-            values = [getattr(c, what) for c in (a, b)]
-            if values[0] != values[1] and "" not in values and -1 not in values:
-                why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
-                raise twice(a, b, why, NAME_THEM)
-    if a.reader == b.reader and overlap(_span(one), _span(other)):
-        raise twice(a, b, "they ran at the same time", NAME_THEM)
+    if a.reader == b.reader and (why := contradiction(a, _span(one), b, _span(other))):
+        raise twice(a, b, why, NAME_THEM)
 
 
 _DEVICES = ("a GPU", "an NPU")

@@ -14,6 +14,7 @@ from ascend_files import (
     steps,
 )
 
+import traceconv
 from traceconv.core.clock import Domain
 from traceconv.core.model import Layer, OpClass
 
@@ -131,8 +132,8 @@ def test_prof_folders_of_one_process_are_windows(folder):
     for k, prof in enumerate((PROF, PROF_LATER)):
         export(folder, "msprof_20250301080103.json", events(UNIX_US + k * 100), prof=prof)
         folder.add(f"{prof}/device_0/info.json.0", {"rank_id": 0, "pid": "12"})
-    (found,) = folder.find("msprof")
-    assert (len(found.files), len(read(found).windows)) == (2, 2)
+    (trace,) = traceconv.open(str(folder.root)).traces()
+    assert (len(trace.capture.files), len(trace.windows)) == (2, 2)
 
 
 def test_monotonic_stamps_are_tied_to_unix_time_by_start_info(folder):

@@ -5,6 +5,7 @@ import json
 import pytest
 from ascend_files import OUTPUT, PROF, UNIX_US, Folder, read
 
+import traceconv
 from traceconv.core.clock import Domain
 
 
@@ -122,9 +123,7 @@ def test_windows_of_a_rank_are_one_capture(folder):
     """Folders of one process at other times are its windows, in the order of time."""
     for day, ts in ((2, UNIX_US + 10**9), (1, UNIX_US)):
         folder.capture(f"h_77_2025030{day}080000123_ascend_pt", ts, profiler_info_0={})
-    (found,) = folder.find()
-    trace = read(found)
-    assert [name[:14] for name in found.files] == ["h_77_202503010", "h_77_202503020"]
+    (trace,) = traceconv.open(str(folder.root)).traces()
     assert trace.windows.tolist() == [
         [UNIX_US * 1000 + 250 + k * 10**12, UNIX_US * 1000 + 4750 + k * 10**12] for k in (0, 1)
     ]

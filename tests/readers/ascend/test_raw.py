@@ -13,7 +13,6 @@ from ascend_raw_made import (
     NO_GRAPH,
     PROF,
     UNIX_NS,
-    UNIX_US,
     WORKER,
     Tree,
     crashed,
@@ -372,20 +371,6 @@ def test_a_job_folder_itself_may_be_named(tmp_path):
     inner, outer = read(tmp_path / "JOBABCDEF"), read(tmp_path)
     assert inner.events.start_ns.tolist() == outer.events.start_ns.tolist()
     assert inner.counts() == outer.counts()
-
-
-def test_windows_of_one_process_are_one_capture(tmp_path):
-    """Two folders of one rank: one after the other, each a window."""
-    tree = crashed()
-    later = WORKER.replace("0800", "0900")
-    for name, content in crashed().files.items():
-        moved = name.replace(WORKER, later).replace("20250301080000123", "20250301090000123")
-        if "start_info" in name:
-            content = content.replace(str(UNIX_US).encode(), str(UNIX_US + 10**6).encode())
-        tree.files[moved] = content
-    trace = read(tree.write(tmp_path))
-    assert trace.windows.shape == (2, 2)
-    assert named(trace, OpClass.COMM) == ["hcom_allReduce__1_0_1"] * 4
 
 
 def test_two_devices_of_one_folder_are_two_captures(tmp_path):

@@ -83,7 +83,7 @@ def test_windows_of_a_process_are_one_rank(tmp_path):
     write(tmp_path, "rank0", as_json(later(9, 2)), second=0)
     write(tmp_path, "rank0", as_json(later(0, 0)), second=3)
     write(tmp_path, "rank0", as_pb(later(4, 1)), second=2)
-    trace = read(tmp_path)
+    (trace,) = traceconv.open(str(tmp_path)).traces()
     assert trace.events.step.tolist() == [0, 1, 2]
     assert len(trace.windows) == 3
 
@@ -93,8 +93,8 @@ def test_one_broken_window_does_not_cost_the_others(tmp_path):
     write(tmp_path, "rank0", as_json(later(0, 0)), second=0)
     broken = as_json(later(9, 1))
     write(tmp_path, "rank0", broken[: broken.index('"ph"')], second=1)
-    trace = read(tmp_path)
-    assert (trace.events.step.tolist(), codes(trace)["malformed-record"]) == ([0], 1)
+    (trace,) = traceconv.open(str(tmp_path)).traces()
+    assert (trace.events.step.tolist(), codes(trace)["window-failed"]) == ([0], 1)
 
 
 def test_json_beside_its_protobuf_is_not_read(tmp_path):

@@ -190,7 +190,7 @@ def test_windows_of_a_worker_are_one_rank(tmp_path):
     for time, start in ((1623212799000, UNIX_US + 10**7), (1623212756351, UNIX_US)):
         events = [{**KERNEL, "ts": start}, row("cuda_runtime", "call", 9, 9, start - 5, 1)]
         write(tmp_path / f"worker0.{time}.pt.trace.json.gz", events)
-    trace = read(tmp_path)
+    (trace,) = traceconv.open(str(tmp_path)).traces()
     assert len(trace.windows) == 2
     assert (
         placed(trace, Layer.DEVICE)
@@ -221,8 +221,8 @@ def test_a_broken_window_does_not_take_the_others_along(tmp_path):
     write(tmp_path / "w.1623212756351.pt.trace.json", [{**KERNEL, "ts": UNIX_US}])
     text = '{"schemaVersion": 1, "traceEvents": 5}'
     (tmp_path / "w.1623212756352.pt.trace.json").write_text(text)
-    trace = read(tmp_path)
-    assert (len(trace.events), trace.issues.count("malformed-record")) == (1, 1)
+    (trace,) = traceconv.open(str(tmp_path)).traces()
+    assert (len(trace.events), trace.issues.count("window-failed")) == (1, 1)
     with pytest.raises(MalformedInputError, match="no list of trace events"):
         read(tmp_path / "w.1623212756352.pt.trace.json")
 

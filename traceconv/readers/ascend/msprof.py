@@ -39,7 +39,6 @@ from traceconv.readers.ascend.common.capture_files import (
     Detail,
     Part,
     Role,
-    as_windows,
     below,
     derived_rank,
     device_folder,
@@ -56,7 +55,7 @@ from traceconv.readers.ascend.common.capture_files import (
     prof_folder,
     tied_to_unix_time,
 )
-from traceconv.readers.ascend.common.identity import Identity, collected_at, has_unix_stamps
+from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
 from traceconv.readers.ascend.tables.names import with_tables
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
@@ -191,14 +190,14 @@ class MsprofReader:
     order = 110
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank and device; several PROF folders of one process are joined."""
+        """One capture per PROF folder and device."""
         ordered = sorted(names)
         found = [
             capture
             for place in places(ordered)
             for capture in _in_folder(source, ordered, place, issues)
         ]
-        found = _joined_windows(with_derived(found, ordered, issues))
+        found = with_derived(found, ordered, issues)
         taken = {name for c in found for name in (*c.files, *c.known)}
         rest = [n for n in ordered if n not in taken and not _OTHERS.fullmatch(n)]
         found += [capture for name in rest for capture in _lone(source, name)]
@@ -288,18 +287,6 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
     ):
         for name in names:
             issues.add(code, label, name)
-
-
-def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
-    """PROF folders side by side that one process filled one after the other, as one capture."""
-    found = []
-    for capture in captures:
-        root: str = capture.detail.root
-        process = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
-        known = capture.rank is not None and capture.pid >= 0
-        own = known and PROF.fullmatch(root.rpartition("/")[2])
-        found.append((process if own else (root, capture.device), collected_at(root), capture))
-    return as_windows(found)
 
 
 def _lone(source: Source, name: str) -> list[Capture]:

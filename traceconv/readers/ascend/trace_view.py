@@ -3,7 +3,7 @@
 Written by: torch_npu and MindSpore through CANN's msprof; samples of 2024-01 and 2025-01.
 Files: ``<worker>_<time>_ascend_pt`` or ``_ascend_ms`` with ``ASCEND_PROFILER_OUTPUT/
 trace_view.json``; beside it ``profiler_info[_<rank>].json`` and ``profiler_metadata.json``. Only
-the timeline is needed. Several folders of one process are its collection windows.
+the timeline is needed. The folders of one rank are its collection windows.
 Units and clock: us as text with three digits, Unix time.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
@@ -29,7 +29,6 @@ from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
     Part,
-    as_windows,
     below,
     capture_folder,
     folder_path,
@@ -39,8 +38,6 @@ from traceconv.readers.ascend.common.capture_files import (
 )
 from traceconv.readers.ascend.common.identity import (
     Identity,
-    collected_at,
-    first_stamp,
     has_unix_stamps,
 )
 from traceconv.readers.ascend.tables.names import with_tables
@@ -58,18 +55,14 @@ class TraceViewReader:
     order = 100
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank, its collection windows in the order of time."""
+        """One capture per folder."""
         ordered = sorted(names)
-        found = []
+        found: list[Capture] = []
         for name in ordered:
             if PurePosixPath(name).name in _NAMES:
                 root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
-                for worker, capture in self._capture(source, ordered, root, name, issues):
-                    # windows of one process: its id is in the name, or its rank is known
-                    same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
-                    process = (capture.rank, worker if same else f"{root}/")
-                    found.append((process, collected_at(folder_path(source, root)), capture))
-        return with_tables(as_windows(found, apart=_are_copies), ordered, issues)
+                found += self._capture(source, ordered, root, name, issues)
+        return with_tables(found, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -80,15 +73,15 @@ class TraceViewReader:
 
     def _capture(
         self, source: Source, ordered: Sequence[str], root: str, name: str, issues: Issues
-    ) -> list[tuple[str, Capture]]:
-        """The capture of one folder with its worker; none if a database is read instead."""
+    ) -> list[Capture]:
+        """The capture of one folder; none if a database is read instead."""
         inner = [n for n in below(ordered, root) if n != name and is_capture_file(inside(n, root))]
         if is_empty(source, name) and any(n.endswith(".db") and source.size(n) for n in inner):
             issues.add("empty-file", source.title(name))
             return []
         label = source.title(root) if root else source.label
         identity = Identity(source, issues)
-        worker = _identify(identity, inner, root, folder_path(source, root))
+        _identify(identity, inner, root, folder_path(source, root))
         capture = identity.capture(
             self.name,
             label,
@@ -98,10 +91,10 @@ class TraceViewReader:
             graphs=identity.graphs,
             clock=identity.clock(has_unix_stamps(source.head(name), otherwise=True)),
         )
-        return [(worker, capture)]
+        return [capture]
 
 
-def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) -> str:
+def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) -> None:
     for name in inner:
         relative = inside(name, root)
         if relative.startswith("profiler_info"):
@@ -111,14 +104,7 @@ def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) ->
         elif relative.endswith(".db"):
             identity.database(name)
     identity.prof_files(inner)
-    return identity.folder(path)
-
-
-def _are_copies(windows: Sequence[Capture]) -> bool:
-    """Whether two captures of a process begin with the same stamp, as copies of a folder do."""
-    heads = (capture.source.head(capture.files[0]) for capture in windows)
-    first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
-    return len(set(first)) < len(first)
+    identity.folder(path)
 
 
 READER = TraceViewReader()

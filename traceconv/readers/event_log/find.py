@@ -53,13 +53,12 @@ from traceconv.readers.shared.numbers import (
     times,
     whole_number,
 )
-from traceconv.readers.shared.windows import joined_windows
 
 _DIGITS = lazy_regex(r"\d+")
 _PART = lazy_regex(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re.IGNORECASE)
 
 
-def _window_of(capture: Capture) -> Hashable:
+def _log_of(capture: Capture) -> Hashable:
     """Equal for the files of one rank's rotating log.
 
     These share folder, layout and rank, and their names differ in numbers only ("rank3.1.jsonl",
@@ -75,6 +74,21 @@ def _window_of(capture: Capture) -> Hashable:
     settings = {key: value for key, value in layout.settings.items() if key != "comment"}
     clock = capture.clock.domain if capture.clock else Domain.RELATIVE
     return path.parent, stem, capture.rank, layout.log, clock, tuple(sorted(settings.items()))
+
+
+def _whole_log(files: Sequence[Capture]) -> Capture:
+    """The files of a log, in the order of the numbers in their names, as one capture."""
+    if len(files) == 1:
+        return files[0]
+    numbers = [[int(n) for n in _DIGITS.findall(one.files[0])] for one in files]
+    ordered = [files[i] for i in sorted(range(len(files)), key=lambda i: (numbers[i], i))]
+    return replace(
+        ordered[0],
+        files=tuple(one.files[0] for one in ordered),
+        clock=next((one.clock for one in ordered if one.clock), None),
+        detail=tuple(part for one in ordered for part in one.detail),
+        label=f"{ordered[0].title} and {len(ordered) - 1} more",
+    )
 
 
 MAX_RANKS = 100_000
@@ -108,9 +122,10 @@ def captures(
     if mapping is not None and not reports and len(names) == 1:
         _refuse_table(source, names[0], mapping)
     found = (c for parts in reports.values() for c in _captures(source, parts, issues))
-    # windows follow one another in the order of the numbers in their names
-    by_number = lambda c: ([int(n) for n in _DIGITS.findall(c.files[0])], c.files)  # noqa: E731
-    return joined_windows(found, _window_of, by_number)
+    logs: dict[Hashable, list[Capture]] = {}
+    for capture in found:
+        logs.setdefault(_log_of(capture), []).append(capture)
+    return [_whole_log(files) for files in logs.values()]
 
 
 def report_of(name: str, layout: Layout) -> str:

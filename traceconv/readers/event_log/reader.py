@@ -24,11 +24,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.readers import Reader
-from traceconv.readers.shared.windows import read_windows
 
 if TYPE_CHECKING:
     from traceconv.readers.event_log.find import Part
@@ -69,18 +68,25 @@ class EventLogReader:
 
         parts: Sequence[Part] = capture.detail
         tables = len({report_of(name, layout) for name, layout in parts}) < len(parts)
-
-        def read(part: Part) -> tuple[int, int] | None:
-            first, (name, layout) = build.rows, part
+        failures: list[MalformedInputError] = []
+        for name, layout in parts:
+            build.file, first = capture.source.title(name), build.rows
             rows = EventRows(build, layout.units)
             report = unheard if layout.by_rank else build.skip
-            with capture.source.open(name) as stream:
-                for batch in batches(Lines(stream, report), layout):
-                    rows.add(batch)
-            rows.finish()
-            return None if tables else build.span(first)  # tables of a report are not windows
-
-        read_windows(capture, build, ((part[0], part) for part in parts), read)
+            try:
+                with capture.source.open(name) as stream:
+                    for batch in batches(Lines(stream, report), layout):
+                        rows.add(batch)
+                rows.finish()
+            except MalformedInputError as e:
+                failures.append(e)
+                build.skip("malformed-record", str(e)[:200])
+                continue
+            # tables of a report are not windows, the files of a log are
+            if len(parts) > 1 and not tables and (span := build.span(first)):
+                build.window(*span)
+        if len(failures) == len(parts):
+            raise failures[0]
 
 
 def with_mapping(text_or_path: str) -> Reader:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import PurePosixPath
 
 import msgspec
@@ -19,7 +18,6 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.shared.windows import joined_windows
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
 _MAGIC = b"\n\x051."
@@ -143,28 +141,28 @@ def _of_pb(name: str, head: bytes) -> File:
 
 
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-    """One capture per process, its collection windows in the order of time."""
+    """One capture per process and collection window."""
     groups: dict[Hashable, list[File]] = {}
     for name in sorted(names):
         for file in recognised(source, name):
             groups.setdefault(_same_process(file), []).append(file)
-    files = (c for group in groups.values() for c in _windows(source, group, issues))
-    return joined_windows(files, lambda c: _same_process(c.detail[0]), _begin, _overlap)
+    return [c for group in groups.values() for c in _windows(source, group, issues)]
 
 
-def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
-    """Read one file of a capture; its span in ns, None if it is empty."""
+def read_file(capture: Capture, file: File, build: TraceBuilder) -> None:
+    """Read the one file of a capture."""
     if file.kind == TIMELINE:
         from traceconv.readers.paddle.old import read_timeline
 
-        return read_timeline(capture.source, file.name, build, file.worker)
+        read_timeline(capture.source, file.name, build, file.worker)
+        return
     if file.kind == JSON:
         from traceconv.readers.paddle.json import read_json as read
     elif file.kind == PB:
         from traceconv.readers.paddle.protobuf import read_pb as read
     else:
         from traceconv.readers.paddle.old import read_profile as read
-    return read(capture.source, file.name, build, capture.pid)
+    read(capture.source, file.name, build, capture.pid)
 
 
 def _same_process(file: File) -> Hashable:
@@ -182,22 +180,9 @@ def _windows(source: Source, group: list[File], issues: Issues) -> list[Capture]
     for file in twins:
         issues.add("repeated-content", source.title(file.name))
     windows = [_capture(source, file) for file in group if file not in twins]
-    first = min(windows, key=_begin)
+    first = min(windows, key=lambda one: (one.detail.first_ns, one.detail.name))
     known = tuple(file.name for file in twins)
     return [replace(w, known=known) if w is first else w for w in windows]
-
-
-def _begin(capture: Capture) -> tuple[int, str]:
-    file: File = capture.detail[0]
-    return file.first_ns, file.name
-
-
-def _overlap(windows: Sequence[Capture]) -> bool:
-    """Whether two windows overlap, or the time of one is unknown."""
-    files: list[File] = [window.detail[0] for window in windows]
-    if len(files) > 1 and any(file.first_ns < 0 for file in files):
-        return True
-    return any(a.overlaps(b) for a, b in pairwise(files))
 
 
 def _capture(source: Source, file: File) -> Capture:
@@ -213,5 +198,5 @@ def _capture(source: Source, file: File) -> Capture:
         pid=file.pid,
         clock=Anchor(Domain.UNIX, evidence="stamps since 1970") if unix else None,
         label=f"{source.title(file.name)} ({file.worker})" if several else source.title(file.name),
-        detail=(file,),
+        detail=file,
     )

@@ -228,14 +228,11 @@ _DEVICE = {"Kernel": What.KERNEL, "Memcpy": What.COPY, "Memset": What.COPY}
 _RUNTIME = "Runtime"
 
 
-def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
+def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> None:
     """Read one file.
 
     Args:
         pid: as for :func:`traceconv.readers.paddle.layout.put`.
-
-    Returns:
-        Earliest start and latest end, ns; None without events.
 
     Raises:
         MalformedInputError: nothing in it can be read.
@@ -244,9 +241,8 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple
     tables = reading.tables
     rows = Rows.joined([Rows.of([]), *tables.rows.drain()])
     flows = Flows.joined([Flows.of([]), *tables.flows.drain()])
-    span = _put(reading, rows, flows, build, pid)
+    _put(reading, rows, flows, build, pid)
     assemble(tables, reading.naming, DefaultPlacement(build.comm_words), build, 0)
-    return span
 
 
 def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
@@ -270,9 +266,7 @@ def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
     return reading
 
 
-def _put(
-    reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int
-) -> tuple[int, int] | None:
+def _put(reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int) -> None:
     """Turn rows and the ends of flows into records and add these."""
     shapes = reading.tables.shapes
     instant = shapes.kind[rows.shape] == INSTANT
@@ -300,7 +294,7 @@ def _put(
     for batch, places, allocated, reserved in facts.memory:
         memory(build, rows.start[batch], places, allocated, reserved)
     _note(reading.keys, starts, build)
-    return put(records, build, pid)
+    put(records, build, pid)
 
 
 # -- lanes ---------------------------------------------------------------------------------

@@ -127,21 +127,18 @@ class Records:
         )
 
 
-def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
+def put(records: Records, build: TraceBuilder, pid: int) -> None:
     """Add all rows and flows; rows that end before they begin or leave int64 are booked.
 
     Args:
         pid: the process whose threads need no name of their process; -1 if any.
-
-    Returns:
-        Earliest start and latest end, ns; None without rows.
     """
     build.seen("flow", len(records.arrows[0]))
     build.seen("instant", int(records.instant.sum()))
     build.seen("slice", int((~records.instant).sum()))
     records = _sound(records, build)
     if not len(records.lane):
-        return None
+        return
     op = _ops(records, build)
     first = build.extend(
         track=_tracks(records, op, build, pid),
@@ -155,7 +152,6 @@ def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | No
     )
     src, dst = records.arrows
     build.flows(src=src + first, dst=dst + first, name=build.string(LAUNCH))
-    return int(records.start.min()), int((records.start + records.dur).max())
 
 
 def _sound(records: Records, build: TraceBuilder) -> Records:

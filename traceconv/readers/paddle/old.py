@@ -73,13 +73,8 @@ def is_copy(name: str) -> bool:
     return name.upper().startswith(("MEMCPY", "MEMSET"))
 
 
-def read_profile(
-    source: Source, name: str, build: TraceBuilder, pid: int
-) -> tuple[int, int] | None:
+def read_profile(source: Source, name: str, build: TraceBuilder, pid: int) -> None:
     """Read one file.
-
-    Returns:
-        Earliest start and latest end, ns; None without events.
 
     Raises:
         MalformedInputError: nothing in it can be read.
@@ -97,7 +92,7 @@ def read_profile(
         raise MalformedInputError(source.title(name), f"byte {at}", "not one event can be read")
     build.skip("kind-not-read", "allocations", len(nested(data, *whole, _MEMORY)[0]))
     noted(build, version="Profile")
-    return put(_records(data, found, build), build, pid)
+    put(_records(data, found, build), build, pid)
 
 
 def _records(data: Any, found: Columns, build: TraceBuilder) -> Records:
@@ -142,13 +137,8 @@ _PROCESS = lazy_regex(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
 BLOCK_BYTES = 1 << 20
 
 
-def read_timeline(
-    source: Source, name: str, build: TraceBuilder, key: str
-) -> tuple[int, int] | None:
+def read_timeline(source: Source, name: str, build: TraceBuilder, key: str) -> None:
     """Read the rows of one process.
-
-    Returns:
-        Earliest start and latest end of its slices, ns; None without slices.
 
     Raises:
         MalformedInputError: nothing in it can be read.
@@ -162,7 +152,7 @@ def read_timeline(
         copy.flush()
         path = Path(copy.name)
         scaled = FileSource(path, source.title(name))
-        return read_events(scaled, path.name, build, partial(_placed, build, key))
+        read_events(scaled, path.name, build, partial(_placed, build, key))
 
 
 def _rescaled(stream: Stream) -> Iterator[bytes]:

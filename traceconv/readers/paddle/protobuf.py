@@ -86,14 +86,11 @@ def type_name(kind: int) -> str:
     return TYPES[kind] if 0 <= kind < len(TYPES) else f"Type {kind}"
 
 
-def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
+def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> None:
     """Read one file.
 
     Args:
         pid: as for :func:`traceconv.readers.paddle.layout.put`.
-
-    Returns:
-        Earliest start and latest end, ns; None without events.
 
     Raises:
         MalformedInputError: nothing in it can be read.
@@ -105,7 +102,7 @@ def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[i
             raise MalformedInputError(source.title(name), file.broken, "not one event can be read")
         build.skip("empty-file")
     noted(build, **file.facts())
-    return put(records, build, pid)
+    put(records, build, pid)
 
 
 def host_spans(head: bytes) -> tuple[I64, I64, I64]:

@@ -28,7 +28,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
-from traceconv.readers.shared.windows import read_windows
 
 
 class PaddleReader:
@@ -40,7 +39,7 @@ class PaddleReader:
     order = 210
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per process, with its collection windows in the order of time."""
+        """One capture per process and collection window."""
         from traceconv.readers.paddle.captures import captures
 
         return captures(source, names, issues)
@@ -50,8 +49,8 @@ class PaddleReader:
         from traceconv.readers.paddle.captures import read_file
 
         build.hints.free_rule = "device"
-        windows = ((file.name, file) for file in capture.detail)
-        read_windows(capture, build, windows, lambda file: read_file(capture, file, build))
+        build.file = capture.source.title(capture.detail.name)
+        read_file(capture, capture.detail, build)
 
 
 READER = PaddleReader()

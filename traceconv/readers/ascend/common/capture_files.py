@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import PurePosixPath
@@ -15,7 +14,6 @@ import msgspec
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import MissingExtraError, SourceError
-from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 
@@ -245,7 +243,7 @@ class Part(msgspec.Struct, frozen=True):
 
     Attributes:
         graph:  the graph in its name, -1 if none; of step traces, those it may hold.
-        window: the collection window it belongs to, by any name; "" if the capture has only one.
+        window: the iteration it holds, by any name; "" if it is the whole capture.
     """
 
     name: str
@@ -288,47 +286,3 @@ def is_empty(source: Source, name: str) -> bool:
 def tied_to_unix_time(clock: Anchor | None) -> bool:
     """Whether stamps of this clock can be converted to Unix time."""
     return clock is not None and (clock.domain is Domain.UNIX or is_unix_ns(clock.shared_ns))
-
-
-def as_windows(
-    found: Iterable[tuple[Hashable, str, Capture]],
-    join: Callable[[Sequence[Capture]], Capture] | None = None,
-    apart: Callable[[Sequence[Capture]], bool] = lambda _: False,
-) -> list[Capture]:
-    """Captures with their process and time; those of one process are its collection windows.
-
-    Windows become one capture. They stay apart, in the order of time, if two have the same time or
-    one has none ("").
-
-    Args:
-        join: makes one capture of several; None for those whose detail is a :class:`Detail`.
-        apart: whether captures with different times stay apart all the same.
-    """
-    groups: dict[Hashable, list[tuple[str, Capture]]] = {}
-    for process, time, capture in found:
-        groups.setdefault(process, []).append((time, capture))
-    captures = []
-    for group in groups.values():
-        windows = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
-        times = {time for time, _ in group}
-        single = len(windows) == 1 or len(times) < len(windows) or "" in times
-        captures += windows if single or apart(windows) else [(join or _joined)(windows)]
-    return captures
-
-
-def _joined(captures: Sequence[Capture]) -> Capture:
-    parts = [
-        msgspec.structs.replace(part, window=f"{capture.label} {part.window}")
-        for capture in captures
-        for part in capture.detail.parts
-    ]
-    detail = msgspec.structs.replace(captures[0].detail, parts=tuple(parts))
-    return replace(
-        captures[0],
-        files=detail.files,
-        known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
-        graphs=tuple(sorted({g for c in captures for g in c.graphs})),
-        world_size=max(c.world_size for c in captures),
-        detail=detail,
-        windows=len(captures),
-    )

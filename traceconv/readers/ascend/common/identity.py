@@ -21,7 +21,7 @@ from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
+from traceconv.readers.ascend.common.capture_files import derived_rank
 from traceconv.readers.shared.numbers import whole_number
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _INFO_JSON = lazy_regex(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?
 _PROF_FACTS = lazy_regex(
     r"(?:^|/)(?:device_(?P<d>\d{1,18})/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
 )
-_WORKER = lazy_regex(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
+_WORKER = lazy_regex(r"(.+?)_\d{14,17}_ascend_(?:ms|pt)")
 _HOST_PID = lazy_regex(r"(?P<host>.+)_(?P<pid>\d{1,18})")
 _FOLDER_RANK = lazy_regex(r"(?:^|/)rank_?(\d{1,18})(?=[_/]|$)", re.IGNORECASE)
 
@@ -355,32 +355,16 @@ class Identity(msgspec.Struct):
         for _, _, name, what in sorted(found):
             self.info_json(name) if what == "info.json" else self.start_info(name)
 
-    def folder(self, path: str) -> str:
-        """Host, process and rank in the name of a folder, and of the one around it.
-
-        Returns:
-            The worker of ``<worker>_<time>_ascend_*``, or "".
-        """
+    def folder(self, path: str) -> None:
+        """Host, process and rank in the name of a folder, and of the one around it."""
         base = path.rstrip("/").rpartition("/")[2]
         match = _WORKER.fullmatch(base)
-        worker = match["worker"] if match else ""
+        worker = match[1] if match else ""
         if (process := _HOST_PID.fullmatch(worker)) and not _FOLDER_RANK.search(worker):
             self.host = self.host or process["host"]
             self.pid = int(process["pid"]) if self.pid < 0 else self.pid
         if named := _FOLDER_RANK.findall("/".join(path.split("/")[-2:])):
             self.claim(Trust.FOLDER, named[-1], "folder name")
-        return worker
-
-
-def collected_at(path: str) -> str:
-    """The time in the name of a ``*_ascend_*`` or ``PROF_*`` folder, as text that sorts by time; ""
-    for other names.
-    """
-    base = path.rstrip("/").rpartition("/")[2]
-    if PROF.fullmatch(base):
-        return base.split("_")[2]
-    match = _WORKER.fullmatch(base)
-    return match["stamp"] if match else ""
 
 
 def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
@@ -391,11 +375,6 @@ def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
     """
     stamps = _stamps(head)
     return are_unix_us(stamps) if stamps else otherwise
-
-
-def first_stamp(head: bytes) -> int:
-    """The earliest of the first stamps of a trace-event file, whole us; -1 without stamps."""
-    return min(_stamps(head), default=-1)
 
 
 def _stamps(head: bytes) -> list[int]:

@@ -19,8 +19,8 @@ from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is
 from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane
 from traceconv.readers.shared.ascend_marks import HardwareLanes
+from traceconv.readers.shared.clock_check import check_clock
 from traceconv.readers.shared.trace_events.timeline import Classify, read_events
-from traceconv.readers.shared.windows import check_clock
 
 
 def read_parts(capture: Capture, build: TraceBuilder) -> None:

@@ -34,17 +34,12 @@ def read_databases(capture: Capture, build: TraceBuilder) -> None:
     failures: list[MalformedInputError] = []
     for part in parts:
         build.file = capture.source.title(part.name)
-        before = build.rows
         try:
             with opened(capture.source, part.name, salvage=True) as database:
                 _read(database, build, part)
         except MalformedInputError as e:
             failures.append(e)
             build.skip("malformed-record", str(e)[:200])
-            continue
-        # of all rows: steps begin on the host, before their work on the device
-        if part.window and (span := build.span(before)):
-            build.window(*span)
     if failures and len(failures) == len(parts):
         raise failures[0]
 

@@ -40,7 +40,6 @@ from traceconv.readers.ascend.common.capture_files import (
     PROF,
     Detail,
     Part,
-    as_windows,
     below,
     capture_folder,
     files_in,
@@ -51,7 +50,7 @@ from traceconv.readers.ascend.common.capture_files import (
     is_framework_database,
     is_prof_file,
 )
-from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
+from traceconv.readers.ascend.common.identity import Identity, Trust
 from traceconv.readers.ascend.tables.names import with_tables
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.sqlite.files import is_sqlite
@@ -259,7 +258,7 @@ class AscendDatabaseReader:
     order = 115  # after the readers of JSON: they know which databases repeat their files
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank, its collection windows in the order of time."""
+        """One capture per folder, or per database that is alone."""
         ordered = sorted(names)
         held = peeked(source, ordered)
         found = []
@@ -267,15 +266,11 @@ class AscendDatabaseReader:
             identity = Identity(source, issues)
             identity.prof_files(place.known)
             identity.around(place.around, place.alone)
-            worker = ""  # that the folder is named after
             if place.alone:
-                worker = identity.folder(folder_path(source, place.folder))
+                identity.folder(folder_path(source, place.folder))
             held[place.name].identify(identity, place.name)
-            capture = _capture(identity, place)
-            same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
-            process = (capture.rank, worker if same else f"{place.name}/")
-            found.append((process, collected_at(folder_path(source, place.root)), capture))
-        return with_tables(as_windows(found), ordered, issues)
+            found.append(_capture(identity, place))
+        return with_tables(found, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -46,6 +46,7 @@ from traceconv.readers.ascend.mindspore.text_tables import (
 from traceconv.readers.ascend.raw.device_records import read_beside
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_named
+from traceconv.readers.shared.clock_check import check_clock
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import (
     Classes,
@@ -64,7 +65,6 @@ from traceconv.readers.shared.trace_events.timeline import (
     Skipped,
     read_events,
 )
-from traceconv.readers.shared.windows import check_clock
 
 # -- tracks of the display file -------------------------------------------------------------------
 

@@ -36,13 +36,12 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import (
-    as_windows,
     derived_rank,
     files_in,
     folder_around,
     folder_path,
 )
-from traceconv.readers.ascend.common.identity import Identity, collected_at, describe
+from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.tables.names import with_tables
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 
@@ -51,14 +50,10 @@ if TYPE_CHECKING:
 
 
 class _Detail(msgspec.Struct, frozen=True):
-    """The raw folders of a capture, from finding to reading."""
+    """The raw folder of a capture, from finding to reading."""
 
-    windows: tuple[Window, ...]
-    notes: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return tuple(name for window in self.windows for name in window.raw.files)
+    window: Window
+    notes: dict[str, Any]
 
 
 class AscendRawReader:
@@ -71,7 +66,7 @@ class AscendRawReader:
     unverified = "stars_soc, ts_track, hwts.data, lpmFreqConv, npu_mem, host/data, FRAMEWORK"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank or device; the windows of one process are joined."""
+        """One capture per folder and device."""
         from traceconv.readers.ascend.raw.folders import raw_folders
 
         ordered = sorted(names)
@@ -82,7 +77,7 @@ class AscendRawReader:
         for raw in folders:
             single = per_folder[raw.root] == 1 and alone[folder_around(raw.root)] == 1
             found.append(_capture(source, ordered, raw, single, issues))
-        captures = _with_derived(_joined_windows(found), ordered)
+        captures = _with_derived(found, ordered)
         described = with_tables(captures, ordered, issues)
         return [
             replace(after, uses={**after.uses, **before.uses})
@@ -95,12 +90,7 @@ class AscendRawReader:
 
         detail: _Detail = capture.detail
         describe(build, detail.notes)
-        for one in detail.windows:
-            before = build.rows
-            read_window(build, capture.source, one)
-            span = build.span(before)
-            if span and len(detail.windows) > 1:
-                build.window(*span)
+        read_window(build, capture.source, detail.window)
         add_side_tables(capture, build)
 
 
@@ -127,7 +117,7 @@ def _capture(
     )
     own = window(identity, raw)
     ended = any(name.rpartition("/")[2].startswith("end_info") for name in raw.known)
-    detail = _Detail((own,), {**identity.notes, "collection_ended": ended})
+    detail = _Detail(own, {**identity.notes, "collection_ended": ended})
     uses = {name: use_of(source, name) for name in raw.known}
     return replace(capture, clock=own.clock.anchor, detail=detail, uses=uses)
 
@@ -144,8 +134,8 @@ def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[C
             derived.setdefault(folder, []).append((name, rank))
     found = []
     for capture in captures:
-        roots = [window.raw.root for window in capture.detail.windows]
-        folders = dict.fromkeys([*roots, *(folder_around(root) or "" for root in roots)])
+        root = capture.detail.window.raw.root
+        folders = dict.fromkeys((root, folder_around(root) or ""))
         own = [
             name
             for folder in folders
@@ -155,33 +145,6 @@ def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[C
         known = tuple(dict.fromkeys((*capture.known, *own)))
         found.append(replace(capture, known=known) if own else capture)
     return found
-
-
-def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
-    """Folders one process filled one after the other, as one capture."""
-    found = []
-    for capture in captures:
-        raw: Raw = capture.detail.windows[0].raw
-        time = collected_at(raw.root) or collected_at(raw.around or "")
-        process = (capture.rank, capture.host, capture.pid, capture.device)
-        known = capture.rank is not None and capture.pid >= 0 and time
-        found.append((process if known else (raw.root, raw.device), time, capture))
-    return as_windows(found, _joined)
-
-
-def _joined(captures: Sequence[Capture]) -> Capture:
-    detail = msgspec.structs.replace(
-        captures[0].detail, windows=tuple(w for c in captures for w in c.detail.windows)
-    )
-    return replace(
-        captures[0],
-        files=detail.files,
-        known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
-        uses={name: use for c in captures for name, use in c.uses.items()},
-        world_size=max(c.world_size for c in captures),
-        detail=detail,
-        windows=len(captures),
-    )
 
 
 READER = AscendRawReader()

@@ -3,7 +3,7 @@
 Written by: PyTorch 1.8 (2021) to 2.x, on demand (dynolog) or by ``torch.profiler``; CUDA, ROCm,
 XPU, MTIA, or no device. Seen: 2021-05 to 2026-03, also filtered and cut down by other tools.
 Files: ``<worker>.<time>.pt.trace.json[.gz]``; any other name is recognised by what is in it.
-Files of one worker that differ in their time are collection windows of one rank.
+The files of one rank are its collection windows.
 Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNanoseconds`` (2.3 and
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
 may follow the events: then the end of the file is read, too.
@@ -31,7 +31,7 @@ AMD-AGI/TraceLens and pytorch/kineto.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -42,13 +42,12 @@ from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.shared import perfetto_manifest
+from traceconv.readers.shared.clock_check import check_clock
 from traceconv.readers.shared.rank_names import ranks_of
-from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_among, of_rank
 
 _MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
-_WINDOW = lazy_regex(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 _WORKER = lazy_regex(r"(.+)_(\d{1,9})\.\d{13,19}\.pt\.trace\.json(?:\.gz)?")
 """Host and process id: the name that ``tensorboard_trace_handler`` gives to a worker."""
 
@@ -62,7 +61,7 @@ class KinetoReader:
     order = 200
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank, its collection windows in the order of time."""
+        """One capture per file, or per rank in a file that was merged of several."""
         captures = [one for name in sorted(names) for one in self._captures(source, name)]
         if captures:
             placed = perfetto_manifest.found_in(source, names, issues)
@@ -75,12 +74,7 @@ class KinetoReader:
         if passes and of_graphs:  # alone, such a file is the capture
             uses = [{**one.uses, **of_rank(of_graphs, one.rank)} for one in passes]
             passes = [replace(c, known=tuple(u), uses=u) for c, u in zip(passes, uses, strict=True)]
-        return joined_windows(
-            passes or captures,
-            lambda one: _window(one)[0],
-            lambda one: _window(one)[1],
-            lambda windows: len({one.clock for one in windows if one.clock}) > 1,
-        )
+        return passes or captures
 
     def _captures(self, source: Source, name: str) -> list[Capture]:
         from traceconv.readers.torch.kineto.header import header
@@ -102,7 +96,7 @@ class KinetoReader:
             traits=found.traits,
             optional=found.rank is None and found.on_host,
             label=title,
-            detail=(bool(found.is_unix),),
+            detail=bool(found.is_unix),
         )
         if not found.merged:
             return [whole]
@@ -128,12 +122,9 @@ class KinetoReader:
 
         build.hints.free_rule = "device"
 
-        def read(name: str) -> tuple[int, int] | None:
-            part, shift_ns = str(capture.traits.get("part", "")), capture.traits.get("shift_ns", 0)
-            is_unix = any(capture.detail)
-            return File(build, is_unix, part, int(shift_ns)).read(capture.source, name)
-
-        read_windows(capture, build, ((name, name) for name in capture.files), read)
+        build.file = capture.source.title(capture.files[0])
+        part, shift_ns = str(capture.traits.get("part", "")), int(capture.traits.get("shift_ns", 0))
+        File(build, capture.detail, part, shift_ns).read(capture.source, capture.files[0])
         check_clock(capture, build)
         self._graph_nodes(capture, build)
 
@@ -165,17 +156,6 @@ def _host_in(name: str, pid: int | None) -> str:
     """The host in a name that has the process id of the events behind it, else ""."""
     match = _WORKER.fullmatch(PurePosixPath(name).name)
     return match[1] if match and int(match[2]) == pid else ""
-
-
-def _window(capture: Capture) -> tuple[Hashable, int]:
-    """A key that is equal for windows of one worker, whose names differ in their time; the time,
-    0 if the name has none."""
-    path = PurePosixPath(capture.files[0])
-    match = _WINDOW.fullmatch(path.name)
-    if not match:
-        return capture.files[0], 0
-    process = tuple(sorted(capture.traits.items()))
-    return (path.parent, match[1], capture.rank, process), int(match[2])
 
 
 READER = KinetoReader()

@@ -336,14 +336,14 @@ class File:
         self._classify = Classifier(build, lambda: not self._launches.numbered, part)
         self._collectives = Collectives(build, self._classify.tracks)
 
-    def read(self, source: Source, name: str) -> tuple[int, int] | None:
-        """Read it; earliest start and latest end of its slices, ns.
+    def read(self, source: Source, name: str) -> None:
+        """Read it.
 
         Raises:
             MalformedInputError: nothing in it can be read as trace events.
         """
         build = self._build
-        span = read_events(
+        read_events(
             source, name, build, self._classify, _PROBES, self._begin, self._revise,
             used_keys=USED_KEYS | {"traceEvents"},
         )  # fmt: skip
@@ -352,7 +352,6 @@ class File:
         hints = build.hints
         hints.range_names += sorted(self._classify.annotations.keys() - hints.range_names)
         hints.ranges_projected |= Sort.PROJECTION in self._classify.sorts.values()
-        return span
 
     def _begin(self, keys: Mapping[str, Any]) -> int:
         """Use the keys around the events; the time to add to stamps, ns. Messages of the profiler
