@@ -3,8 +3,9 @@
 from html.parser import HTMLParser
 
 SECTIONS = (
-    "overlap", "timeline", "findings", "operators", "communication", "steps", "heat", "links",
-    "critical_path", "stages", "shape", "curves", "missing", "clock", "issues", "ranks",
+    "overlap", "timeline", "findings", "operators", "idle_causes", "efficiency", "graphs",
+    "communication", "steps", "heat", "links", "critical_path", "stages", "shape", "curves",
+    "memory_at_peak", "missing", "clock", "issues", "ranks",
 )  # fmt: skip
 """Those of a page with an analysis, in order; those without data are left out."""
 

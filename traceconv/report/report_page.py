@@ -7,6 +7,7 @@ is drawn as its mean. Tables have all ranks. Sections without data are named in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from statistics import median
 from typing import Any
 
@@ -56,6 +57,7 @@ _ALSO = 6  # further places named beside a finding
 _FILES = 20  # of an issue
 _COLOURS = 8
 _NAME = 64  # characters of a kernel or a collective beside its bar
+_TEXT = 96  # characters of a text in a table
 _BINS = 64  # rows and columns of a matrix
 
 CLASSES = (
@@ -134,6 +136,9 @@ def analysis(overview: Data) -> Iterator[Section]:
         ("timeline", "One step", _timeline, False),
         ("findings", "Findings", _findings, False),
         ("operators", "Top kernels and operators", _operators, False),
+        ("idle_causes", "What idle devices wait for", partial(_listed, "idle_causes"), True),
+        ("efficiency", "Operators against the peak", partial(_listed, "efficiency"), True),
+        ("graphs", "Replayed graphs", partial(_listed, "graphs"), True),
         ("communication", "Communication", _communication, False),
         ("steps", "Step times", _steps, False),
         ("heat", "Which rank is behind, step by step", _heat, True),
@@ -142,6 +147,7 @@ def analysis(overview: Data) -> Iterator[Section]:
         ("stages", "Pipeline stages", _stages, True),
         ("shape", "Ranks at their coordinates", _shape, True),
         ("curves", "Queues and memory", _curves, True),
+        ("memory_at_peak", "Memory at its peak", partial(_listed, "memory_at_peak"), True),
     )  # fmt: skip
     lacking = []
     for key, title, blocks, folded in parts:
@@ -366,6 +372,14 @@ def _communication(overview: Data) -> list[Block]:
         blocks += [Text("Bandwidth by size; the best is of the shortest operation."),
                    plain_table(sized)]  # fmt: skip
     return blocks
+
+
+def _listed(key: str, overview: Data) -> list[Block]:
+    section = overview[key]
+    more = [Text(f"and {section['others']} more rows", "note")] if section["others"] else []
+    rows = [{key: value[:_TEXT] if isinstance(value, str) else value for key, value in row.items()}
+            for row in section["rows"]]  # fmt: skip
+    return [plain_table(rows), *more]
 
 
 def _links(overview: Data) -> list[Block]:
@@ -715,7 +729,8 @@ def plain_table(
     """
     known = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     names = keep or [key for key in known if key not in leave_out]
-    heads = [name.removesuffix("_ns").replace("_gbs", ", GB/s").replace("_", " ") for name in names]
+    units = {"_ns": "", "_gbs": ", GB/s", "_tflops": ", TFLOP/s", "_": " "}
+    heads = [reduce(lambda head, unit: head.replace(*unit), units.items(), name) for name in names]
     return Table(heads, [[_cell(row.get(name), name) for name in names] for row in rows])
 
 

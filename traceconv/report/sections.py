@@ -52,7 +52,36 @@ def of_main_graph(rows: Columns, length: str) -> Columns:
     return {heading: column[keep] for heading, column in rows.items()}
 
 
-TABLES = ("step", "overlap", "type", "op", "comm", "link", "collective", "data")
+_LISTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "idle_causes": (
+        "idle",
+        {"cause": "Cause", "count": "Count", "total_ns": "Total Time(ns)",
+         "avg_ns": "Avg Time(ns)", "max_ns": "Max Time(ns)", "percent": "Ratio(%)"},
+    ),
+    "efficiency": (
+        "operator_flops",
+        {"operator": "Operator", "kind": "Kind", "count": "Count", "total_ns": "Total Time(ns)",
+         "rate_tflops": "Rate(TFLOP/s)", "percent_of_peak": "Peak(%)",
+         "bandwidth_gbs": "Bandwidth(GB/s)", "bound": "Bound", "input_shapes": "Input Shapes"},
+    ),
+    "graphs": (
+        "graph",
+        {"rank": RANK, "graph": "Graph", "nodes": "Nodes", "replays": "Replays",
+         "total_ns": "Total Time(ns)", "avg_ns": "Avg Time(ns)", "percent_named": "Named(%)",
+         "known_by": "Known By"},
+    ),
+    "memory_at_peak": (
+        "memory_live",
+        {"rank": RANK, "device": "Device", "operator": "Operator", "module": "Module",
+         "blocks": "Blocks", "size_bytes": "Bytes", "percent": "Ratio(%)"},
+    ),
+}  # fmt: skip
+"""Sections that are the first rows of a table: its name, and keys and headings of their columns."""
+
+TABLES = (
+    "step", "overlap", "type", "op", "comm", "link", "collective", "data",
+    *(name for name, _ in _LISTED.values()),
+)  # fmt: skip
 """The tables the sections are made from."""
 
 OPERATORS_KEPT = 20
@@ -89,6 +118,7 @@ def sections(
         "operators": _operators(known["type"] if typed else known["op"]),
         "communication": _communication(known["comm"]),
         "collectives": _collectives(known["collective"]),
+        **{key: _listed(known[name], columns) for key, (name, columns) in _LISTED.items()},
         "links": _links(known["link"]),
         "queues": {"rows": _dicts(data.columns, _QUEUE) if (data := known["data"].data) else []},
     }
@@ -241,6 +271,16 @@ def _collectives(result: Result) -> Section:
     job = rows_of(result, of_job=True)
     rows = _dicts(job, _COLLECTIVE, slice(OPERATORS_KEPT))
     return {"rows": rows, "others": len(job["Count"]) - len(rows)}
+
+
+def _listed(result: Result, columns: Mapping[str, str]) -> Section:
+    """The rows with the largest time or size, over all ranks where a table has such rows."""
+    if not result.rows:
+        return missing(result)
+    job = rows_of(result, of_job=True)
+    weight = job["Bytes" if "size_bytes" in columns else "Total Time(ns)"]
+    order = np.argsort(-weight, kind="stable")[:OPERATORS_KEPT]
+    return {"rows": _dicts(job, columns, order), "others": len(weight) - len(order)}
 
 
 def _links(result: Result) -> Section:
