@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from effort import effort
 from job_simulator import Clock, Delay, Job, run, truth
-from job_simulator.observed import summaries
+from job_simulator.observed import judged, summaries
+from job_simulator.simulate import batch_lengths
 from synthetic_job import capture
 
 import traceconv
@@ -86,6 +87,22 @@ def test_exchanges_between_four_stages_are_known_without_clocks(messages):
     gain = (run(uneven).duration_ns - run(as_much).duration_ns) / even.steps
     assert what_if(replay, ["stage:balanced"]).gain_ns == pytest.approx(gain, rel=0.05)
     assert replay.usable
+
+
+def test_micro_batches_of_unequal_length_are_told_from_noise():
+    """They are named, and their gain is that of equal ones; noise as large is not."""
+    even = replace(LAYOUTS["pp2"], micro_batches=6, steps=12, jitter=5e3)
+    uneven, noisy = replace(even, uneven_batches=0.15), replace(even, jitter=2e5)
+    pace = (float(batch_lengths(uneven).mean()),) * even.pp
+    as_much = replace(even, stage_pace=pace)
+    verdict = judged(run(uneven))
+    gain = (run(uneven).duration_ns - run(as_much).duration_ns) / even.steps
+    assert what_if(verdict.replay, ["rank:balanced"]).gain_ns == pytest.approx(gain, rel=0.1)
+    assert verdict.kind == "uneven work"
+    assert verdict.uneven.of_batches == pytest.approx(0.15, rel=0.25)
+    assert verdict.headline().startswith("Uneven work costs ")
+    assert [(one.rank, one.stage) for one in verdict.late] == [(-1, -1)]
+    assert judged(run(noisy)).uneven is None
 
 
 def test_scenarios_are_independent():

@@ -26,7 +26,7 @@ from job_simulator import Delay, Job, run
 from job_simulator.noise import SHAPES
 from job_simulator.observed import judged
 from job_simulator.scenarios import any_clocks
-from job_simulator.simulate import lengths
+from job_simulator.simulate import batch_lengths, lengths
 
 NOTHING = "nothing"
 _WORTH = 0.05  # of a step: a remedy that gains less is none of these causes
@@ -143,6 +143,13 @@ CAUSES = {
     "uneven work": Cause(
         lambda job, rank, ns: replace(job, uneven=0.08), ("uneven work",),
         lambda job, found: {"uneven": 0.0, "stage_pace": _of_stages(lengths(job), job)},
+    ),
+    "uneven micro-batches": Cause(
+        lambda job, rank, ns: replace(job, uneven_batches=0.15), ("uneven work",),
+        lambda job, found: {
+            "uneven_batches": 0.0, "stage_pace": (float(batch_lengths(job).mean()),) * job.pp
+        },
+        lambda job: job.pp > 1,
     ),
     "input": Cause(
         _everywhere("input"), ("input",), lambda job, found: {"delays": (), "input_ns": 1.0},

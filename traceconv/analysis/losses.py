@@ -3,8 +3,8 @@
 Of the device windows of the steps that a capture covers, as :mod:`traceconv.analysis.utilisation`
 takes them; every instant counts in one class only:
 
-* waiting for a rank or pipeline stage that takes longer than its peers, in communication that is
-  not overlapped or idle;
+* waiting for a rank or pipeline stage that takes longer than its peers, or for uneven work, in
+  communication that is not overlapped or idle;
 * other communication that is not overlapped;
 * waiting for input (:mod:`traceconv.passes.input_wait`), which is idle time;
 * idle otherwise;
@@ -136,15 +136,15 @@ def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A rank or pipeline stage that other ranks wait for.
+    """A rank, a pipeline stage or uneven work that ranks wait for.
 
     Attributes:
-        rank:   which; -1 of a stage.
+        rank:   which; -1 of a stage and of uneven work.
         others: ranks that wait for it.
         per_step_ns: how long each of these waits per step: by how much a step of the replay is
             shorter if the rank or stage takes as long as its peers. What other ranks compute stays
             the same, so they wait that much less.
-        stage:  which; -1 of a rank.
+        stage:  which; else -1.
     """
 
     rank: int

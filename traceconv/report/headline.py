@@ -176,6 +176,7 @@ def words_of(one: Loss, shape: JobShape) -> str:
     """The name of a class of lost time. Without the part that waiting for a rank or stage takes,
     it is "other" time, so each name has one figure."""
     if one.name == LATE:
-        return f"waiting for {shape.called(one.rank) if one.rank >= 0 else f'stage {one.stage}'}"
+        stage = f"stage {one.stage}" if one.stage >= 0 else "uneven work"
+        return f"waiting for {shape.called(one.rank) if one.rank >= 0 else stage}"
     name = f"other {WORDS[one.name]}" if one.rest else WORDS[one.name]
     return f"{name} at {one.bound}" if one.bound else name

@@ -23,7 +23,7 @@ _LAST = 4
 
 _CHANGES = {
     "stage:balanced": "if all stages had equal work",
-    "rank:balanced": "if all ranks had equal work in every step",
+    "rank:balanced": "if ranks and micro-batches had equal work in every step",
     "comm:* overlap": "if other work hid all communication",
     "input:0": "without waiting for input",
     "host:0": "without waiting for the host",
@@ -118,8 +118,6 @@ def verdict_card(verdict: Verdict, lost: str, found: Sequence[Mapping[str, Any]]
     advice = next((one["advice"] for one in found if one["severity"] == "warning"), "")
     if not named:
         return {"severity": "note", "text": lost, "lost": "", "advice": advice}
-    causes = (*verdict.culprits[:1], *([verdict.stage] if verdict.stage else ()),
-              *verdict.slow_groups[:1])  # fmt: skip
-    advice = next((one.advice for one in causes if named.endswith(one.advice)), "")
+    advice = next((one.advice for one in verdict.named if named.endswith(one.advice)), "")
     text = named.removesuffix(advice).strip()
     return {"severity": "warning", "text": text, "lost": lost, "advice": advice}

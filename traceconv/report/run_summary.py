@@ -311,10 +311,21 @@ class _Rows:
                 "evidence": [f"longer by {time(stage.excess_ns)} per step"],
                 "places": [],
             }
+        if uneven := judged.uneven:
+            yield {
+                **self._named(uneven, "uneven-work", "Ranks and micro-batches have unequal work"),
+                "rank": None,
+                "where": "",
+                "steps": [],
+                "evidence": [uneven.spread],
+                "places": [],
+            }
 
     @staticmethod
     def _named(
-        one: stragglers.Finding | stragglers.SlowStage, rule: str, title: str
+        one: stragglers.Finding | stragglers.SlowStage | stragglers.UnevenWork,
+        rule: str,
+        title: str,
     ) -> dict[str, Any]:
         text = one.text()
         return {

@@ -188,7 +188,7 @@ def _described(build: TraceBuilder, job: Job, rank: int, op: Op, place: int) -> 
         return track, build.string(_HOST[op.what]), int(OpClass.HOST), -1
     if op.what == "compute":
         track = build.track(Layer.DEVICE, "Stream 7")
-        return track, build.string("gemm"), int(OpClass.COMPUTE), -1
+        return track, build.string(_gemm(op)), int(OpClass.COMPUTE), -1
     if op.what == "copy":
         track = build.track(Layer.DEVICE, "Stream 8")
         return track, build.string(_COPY), int(OpClass.COPY), -1
@@ -205,6 +205,10 @@ def _described(build: TraceBuilder, job: Job, rank: int, op: Op, place: int) -> 
         stage = f"jit_stage_{rank // job.stage_size}"
         arguments |= {"hlo_module": stage, "hlo_op": f"{op.kind}.{op.what}", "run_id": place}
     return track, build.string(name), int(OpClass.COMM), build.args(arguments)
+
+
+def _gemm(op: Op) -> str:
+    return f"{op.kind}_gemm" if op.kind else "gemm"
 
 
 def group_name(job: Job, parallelism: str, rank: int) -> str:
@@ -265,7 +269,7 @@ def _event(job: Job, rank: int, rows: Recorded, at: int) -> dict:
     if op.what in _HOST:
         return _slice("user_annotation", _HOST[op.what], 900, 900, start, end, {})
     if op.what == "compute":
-        return _slice("kernel", "gemm", 0, 7, start, end, {"device": 0, "stream": 7})
+        return _slice("kernel", _gemm(op), 0, 7, start, end, {"device": 0, "stream": 7})
     if op.what == "copy":
         return _slice("gpu_memcpy", _COPY, 0, 8, start, end, {"device": 0, "stream": 8})
     name, arguments = named(job, rank, op)

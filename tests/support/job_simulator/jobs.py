@@ -107,7 +107,8 @@ class Job:
         pauses: chance that the collector pauses a rank in a step, for ``pause_ns`` at any piece.
         uneven: standard deviation of the logarithm of a factor on what a rank computes in a step,
             drawn anew for each (sequences are not equally long); ``expert_uneven``: the same of
-            each piece that experts compute.
+            each piece that experts compute; ``uneven_batches``: of each micro-batch, in all stages
+            and both passes, whose kernels then have different names.
         wander: how much each rank's computing wanders by itself: standard deviation of a factor
             that keeps 80 % of its value from step to step.
         noisy:  per rank, by how much more its ends scatter.
@@ -173,6 +174,7 @@ class Job:
     pause_ns: float = 0.0
     uneven: float = 0.0
     expert_uneven: float = 0.0
+    uneven_batches: float = 0.0
     wander: float = 0.0
     noisy: dict[int, float] = field(default_factory=dict)
     imbalance: float = 0.0

@@ -3,7 +3,8 @@
 Instructions are tuples, whose first member says what they are:
 
 =============================================  ================================================
-``("compute", ns)``                            each rank by itself; with ``True``: its experts
+``("compute", ns)``                            each rank by itself; with ``True``: its experts;
+                                               then pass and number of the micro-batch, if any
 ``("input", ns)``                              waiting for the data loader, the same
 ``("meet", parallelism, kind, bytes, ns)``     a collective within the stage
 ``("async", parallelism, kind, bytes, ns)``    the same, on a stream of its own
@@ -54,7 +55,7 @@ def _evaluated(job: Job, stage: int, step: int) -> Iterator[Instruction]:
     for number in range(job.micro_batches):
         if stage:
             yield "exchange", (), ((stage - 1, (step, "f", number)),)
-        yield from _forward(job, stage)
+        yield from _forward(job, stage, number)
         if stage < job.pp - 1:
             yield "exchange", ((stage + 1, (step, "f", number)),), ()
     yield from _world(job, step)
@@ -79,16 +80,16 @@ def _schedule(job: Job, stage: int, step: int) -> Iterator[Instruction]:
         return ((stage - 1, (step, "b", number)),) if stage else ()
 
     def backward(number: int) -> Iterator[Instruction]:
-        yield from _backward(job, stage, number == total - 1)
+        yield from _backward(job, stage, number, number == total - 1)
 
     for number in range(warm):
         yield "exchange", (), fro(number)
-        yield from _forward(job, stage)
+        yield from _forward(job, stage, number)
         yield "exchange", on(number), ()
     if steady:
         yield "exchange", (), fro(warm)
     for number in range(steady):
-        yield from _forward(job, stage)
+        yield from _forward(job, stage, warm + number)
         yield "exchange", on(warm + number), back_fro(number)
         yield from backward(number)
         following = fro(warm + number + 1) if number < steady - 1 else ()
@@ -107,39 +108,40 @@ def _interleaved(job: Job, stage: int, step: int) -> Iterator[Instruction]:
         for number in range(job.micro_batches):
             if part:
                 yield "exchange", (), ((before, (step, "f", part - 1, number)),)
-            yield from _forward(job, stage)
+            yield from _forward(job, stage, number)
             if part < last:
                 yield "exchange", ((after, (step, "f", part, number)),), ()
     for part in reversed(parts):
         for number in range(job.micro_batches):
             if part < last:
                 yield "exchange", (), ((after, (step, "b", part + 1, number)),)
-            yield from _backward(job, stage, part == stage and number == job.micro_batches - 1)
+            final = part == stage and number == job.micro_batches - 1
+            yield from _backward(job, stage, number, final)
             if part:
                 yield "exchange", ((before, (step, "b", part, number)),), ()
 
 
-def _forward(job: Job, stage: int) -> Iterator[Instruction]:
+def _forward(job: Job, stage: int, number: int) -> Iterator[Instruction]:
     for _ in range(job.layers_of(stage)):
-        yield from _layer(job, job.compute_ns)
+        yield from _layer(job, job.compute_ns, ("forward", number))
 
 
-def _backward(job: Job, stage: int, final: bool) -> Iterator[Instruction]:
+def _backward(job: Job, stage: int, number: int, final: bool) -> Iterator[Instruction]:
     layers = job.layers_of(stage)
     early = min(job.buckets, layers) if final and job.overlap and job.dp > 1 else 0
     for layer in range(layers):
-        yield from _layer(job, 2 * job.compute_ns)
+        yield from _layer(job, 2 * job.compute_ns, ("backward", number))
         if layer >= layers - early:
             yield ("async", *_gradients(job))
 
 
-def _layer(job: Job, ns: float) -> Iterator[Instruction]:
-    yield "compute", ns
+def _layer(job: Job, ns: float, batch: tuple[str, int]) -> Iterator[Instruction]:
+    yield "compute", ns, False, batch
     if job.tp > 1:
         yield "meet", "tp", "all_reduce", 1 << 22, transfer(job, "tp")
     if job.ep > 1:
         yield "meet", "ep", "all_to_all", 1 << 21, transfer(job, "ep")
-        yield "compute", ns / 2, True
+        yield "compute", ns / 2, True, batch
         yield "meet", "ep", "all_to_all", 1 << 21, transfer(job, "ep")
 
 

@@ -29,7 +29,8 @@ class Op:
 
     Attributes:
         what: "compute", "input", "pause" or a parallelism.
-        kind: of a collective or message: "all_reduce", "send", "recv", "sendrecv".
+        kind: of a collective or message: "all_reduce", "send", "recv", "sendrecv"; of computing,
+            the pass, if its kernels have other names.
         peer: stage at the other side of a message that is one of its own, -1 of all others.
     """
 
@@ -132,6 +133,7 @@ class _Machine:
         self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
         self.wander *= lengths(job)
         self.wander *= np.repeat(job.stage_pace or (1.0,) * job.pp, self.size)
+        self.batches = batch_lengths(job)
         self.experts = np.random.default_rng((job.seed, 13))
         self.pauses = _pauses(np.random.default_rng((job.seed, 14)), job)
         self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
@@ -233,10 +235,14 @@ class _Machine:
                 noise[other - first] = noise[one - first]
         return noise
 
-    def _compute(self, stage: int, ns: float, expert: bool = False) -> bool:
+    def _compute(
+        self, stage: int, ns: float, expert: bool = False, batch: tuple[str, int] | None = None
+    ) -> bool:
         job, step = self.job, self.step[stage]
         ranks = slice(stage * self.size, (stage + 1) * self.size)
         usual = ns * self.pace[step] * self.usual[ranks] * self.wander[step, ranks]
+        if batch is not None and job.uneven_batches:
+            usual = usual * self.batches[step, batch[1]]
         if step == 0:
             usual = usual * self.warm[ranks]
         if expert and job.expert_uneven:
@@ -256,7 +262,8 @@ class _Machine:
                 start = start + more
         self.piece[stage] += 1
         self.now[stage] = start + work
-        self._record(stage, Op("compute", step), start, self.now[stage])
+        kind = batch[0] if batch is not None and job.uneven_batches else ""
+        self._record(stage, Op("compute", step, kind), start, self.now[stage])
         return True
 
     def _paused(self, stage: int, ranks: slice, start: np.ndarray) -> np.ndarray:
@@ -401,6 +408,14 @@ def lengths(job: Job) -> np.ndarray:
     """(steps, ranks): how much there is to compute, see ``uneven``."""
     drawn = np.random.default_rng((job.seed, 12)).standard_normal((job.steps, job.ranks))
     found: np.ndarray = np.exp(job.uneven * drawn)
+    return found
+
+
+def batch_lengths(job: Job) -> np.ndarray:
+    """(steps, micro-batches, ranks of a stage): the same of micro-batches, ``uneven_batches``."""
+    shape = job.steps, job.micro_batches, job.stage_size
+    drawn = np.random.default_rng((job.seed, 15)).standard_normal(shape)
+    found: np.ndarray = np.exp(job.uneven_batches * drawn)
     return found
 
 

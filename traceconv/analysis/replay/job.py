@@ -27,6 +27,7 @@ from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_facts import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE, SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay import operations
+from traceconv.analysis.replay.balance import EvenWork, even_stages, even_work
 from traceconv.analysis.replay.engine import step_times
 from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST
@@ -34,7 +35,6 @@ from traceconv.analysis.replay.own import OwnTime, own_time, work_parts
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import JobShape
-from traceconv.core.robust import SIGMA
 
 _LONG_DELAY = 0.05  # of a step
 _SHORTER = 0.02  # of a step: by less a step is as long as before
@@ -308,61 +308,14 @@ class Replay:
 
     @cached_property
     def balanced(self) -> F64 | None:
-        """(operations,): what work has to be multiplied with so that all pipeline stages have
-        equally much in a step; None where stages are unknown."""
-        graph = self.graph
-        of = np.array([self.shape.stage(rank) for rank in graph.ranks])
-        stages = np.unique(of)
-        if len(stages) < 2 or stages[0] < 0:
-            return None
-        work = self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
-        table = np.stack([np.median(work[:, of == stage], axis=1) for stage in stages], axis=1)
-        factor = table.mean(axis=1, keepdims=True) / np.maximum(table, 1.0)
-        column = np.searchsorted(stages, of)[graph.rank]
-        return np.where(graph.kind < 0, factor[graph.step, column], 1.0)
+        """See :func:`traceconv.analysis.replay.balance.even_stages`."""
+        of = np.array([self.shape.stage(rank) for rank in self.graph.ranks])
+        return even_stages(self.graph, of, self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2))
 
     @cached_property
-    def even(self) -> F64:
-        """(operations,): what work has to be multiplied with so that ranks with the same role have
-        equally much in a step, and roles the same shares of it in all steps. What the parts of a
-        step differ by on their own is noise, which equal work would leave."""
-        graph, roles = self.graph, self.own.roles
-        work = self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
-        usual = np.bincount(roles, work.mean(axis=0)) / np.maximum(np.bincount(roles), 1)
-        share = work / np.maximum(usual[roles], 1.0)
-        there = work > 0
-        pace = share.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        off = np.divide(share, pace, out=np.ones(share.shape), where=there) - 1
-        spread = float(np.sqrt((off[there] ** 2).mean())) if there.any() else 0.0
-        left = min(self._noise / max(spread, 1e-9), 1.0)
-        factor = (1 + left * off) / (1 + off)
-        return np.where(graph.kind < 0, factor[graph.step, graph.rank], 1.0)
-
-    @property
-    def _noise(self) -> float:
-        """The standard deviation of the work of a rank in a step, as a share of it, that its parts
-        do not have in common: by how much two halves of it differ. 0 where steps have one part."""
-        graph = self.graph
-        rows = np.flatnonzero(graph.kind < 0)
-        rows = rows[np.lexsort((graph.row[rows], graph.step[rows], graph.rank[rows]))]
-        borders = np.searchsorted(graph.rank[rows], np.arange(len(graph.ranks) + 1))
-        found = []
-        for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-            many = np.bincount(graph.step[rows[low:high]], minlength=len(graph.steps))
-            usual = int(np.median(many))
-            alike = np.repeat(many == usual, many)
-            if usual < 2 or (many == usual).sum() < 3:
-                continue
-            lengths = self.lengths[rows[low:high][alike]].reshape(-1, usual)
-            typical = lengths.mean(axis=0)
-            order = np.argsort(-typical)
-            halves = [(lengths[:, some], typical[some].sum()) for some in (order[::2], order[1::2])]
-            if all(whole > 0 for _, whole in halves):
-                (one, of_one), (other, of_other) = halves
-                apart = one.sum(axis=1) / of_one - other.sum(axis=1) / of_other
-                scale = SIGMA * np.median(np.abs(apart - np.median(apart)))
-                found.append(scale * np.sqrt(of_one * of_other) / typical.sum())
-        return float(np.median(found)) if found else 0.0
+    def even(self) -> EvenWork:
+        """See :func:`traceconv.analysis.replay.balance.even_work`."""
+        return even_work(self.graph, self.own.roles)
 
     @cached_property
     def openings(self) -> NDArray[np.bool_]:

@@ -75,6 +75,12 @@ class Remedy(msgspec.Struct, frozen=True):
         }
 
 
+OF_UNEVEN_WORK = Change(
+    "uneven work", "rank:balanced",
+    "Give ranks and micro-batches equal work in every step: sort or pack sequences by length, "
+    "balance experts.", 0.6,
+)  # fmt: skip
+
 EVERYWHERE = (
     Change("input", "input:0", "Give the input pipeline more workers, or prefetch further."),
     Change("garbage collection", "gc:0",
@@ -86,8 +92,7 @@ EVERYWHERE = (
            "Let the host run ahead: fewer synchronisations, larger or compiled graphs.", 0.6),
     Change("exposed communication", "comm:* overlap",
            "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5),
-    Change("uneven work", "rank:balanced",
-           "Give ranks equal work in every step: sort or pack sequences, balance experts.", 0.6),
+    OF_UNEVEN_WORK,
 )  # fmt: skip
 """Changes of all ranks, the most particular first."""
 

@@ -2,7 +2,8 @@
 
 ===================== ==============================================================
 ``rank:3=peers``      these ranks (``3``, ``0-3,7``, ``*``) take as long as their peers
-``rank:balanced``     in each step, ranks with the same role have equally much work
+``rank:balanced``     in each step, ranks with the same role have equally much work, and
+                      so have the micro-batches of a step
 ``stage:balanced``    all pipeline stages have equally much work
 ``op:*gemm* x0.5``    kernels and copies with such names take half as long
 ``comm:dp x0.7``      transfers along an axis of the job, of a kind (``allreduce``) or
@@ -246,7 +247,7 @@ class Changed:
     def _ranks(self, change: str, how: str) -> None:
         target, _, state = how.partition("=")
         if how == "balanced":
-            self.lengths *= self.replay.even
+            self.lengths *= self.replay.even.factor
             return
         if state.strip() != "peers":
             raise OptionError(

@@ -32,6 +32,7 @@ from traceconv.analysis.stragglers.verdict import (
     Finding,
     SlowStage,
     Step,
+    UnevenWork,
     Verdict,
     ranks_text,
     some,
@@ -194,7 +195,8 @@ class _Judging:
     def verdict(self, basis: Verdict) -> Verdict:
         replay = self.replay
         culprits, mended = self._culprits(self._suspects())
-        stage = self._stage(mended)
+        uneven = None if culprits else self._uneven()
+        stage = self._stage(mended, uneven is not None)
         slow_ones = slow_groups(replay, self.least)
         named = {one.rank: one for one in culprits}
         steps = self._steps(named)
@@ -203,13 +205,6 @@ class _Judging:
         bound, reason = None, ""
         if not (culprits or stage or slow_ones):
             bound, reason = self._bound(excess, steps)
-        uneven = 0 if culprits else self._uneven()
-        limits = [*basis.limits, *self.limits]
-        if uneven:
-            limits.append(
-                f"work is uneven: it moves between ranks from step to step, and equal work would "
-                f"save {time_text(uneven)} per step ({100 * uneven / replay.step_ns:.2g} %)"
-            )
         return msgspec.structs.replace(
             basis,
             culprits=tuple(culprits),
@@ -218,8 +213,8 @@ class _Judging:
             steps=steps,
             reason=reason,
             bound_ns=bound,
-            limits=tuple(limits),
-            uneven_ns=uneven,
+            limits=(*basis.limits, *self.limits),
+            uneven=uneven,
             saves_ns=round(max(float((replay.base - mended).mean()), 0.0)) if culprits else 0,
         )
 
@@ -373,8 +368,13 @@ class _Judging:
 
     # -- stages, steps, and what is not named ------------------------------------------------------
 
-    def _stage(self, base: F64) -> SlowStage | None:
-        """The stage with more work than the others, if that costs a part of a step that matters."""
+    def _stage(self, base: F64, uneven: bool) -> SlowStage | None:
+        """The stage with more work than the others, if that costs a part of a step that matters.
+
+        Args:
+            base: steps without slow ranks.
+            uneven: whether ranks wait for uneven work first.
+        """
         replay, graph, own = self.replay, self.graph, self.own
         of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
         stages = np.unique(of)
@@ -407,7 +407,8 @@ class _Judging:
         gain = float(saved.mean())
         usual = np.minimum(others / np.maximum(table[:, top], 1.0), 1.0)
         slow = (graph.kind < 0) & (of == stages[top])[graph.rank]
-        levelled = replay.steps(replay.lengths * np.where(slow, usual[graph.step], 1.0))
+        lengths = replay.lengths * replay.even.factor if uneven else replay.lengths
+        levelled = replay.steps(lengths * np.where(slow, usual[graph.step], 1.0))
         return SlowStage(
             int(stages[top]),
             tuple(np.array(graph.ranks)[of == stages[top]].tolist()),
@@ -415,7 +416,7 @@ class _Judging:
             round(gain),
             (round(low), round(high)),
             gain / replay.step_ns,
-            round(max(float((replay.base - levelled).mean()), 0.0)),
+            round(max(float((replay.steps(lengths) - levelled).mean()), 0.0)),
         )
 
     def _steps(self, named: Mapping[int, Finding]) -> dict[Step, Finding | None]:
@@ -447,12 +448,18 @@ class _Judging:
             )  # fmt: skip
         return found
 
-    def _uneven(self) -> int:
-        """What equal work in each step would gain, where that is a part of a step that matters."""
+    def _uneven(self) -> UnevenWork | None:
+        """Uneven work, if that costs a part of a step that matters: more than what is named of a
+        rank, for single ranks in single steps and noise cost some of it."""
         replay = self.replay
-        gain = float((replay.base - replay.steps(replay.lengths * replay.even)).mean())
-        # the rest is due to single ranks in single steps; noise alone costs some of it
-        return round(gain) if gain >= max(self.least, _UNEVEN * replay.step_ns) else 0
+        saved = replay.base - replay.steps(replay.lengths * replay.even.factor)
+        gain, low_high = float(saved.mean()), interval(saved)
+        if gain < max(self.least, _UNEVEN * replay.step_ns):
+            return None
+        return UnevenWork(
+            round(gain), (round(low_high[0]), round(low_high[1])), gain / replay.step_ns,
+            replay.even.of_ranks, replay.even.of_batches,
+        )  # fmt: skip
 
     def _bound(self, excess: F64, steps: Mapping[Step, Finding | None]) -> tuple[int | None, str]:
         """The most that a rank can cost, and why no rank is named."""

@@ -15,7 +15,7 @@ from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_facts import SORTS
 from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
-from traceconv.analysis.replay.remedies import Change, Remedy, remedies
+from traceconv.analysis.replay.remedies import OF_UNEVEN_WORK, Change, Remedy, remedies
 from traceconv.analysis.stragglers.links import SlowGroup
 from traceconv.core.clock import time_text
 from traceconv.core.job_shape import called
@@ -27,7 +27,8 @@ MATERIAL = 0.01
 """Share of a step below which a cost is not named, nor the replay error."""
 
 HANG = "hang"
-STRAGGLER, SLOW_GROUP, STAGES, NOBODY = "straggler", "slow group", "uneven stages", "none"
+STRAGGLER, SLOW_GROUP, STAGES = "straggler", "slow group", "uneven stages"
+UNEVEN, NOBODY = "uneven work", "none"
 NO_VERDICT = "no verdict"
 """Verdicts."""
 
@@ -237,6 +238,50 @@ class SlowStage(msgspec.Struct, frozen=True):
         )
 
 
+class UnevenWork(msgspec.Struct, frozen=True):
+    """Work that moves between ranks and micro-batches from step to step, where no rank is slow.
+
+    Attributes:
+        gain_ns: what a step would be shorter by if ranks with the same role had equally much work
+            in each step, and micro-batches of a step, too.
+        interval_ns: 95 % interval of that.
+        share: of the mean step that it is.
+        of_ranks, of_batches: standard deviations of the work of ranks within a step, and of
+            micro-batches of a rank and step, as shares of it; noise left out.
+    """
+
+    gain_ns: int
+    interval_ns: tuple[int, int]
+    share: float
+    of_ranks: float
+    of_batches: float
+
+    advice = OF_UNEVEN_WORK.advice
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "gain_ns": self.gain_ns, "gain_interval_ns": list(self.interval_ns),
+            "spread_of_ranks": self.of_ranks, "spread_of_micro_batches": self.of_batches,
+            "advice": self.advice, "text": self.text(),
+        }  # fmt: skip
+
+    @property
+    def spread(self) -> str:
+        """By how much work differs."""
+        found = f"ranks differ by {100 * self.of_ranks:.2g} % in a step"
+        if self.of_batches:
+            found = f"micro-batches differ by {100 * self.of_batches:.2g} %, {found}"
+        return found
+
+    def text(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.spread}, other ones in each step; equal work would save "
+            f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} % of the recorded step)"
+        )
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What makes the steps of a job longer.
 
@@ -253,8 +298,7 @@ class Verdict(msgspec.Struct, frozen=True):
         bound_ns: where no rank stands out: what one could cost at most; None if that is unknown.
         limits: what the verdict does not cover.
         step_ns: the mean step.
-        uneven_ns: what a step would be shorter by if ranks with the same role took equally long in
-            each step, where no rank is slow.
+        uneven: work that moves between ranks, if that costs a part of a step that matters.
         replay: of the job, or None.
         saves_ns: what a step would be shorter by if all culprits were like their peers.
         hang:   where the job hangs, by dumps of the flight recorder; then nothing else is said.
@@ -271,29 +315,32 @@ class Verdict(msgspec.Struct, frozen=True):
     bound_ns: int | None = None
     limits: tuple[str, ...] = ()
     step_ns: float = 0.0
-    uneven_ns: int = 0
+    uneven: UnevenWork | None = None
     replay: Replay | None = None
     saves_ns: int = 0
     hang: Hang | None = None
 
     @property
     def kind(self) -> str:
-        """The most expensive cause: :data:`STRAGGLER`, :data:`SLOW_GROUP` or :data:`STAGES`; else
-        :data:`NOBODY` or :data:`NO_VERDICT`."""
+        """The most expensive cause: :data:`STRAGGLER`, :data:`SLOW_GROUP`, :data:`STAGES` or
+        :data:`UNEVEN`; else :data:`NOBODY` or :data:`NO_VERDICT`."""
         if self.hang:
             return HANG
-        named = self._named()
-        if named:
-            return named[0][1]
+        if self.named:
+            return _KINDS[type(self.named[0])]
         return NO_VERDICT if self.bound_ns is None else NOBODY
 
-    def _named(self) -> list[tuple[float, str, str]]:
-        """Gain, kind and text of all that is named, the largest first."""
-        found = [(float(one.gain_ns), STRAGGLER, one.text()) for one in self.culprits]
-        found += [(one.gain_ns, SLOW_GROUP, one.text()) for one in self.slow_groups]
+    @property
+    def named(self) -> list[Finding | SlowGroup | SlowStage | UnevenWork]:
+        """All causes that are named, the most expensive first. Uneven work counts less, as in
+        :mod:`traceconv.analysis.replay.remedies`: no job gets rid of all of it."""
+        found: list[Finding | SlowGroup | SlowStage | UnevenWork] = [*self.culprits]
+        found += self.slow_groups
         if self.stage:
-            found.append((float(self.stage.gain_ns), STAGES, self.stage.text()))
-        return sorted(found, key=lambda one: -one[0])
+            found.append(self.stage)
+        if self.uneven:
+            found.append(self.uneven)
+        return sorted(found, key=lambda one: -one.gain_ns * _weight(one))
 
     @property
     def gain_ns(self) -> int:
@@ -304,19 +351,19 @@ class Verdict(msgspec.Struct, frozen=True):
         """What costs most, how much of a step that is, and what to do; "" if nothing is named."""
         if self.hang:
             return "H" + self.hang.line()[1:]
-        share = " per step ({:.2g} %)"
-        first = self.culprits[0] if self.culprits else None
-        gains = [(one.gain_ns, one) for one in (first, self.stage, *self.slow_groups[:1]) if one]
-        if not gains:
+        if not self.named:
             return ""
-        gain, one = max(gains, key=lambda pair: pair[0])
-        costs = f"costs {time_text(gain)}" + share.format(100 * gain / max(self.step_ns, 1.0))
+        one = self.named[0]
+        share = 100 * one.gain_ns / max(self.step_ns, 1.0)
+        costs = f"costs {time_text(one.gain_ns)} per step ({share:.2g} %)"
         if isinstance(one, Finding):
             why = f", mostly {one.why}" if one.why else ""
             return f"R{one.called[1:]} {costs}{why}. {one.advice}"
         if isinstance(one, SlowStage):
             ranks = ranks_text(one.ranks)
             return f"Stage {one.stage} ({ranks}) {costs}: more work than others. {one.advice}"
+        if isinstance(one, UnevenWork):
+            return f"Uneven work {costs}: {one.spread}. {one.advice}"
         return f"The slow link of {ranks_text(one.ranks)} {costs}. {one.advice}"
 
     def remedies(self) -> tuple[Remedy, ...]:
@@ -342,8 +389,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def late(self) -> tuple[Late, ...]:
-        """The ranks and the stage that others wait for, and how long. Among ranks that are late in
-        the same steps, only the one that causes the longest wait; these do not wait for it."""
+        """The ranks, the stage and the uneven work that others wait for, and how long. Among ranks
+        that are late in the same steps, only the one that causes the longest wait; these do not
+        wait for it."""
         found: list[Late] = []
         known: set[int] = set()
         for one in self.culprits:
@@ -355,6 +403,8 @@ class Verdict(msgspec.Struct, frozen=True):
         if self.stage:
             others = tuple(rank for rank in self.ranks if rank not in self.stage.ranks)
             found.append(Late(-1, others, self.stage.waits_ns, self.stage.stage))
+        if self.uneven:
+            found.insert(0, Late(-1, self.ranks, self.uneven.gain_ns))
         return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
@@ -374,7 +424,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "others": [one.as_dict() for one in self.culprits[1:]],
             "slow_groups": [one.as_dict() for one in self.slow_groups],
             "stage": self.stage.as_dict() if self.stage else None,
-            "uneven_ns": self.uneven_ns or None,
+            "uneven": self.uneven.as_dict() if self.uneven else None,
             "replay": self.replay.as_dict() if self.replay else None,
             "steps": [
                 {"window": window, "step": number, "late": one.as_dict() if one else None}
@@ -388,11 +438,9 @@ class Verdict(msgspec.Struct, frozen=True):
         """What costs most, or why nothing is named: the same words everywhere."""
         if self.hang:
             return self.hang.line()
-        named = self._named()
-        if named:
-            _, kind, text = named[0]
-            prefix = "" if kind == SLOW_GROUP else f"{kind}: "
-            return f"{prefix}{text}"
+        if self.named:
+            prefix = "" if self.kind == SLOW_GROUP else f"{self.kind}: "
+            return f"{prefix}{self.named[0].text()}"
         return f"{NO_VERDICT if self.bound_ns is None else 'no rank stands out'}: {self.reason}"
 
     @property
@@ -435,15 +483,11 @@ class Verdict(msgspec.Struct, frozen=True):
         """What people read, without the steps."""
         if self.hang:
             return self.hang.lines()
-        if len(self.ranks) == 1 or not (self.compared or self._named()):
+        if len(self.ranks) == 1 or not (self.compared or self.named):
             return [self.line()]
-        named = [text for _, _, text in self._named()]
-        lines = [self.line(), *(f"also: {text}" for text in named[1:])]
-        if self.culprits:
-            lines.append(f"advice: {self.culprits[0].advice}")
-        elif self.stage:
-            lines.append(f"advice: {self.stage.advice}")
-        if self._named() and self.replay and self.replay.slowdown >= _UNEVEN:
+        lines = [self.line(), *(f"also: {one.text()}" for one in self.named[1:])]
+        lines += [f"advice: {one.advice}" for one in self.named[:1]]
+        if self.named and self.replay and self.replay.slowdown >= _UNEVEN:
             lines.append(
                 f"without idle time, a step takes {self.replay.slowdown:.2f} times as long as with "
                 "equal ranks and links"
@@ -488,6 +532,13 @@ def _of_steps(found: Sequence[Finding]) -> str:
         for values in ([one.excess_ns for one in found], [one.gain_ns for one in found])
     )  # fmt: skip
     return one.of_step(longer, costs + " each" * (len(found) > 1))
+
+
+def _weight(one: Finding | SlowGroup | SlowStage | UnevenWork) -> float:
+    return OF_UNEVEN_WORK.weight if isinstance(one, UnevenWork) else 1.0
+
+
+_KINDS = {Finding: STRAGGLER, SlowGroup: SLOW_GROUP, SlowStage: STAGES, UnevenWork: UNEVEN}
 
 
 def some(numbers: Sequence[int]) -> str:
