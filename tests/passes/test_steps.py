@@ -439,8 +439,8 @@ def test_phases_marked_on_the_host_become_the_step_trace(build):
     trace = steps(build.finish())
     assert _rows(trace, Layer.STEP) == [
         ("iterations", "iter_1", 100, 190),
-        ("iterations", "FP_BP Time 1", 110, 170),
-        ("iterations", "Iteration Refresh 1", 170, 190),
+        ("iterations", "Forward+backward 1", 110, 170),
+        ("iterations", "After backward 1", 170, 190),
         ("iterations", "iter_2", 200, 290),
     ]
     ops = [OpClass.ITERATION, OpClass.FP_BP, OpClass.TAIL, OpClass.ITERATION]

@@ -164,7 +164,8 @@ kind-not-read: info
     Records of types that this reader does not convert (CPU samples, scheduling, the profiler's
     own overhead ...) are not in the output.
 unknown-kind: doubt
-    Events of an unknown kind are kept under layer "other"; correct the kind.
+    Events of an unknown kind are kept under layer "other". In a log of your own, a kind is one
+    of compute, kernel, gpu, comm, memcpy, host, runtime, step, phase, other.
 time-estimated: doubt
     The start or end of an event is not in the file; it was derived from its duration or the
     nearest timestamp.

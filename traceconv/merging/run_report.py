@@ -153,13 +153,19 @@ class Report:
             without[one.code] += one.count
         if self.mode == "summary" and self.found and without["no-device-events"] >= many:
             lines.append(
-                'no device work was recorded, so this view has steps only; `mode="detail"` has all'
+                'no device work is known, so this view has steps only; `mode="detail"` has all'
+            )
+        own_log = any(one["reader"] == "event_log" for one in self.captures)
+        if own_log and without["no-steps"] >= many:
+            lines.append(
+                "no steps are marked: give rows the kind step, or name them with `step_marker`"
             )
         unknown = without["no-device-events"] + without["computing-unknown"]
-        if unknown >= many and any(one["reader"] == "event_log" for one in self.captures):
+        if own_log and unknown >= many:
             lines.append(
-                "in a log of your own, add kind=COLUMN (compute, comm, memcpy, kernel, host, "
-                "step ...), kind='compute' or stream=COLUMN to the mapping for device work"
+                "nothing in this log says what is device work: add kind=COLUMN (its values: "
+                "compute, comm, memcpy, gpu, host, step ...), kind='gpu' for all rows, or "
+                "stream=COLUMN to `mapping`"
             )
         return lines
 

@@ -70,7 +70,7 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
         steps: the marks of steps, by start; phases are looked for inside each, on any thread.
 
     Returns:
-        Rows like those of ``steps``, two per step with phases, named as Ascend's step trace does.
+        Rows like those of ``steps``, two per step with phases.
     """
     forward, backward = _marked(trace)
     step, end = _step_of(backward, steps), np.full(len(steps), -1, np.int64)
@@ -103,8 +103,10 @@ def phase_rows(
             args=np.full(len(steps), -1, np.int32),
         )
 
-    both = named(OpClass.FP_BP, "FP_BP Time", start, end)
-    tail = named(OpClass.TAIL, "Iteration Refresh", end, steps.end_ns)
+    of_ascend = trace.hints.vendor == "ascend"  # whose step trace calls them so
+    both = named(OpClass.FP_BP, "FP_BP Time" if of_ascend else "Forward+backward", start, end)
+    after = "Iteration Refresh" if of_ascend else "After backward"
+    tail = named(OpClass.TAIL, after, end, steps.end_ns)
     return EventTable.concat([both, tail])
 
 

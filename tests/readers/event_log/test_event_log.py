@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 from event_logs import booked, lanes, rows, written
 
+import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Kind, Layer, OpClass
 from traceconv.readers.event_log import reader as event_log
@@ -267,3 +268,21 @@ def test_graph_and_step_columns(log):
     """Graph and step numbers stand in their columns, -1 where there is none."""
     trace = log("name,ts,dur,graph,step\na,1,1,2,30\nb,2,1,,\n").trace
     assert (trace.events.graph.tolist(), trace.events.step.tolist()) == ([2, -1], [30, -1])
+
+
+def test_a_rank_that_is_no_number_is_explained(tmp_path):
+    """The message says how to take the number out of it."""
+    path = tmp_path / "own.csv"
+    path.write_text("what,at,worker\nload,1,w0\ntrain,2,w1\n")
+    with pytest.raises(traceconv.TraceconvError, match=r"line 2: 'w0' is no rank; .*worker/"):
+        traceconv.merge(str(path), mapping="name=what,ts=at:us,rank=worker")
+
+
+def test_work_of_a_gpu_is_classified_by_its_name(tmp_path):
+    """The kind says where it is, not what it does."""
+    path = tmp_path / "own.csv"
+    path.write_text("name,ts,dur,kind\ngemm,1,5,gpu\nncclAllReduce,6,5,gpu\n")
+    (trace,) = traceconv.open(str(path), mapping="name=name,ts=ts:us,dur=dur:us,kind=kind").traces()
+    ops = dict(zip(trace.events.name.tolist(), trace.events.op.tolist(), strict=True))
+    named = {trace.strings[name]: op for name, op in ops.items()}
+    assert named["gemm"] == OpClass.UNCLASSIFIED and named["ncclAllReduce"] == OpClass.COMM

@@ -111,14 +111,14 @@ def test_names_of_steps_give_their_numbers(tmp_path, form):
 
 @pytest.mark.parametrize("form", [as_json, as_pb])
 def test_phases_of_steps_are_known_by_their_type(tmp_path, form):
-    """Forward ranges are called as their layers; from the first to the last backward is FP_BP."""
+    """Forward ranges are called as their layers; they last to the end of backward."""
     path = write(tmp_path, "rank0", form(small()))
     (trace,) = traceconv.open(str(path)).traces("summary")
     first = int(trace.events.start_ns.min())
     found = [(row[4], row[5] + T0 - first, row[6]) for row in rows(trace) if row[0] == Layer.STEP]
     assert found == [
-        ("FP_BP Time 0", 2_001, 78_776),
-        ("Iteration Refresh 0", 80_777, 9_473),
+        ("After backward 0", 80_777, 9_473),
+        ("Forward+backward 0", 2_001, 78_776),
         ("ProfileStep#0", 0, 90_250),
         ("ProfileStep#1", 95_100, 84_930),
     ]

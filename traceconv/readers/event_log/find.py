@@ -203,7 +203,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     """The ranks that records name, and the number of records without one; counts damage.
 
     Raises:
-        MalformedInputError: too many ranks.
+        MalformedInputError: too many ranks, or no rank is a number.
     """
     title = source.title(name)
     bound = layout.binding.column("rank")
@@ -214,6 +214,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     known: dict[str, int] = {}
     ranks: set[int] = set()
     nameless = 0
+    unread: tuple[str, str] | None = None
     with source.open(name) as stream:
         lines = Lines(stream, report)
         for number, text in rank_texts(lines, layout):
@@ -221,6 +222,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
             if rank is None:
                 rank = rank_of(text, bound)
                 if rank == UNREADABLE:
+                    unread = unread or (f"line {number}", text[:40])
                     report("malformed-record", f"line {number}: rank {text[:40]!r}")
                     continue
                 known[text] = rank
@@ -232,6 +234,12 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
                     )
             nameless += rank == ABSENT
         ranks = set(known.values()) - {ABSENT}
+    if unread and not known and bound and not bound.regex:
+        where, text = unread
+        raise MalformedInputError(
+            title, where, f"{text!r} is no rank; if it holds a number, write "
+            rf"rank={bound.column}/(\d+)/ in `mapping`",
+        )  # fmt: skip
     return ranks, nameless
 
 

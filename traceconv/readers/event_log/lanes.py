@@ -37,7 +37,10 @@ _SYNONYMS = {
     "iteration": "step", "iter": "step",
 }  # fmt: skip
 
-KIND_WORDS = frozenset((*KINDS, *_SYNONYMS, "kernel", "other"))
+_OF_DEVICE = ("gpu", "npu", "device")
+"""Kinds that say where an event is, and not what it does."""
+
+KIND_WORDS = frozenset((*KINDS, *_SYNONYMS, *_OF_DEVICE, "kernel", "other"))
 """Every word of a kind."""
 
 _COPY_NAME = lazy_regex(r"\[?\s*(?:cuda|hip)?[ _]?mem(?:cpy|set)", re.IGNORECASE)
@@ -74,7 +77,8 @@ def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()
 
     Without a kind, name and place decide: on a thread host work; else communication if the name
     says so; on a device stream a copy, or unclassified; elsewhere a step, a phase of one, or other.
-    A "kernel" communicates or copies if its name says so, and else computes.
+    A "kernel" communicates or copies if its name says so, and else computes; other work of a
+    "gpu" is unclassified.
 
     Args:
         kind: of the record; "" if it states none.
@@ -83,6 +87,8 @@ def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()
     low = kind.lower()
     if low == "kernel":
         plain = _kernel(name, comm_words) or "compute"
+    elif low in _OF_DEVICE:
+        plain = _kernel(name, comm_words) or "unclassified"
     else:
         plain = _SYNONYMS.get(low, low) or _by_name(name, spot, comm_words)
     if plain == "unclassified":

@@ -226,7 +226,10 @@ class EventRows:
         rows = checked(batch, self._units, self._build)
         place = self._places.numbers(batch.columns, rows.phase == COUNTER)
         unknown = self._places.table().unknown[place] & rows.keep
-        note(self._build, batch, "unknown-kind", np.flatnonzero(unknown))
+        kinds = _texts(batch, "kind")
+        for kind in dict.fromkeys(kinds[row] for row in np.flatnonzero(unknown).tolist()):
+            of_kind = [row for row in np.flatnonzero(unknown).tolist() if kinds[row] == kind]
+            note(self._build, batch, "unknown-kind", of_kind, f"kind {kind[:40]!r}")
         for phase, parts in ((RANGE, self._slices), (MARK, self._instants)):
             which = np.flatnonzero(rows.keep & (rows.phase == phase))
             if len(which):
