@@ -121,9 +121,9 @@ def captures(
             reports.setdefault(report_of(name, layout), []).append((name, layout))
     if mapping is not None and not reports and len(names) == 1:
         _refuse_table(source, names[0], mapping)
-    found = (c for parts in reports.values() for c in _captures(source, parts, issues))
+    rank_captures = (c for parts in reports.values() for c in _captures(source, parts, issues))
     logs: dict[Hashable, list[Capture]] = {}
-    for capture in found:
+    for capture in rank_captures:
         logs.setdefault(_log_of(capture), []).append(capture)
     return [_whole_log(files) for files in logs.values()]
 
@@ -140,7 +140,7 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
     name, layout = parts[0]
     title = source.title(name)
     default, evidence = _default_rank(layout, title)
-    one = Capture(
+    capture = Capture(
         reader="event_log",
         source=source,
         files=tuple(name for name, _ in parts),
@@ -152,7 +152,7 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
         detail=tuple(parts),
     )
     if not _may_name_ranks(source, name, layout):
-        return [one]
+        return [capture]
     ranks, nameless = _ranks(source, name, layout, issues)
     if nameless and default is None and ranks:
         issues.add("record-without-rank", title, count=nameless)
@@ -161,7 +161,7 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
     requested: list[int | None] = [*sorted(ranks | default_too)]
     return [
         replace(
-            one,
+            capture,
             rank=rank,
             rank_from="records" if rank in ranks else evidence,
             label=title if len(requested) == 1 else f"{title} (rank {rank})",
@@ -211,30 +211,30 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     def report(code: str, where: str) -> None:
         issues.add(code, title, where)
 
-    known: dict[str, int] = {}
+    rank_by_text: dict[str, int] = {}
     ranks: set[int] = set()
     nameless = 0
     unread: tuple[str, str] | None = None
     with source.open(name) as stream:
         lines = Lines(stream, report)
         for number, text in rank_texts(lines, layout):
-            rank = known.get(text)
+            rank = rank_by_text.get(text)
             if rank is None:
                 rank = rank_of(text, bound)
                 if rank == UNREADABLE:
                     unread = unread or (f"line {number}", text[:40])
                     report("malformed-record", f"line {number}: rank {text[:40]!r}")
                     continue
-                known[text] = rank
-                if len(known) > MAX_RANKS:
+                rank_by_text[text] = rank
+                if len(rank_by_text) > MAX_RANKS:
                     raise MalformedInputError(
                         title,
                         f"line {number}",
                         f"more than {MAX_RANKS} ranks; is the column right?",
                     )
             nameless += rank == ABSENT
-        ranks = set(known.values()) - {ABSENT}
-    if unread and not known and bound and not bound.regex:
+        ranks = set(rank_by_text.values()) - {ABSENT}
+    if unread and not rank_by_text and bound and not bound.regex:
         where, text = unread
         raise MalformedInputError(
             title, where, f"{text!r} is no rank; if it holds a number, write "
@@ -270,18 +270,20 @@ def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
     head, title = source.head(name), source.title(name)
     if mapping.line is not None:
         lines = [] if is_binary(head) else first_lines(head)
-        first = f"; the first is {lines[0][1][:80]!r}" if lines else ""
+        first_line = f"; the first is {lines[0][1][:80]!r}" if lines else ""
         raise MalformedInputError(
-            title, "", f"{mapping.name}: its pattern matches none of the first lines{first}"
+            title, "", f"{mapping.name}: its pattern matches none of the first lines{first_line}"
         )
     columns = columns_in(head)
     if not columns or recognised(head, title, None):
         return
-    there = [column.casefold() for column in columns]
+    lowered = [column.casefold() for column in columns]
     missing = [
         column
         for column in mapping.required()
-        if not any(one.startswith(column.removesuffix("(*)").strip().casefold()) for one in there)
+        if not any(
+            header.startswith(column.removesuffix("(*)").strip().casefold()) for header in lowered
+        )
     ]
     raise MalformedInputError(
         title,
@@ -388,10 +390,10 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
     if is_binary(head):
         return None
     lines = first_lines(head)
-    first = next((line for _, line in lines if not line.startswith("#")), "")
+    first_line = next((line for _, line in lines if not line.startswith("#")), "")
     if mapping is not None and mapping.line is not None:
         layout = _text_lines(lines, title, mapping)
-    elif first.startswith("{"):
+    elif first_line.startswith("{"):
         layout = _json_lines(lines, title, mapping or SCHEMA)
     else:
         layout = _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
@@ -400,8 +402,8 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
     iso: dict[str, str] = {}  # columns of times that ISO 8601 text holds, not numbers
     for batch in batches(Lines(io.BytesIO(head), unheard), layout):
         for target in ("ts", "end"):
-            first = next(filter(None, batch.columns.get(target, ())), "")
-            if is_iso_time(first):
+            first_line = next(filter(None, batch.columns.get(target, ())), "")
+            if is_iso_time(first_line):
                 iso[target] = ISO
         break
     return msgspec.structs.replace(layout, units={**layout.units, **iso}) if iso else layout
@@ -425,19 +427,19 @@ def _text_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
 def columns_in(head: bytes) -> list[str]:
     """The columns of a table, for messages; [] for other files."""
     lines = [] if is_binary(head) else first_lines(head)
-    first = next((line for _, line in lines if not line.startswith("#")), "{")
-    if first.startswith(("{", "[")):
+    header = next((line for _, line in lines if not line.startswith("#")), "{")
+    if header.startswith(("{", "[")):
         return []
-    found = max((cells(first, d) for d in _DELIMITERS), key=len)
-    return [cell.strip() for cell in found] if len(found) > 1 else []
+    cells_by_width = max((cells(header, d) for d in _DELIMITERS), key=len)
+    return [cell.strip() for cell in cells_by_width] if len(cells_by_width) > 1 else []
 
 
 def row_of(line: str, header: str) -> list[str]:
     """The cells of a row, split by a delimiter that gives as many as the header has; else []."""
     width = max(len(cells(header, delimiter)) for delimiter in _DELIMITERS)
-    likely = sorted(_DELIMITERS, key=lambda one: len(cells(header, one)), reverse=True)
-    every = (cells(line, delimiter) for delimiter in likely)
-    return next((found for found in every if len(found) == width), [])
+    likely = sorted(_DELIMITERS, key=lambda delimiter: len(cells(header, delimiter)), reverse=True)
+    splits = (cells(line, delimiter) for delimiter in likely)
+    return next((row for row in splits if len(row) == width), [])
 
 
 def is_binary(head: bytes) -> bool:
@@ -462,16 +464,16 @@ def fields_of(line: str) -> dict[str, str] | None:
 
 
 def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
-    found = [(n, fields_of(line)) for n, line in lines if not line.startswith("#")]
-    number, first = found[0]
+    numbered = [(n, fields_of(line)) for n, line in lines if not line.startswith("#")]
+    number, first = numbered[0]
     if first is None:
         return None
-    named = "rawlog" in first
-    body, head_says = (number, first) if named else (0, {})
-    records = [record for n, record in found if record and n > body]
-    if not named and not records:
+    has_head = "rawlog" in first
+    body, head_says = (number, first) if has_head else (0, {})
+    records = [record for n, record in numbered if record and n > body]
+    if not has_head and not records:
         return None
-    if not named and mapping is SCHEMA:  # without a head it could be a Chrome event
+    if not has_head and mapping is SCHEMA:  # without a head it could be a Chrome event
         phase = records[0].get("ph", "")
         if not {"ts", "name"} <= records[0].keys() or _CHROME_PHASE.fullmatch(phase):
             return None
@@ -515,11 +517,11 @@ def _headed(
     if not all(stem in folded for stem in stems):
         return None
     for delimiter in _DELIMITERS:
-        seen: Counter[str] = Counter()
+        repeats: Counter[str] = Counter()
         names = []  # a repeated one gets its number
         for name in (cell.strip() for cell in cells(line, delimiter)):
-            seen[name] += 1
-            names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+            repeats[name] += 1
+            names.append(name if repeats[name] == 1 else f"{name} ({repeats[name]})")
         columns = tuple(names)
         binding, missing = bound(mapping, columns)
         if missing or not columns:
@@ -529,8 +531,8 @@ def _headed(
         body = number
         if settings["unit"] == "row":
             row = dict(zip(columns, cells(below, delimiter), strict=False))
-            stated = {t: b.column for t in TIMES if (b := binding.column(t))}
-            row_units = {t: UNITS.get(row.get(c, "").strip(), "") for t, c in stated.items()}
+            time_columns = {t: b.column for t in TIMES if (b := binding.column(t))}
+            row_units = {t: UNITS.get(row.get(c, "").strip(), "") for t, c in time_columns.items()}
             if not all(row_units.values()):
                 continue
             units |= row_units
@@ -548,10 +550,10 @@ def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[s
     Raises:
         MalformedInputError: a value is impossible.
     """
-    known = {
+    head_settings = {
         k: v for k, v in head_says.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"
     }
-    settings = {"unit": "us", **known, **binding.settings}
+    settings = {"unit": "us", **head_settings, **binding.settings}
     for key, allowed in SETTINGS.items():
         if allowed and settings.get(key, allowed[0]) not in allowed:
             raise MalformedInputError(
@@ -567,5 +569,5 @@ def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[s
 
 
 def _units(binding: Binding, settings: Dict[str, str]) -> dict[str, str]:
-    found = {t: binding.column(t) for t in TIMES}
-    return {t: (b.unit if b else "") or settings["unit"] for t, b in found.items()}
+    bindings = {t: binding.column(t) for t in TIMES}
+    return {t: (b.unit if b else "") or settings["unit"] for t, b in bindings.items()}

@@ -240,10 +240,10 @@ class Places:
             counter: which records are samples of a counter.
         """
         words = [columns.get(word) or repeat("") for word in _WORDS]
-        known, new = self._numbers, self._new
+        numbers, new = self._numbers, self._new
         keys = zip(counter.tolist(), *words, strict=False)
-        found = (known[key] if key in known else new(key) for key in keys)
-        return np.fromiter(found, np.int32, len(counter))
+        combinations = (numbers[key] if key in numbers else new(key) for key in keys)
+        return np.fromiter(combinations, np.int32, len(counter))
 
     def _new(self, key: tuple[Any, ...]) -> int:
         name = key[2]  # with its blanks
@@ -252,10 +252,12 @@ class Places:
         )
         spot = Spot(*spot_words)
         if counter:
-            layer, op, step, known = EventClass(Layer.COUNTER, OpClass.OTHER)
+            layer, op, step, is_known = EventClass(Layer.COUNTER, OpClass.OTHER)
             lane = Lane(layer, "", spot, name.strip())
         else:
-            layer, op, step, known = event_class(kind, name.strip(), spot, self._build.comm_words)
+            layer, op, step, is_known = event_class(
+                kind, name.strip(), spot, self._build.comm_words
+            )
             lane = lane_of(layer, title, name.strip(), spot)
         row = (
             self._lanes.setdefault(lane, len(self._lanes)),
@@ -263,7 +265,7 @@ class Places:
             self._build.string(name),
             step,
             self._keys.setdefault((spot, name), len(self._keys)),
-            not known,
+            not is_known,
         )
         for column, value in zip(self._table, row, strict=True):
             column.append(value)
@@ -278,5 +280,5 @@ class Places:
         """The builder's track of each lane."""
         devices = len({lane.spot.device for lane in self._lanes} - {""}) > 1
         processes = len({lane.spot.process for lane in self._lanes} - {""}) > 1
-        found = [self._build.add_track(track_of(a, devices, processes)) for a in self._lanes]
-        return np.array(found, np.int32)
+        tracks = [self._build.add_track(track_of(a, devices, processes)) for a in self._lanes]
+        return np.array(tracks, np.int32)

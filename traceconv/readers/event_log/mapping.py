@@ -81,11 +81,11 @@ class Mapping(msgspec.Struct, frozen=True):
 
     def over(self, base: Mapping) -> Mapping:
         """This mapping, completed by the fields and settings of ``base``."""
-        stated = {f.target for f in self.fields}
-        kept = tuple(f for f in base.fields if f.target not in stated)
+        targets = {f.target for f in self.fields}
+        inherited = tuple(f for f in base.fields if f.target not in targets)
         settings = {**base.settings, **self.settings}
         return msgspec.structs.replace(
-            self, fields=(*kept, *self.fields), settings=settings,
+            self, fields=(*inherited, *self.fields), settings=settings,
             ignored=(*base.ignored, *self.ignored), line=self.line or base.line,
         )  # fmt: skip
 
@@ -101,13 +101,15 @@ def parsed(text: str, name: str = "`mapping`") -> Mapping:
         OptionError: it is invalid; the message names the part.
     """
     items: list[tuple[str, Any]] = []
-    at = 0
-    while at < len(text):
-        match = _ITEM.match(text, at)
+    offset = 0
+    while offset < len(text):
+        match = _ITEM.match(text, offset)
         if not match:
-            raise OptionError(f"{name}: cannot understand {text[at : at + 40]!r}; see {_EXAMPLE}")
+            raise OptionError(
+                f"{name}: cannot understand {text[offset : offset + 40]!r}; see {_EXAMPLE}"
+            )
         items.append((match["target"] + (match["optional"] or ""), match["value"]))
-        at = match.end()
+        offset = match.end()
     return _mapping(name, items)
 
 
@@ -154,18 +156,22 @@ def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
         elif target in SETTINGS:
             settings[target] = setting = str(value).strip("'")
             if SETTINGS[target] and setting not in SETTINGS[target]:
-                known = ", ".join(SETTINGS[target])
-                raise OptionError(f"{name}: {target} {setting!r}: must be one of {known}")
+                choices = ", ".join(SETTINGS[target])
+                raise OptionError(f"{name}: {target} {setting!r}: must be one of {choices}")
         elif target in TARGETS or target.startswith("args."):
             fields.append(_field(name, target, value, key.endswith("?")))
         else:
-            known = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "line", "ignore"))
-            raise OptionError(f"{name}: no field {target!r}; there are: {known}")
+            choices = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "line", "ignore"))
+            raise OptionError(f"{name}: no field {target!r}; there are: {choices}")
     if line is not None:
-        stated = {one.target for one in fields} | {one.column for one in fields}
-        own = [group for group in line.groupindex if group not in stated]
-        fields += [Field("ts", g, _LOGGED.get(g, "")) for g in own if g in _LOGGED][:1]
-        fields += [Field(g, g, optional=g not in ("ts", "name")) for g in own if g in TARGETS]
+        used = {bound_field.target for bound_field in fields} | {
+            bound_field.column for bound_field in fields
+        }
+        unused_groups = [group for group in line.groupindex if group not in used]
+        fields += [Field("ts", g, _LOGGED.get(g, "")) for g in unused_groups if g in _LOGGED][:1]
+        fields += [
+            Field(g, g, optional=g not in ("ts", "name")) for g in unused_groups if g in TARGETS
+        ]
     return Mapping(name, tuple(fields), settings, tuple(ignored), line)
 
 
@@ -203,23 +209,25 @@ def _line(name: str, text: str) -> re.Pattern[str]:
 
 def _of_format(text: str) -> str:
     """A format of Python's logging as a regular expression; its attributes become groups."""
-    parts, at, seen = ["^"], 0, set()
+    parts, offset, seen = ["^"], 0, set()
     text = _MILLISECONDS.sub(r"\1", text)
     for match in _ATTRIBUTE.finditer(text):
-        parts.append(re.escape(text[at : match.start()]))
-        at = match.end()
+        parts.append(re.escape(text[offset : match.start()]))
+        offset = match.end()
         word, kind = match[1], match[2]
         if word is None:
             parts.append("%")
             continue
         group = _GROUPS.get(word, word)
         inner = (
-            ISO_TIME if word == "asctime" else _VALUES.get(kind, ".*" if at == len(text) else ".*?")
+            ISO_TIME
+            if word == "asctime"
+            else _VALUES.get(kind, ".*" if offset == len(text) else ".*?")
         )
-        named = group.isidentifier() and group not in seen
+        is_group = group.isidentifier() and group not in seen
         seen.add(group)
-        parts.append(rf"\s*(?P<{group}>{inner})\s*" if named else f"(?:{inner})")
-    return "".join([*parts, re.escape(text[at:]), "$"])
+        parts.append(rf"\s*(?P<{group}>{inner})\s*" if is_group else f"(?:{inner})")
+    return "".join([*parts, re.escape(text[offset:]), "$"])
 
 
 _GROUPS = {"asctime": "ts", "message": "name", "name": "logger", "threadName": "thread",
@@ -232,17 +240,17 @@ _VALUES = {"d": r"-?\d+", "f": r"-?\d+(?:\.\d+)?"}
 def _field(name: str, target: str, value: Any, optional: bool) -> Field:
     if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == "'":
         return Field(target, constant=value[1:-1])
-    stated = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
-    if not isinstance(stated, dict):
+    parts = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
+    if not isinstance(parts, dict):
         raise OptionError(f"{name}: {target} is neither a column nor a 'constant'")
-    if isinstance(stated.get("constant"), str):
-        return Field(target, constant=stated["constant"])
-    column, unit = stated.get("column"), stated.get("unit") or ""
+    if isinstance(parts.get("constant"), str):
+        return Field(target, constant=parts["constant"])
+    column, unit = parts.get("column"), parts.get("unit") or ""
     if not isinstance(column, str) or not column:
         raise OptionError(f"{name}: {target} names no column")
     if unit and (target not in TIMES or unit not in UNITS):
         raise OptionError(f"{name}: {target}: unit {unit!r}: only ts, dur and end have one")
-    return Field(target, column, unit, _regex(name, target, stated.get("regex")), optional=optional)
+    return Field(target, column, unit, _regex(name, target, parts.get("regex")), optional=optional)
 
 
 def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
@@ -291,19 +299,26 @@ class Binding(msgspec.Struct, frozen=True):
 
 def bound(mapping: Mapping, columns: Sequence[str]) -> tuple[Binding, list[str]]:
     """``mapping`` on ``columns``, and the required columns that are missing."""
-    found, missing, constants = [], [], {}
-    for one in mapping.fields:
-        if one.constant is not None:
-            constants[one.target] = one.constant
+    bindings, missing, constants = [], [], {}
+    for wanted_field in mapping.fields:
+        if wanted_field.constant is not None:
+            constants[wanted_field.target] = wanted_field.constant
             continue
-        column, unit = _match(one.column, columns)
+        column, unit = _match(wanted_field.column, columns)
         if column is not None:
-            found.append(Bound(one.target, column, UNITS.get(one.unit or unit, ""), one.regex))
-        elif not one.optional:
-            missing.append(one.column)
+            bindings.append(
+                Bound(
+                    wanted_field.target,
+                    column,
+                    UNITS.get(wanted_field.unit or unit, ""),
+                    wanted_field.regex,
+                )
+            )
+        elif not wanted_field.optional:
+            missing.append(wanted_field.column)
     ignored = [_match(pattern, columns)[0] for pattern in mapping.ignored]
     return (
-        Binding(tuple(found), constants, frozenset(c for c in ignored if c), mapping.settings),
+        Binding(tuple(bindings), constants, frozenset(c for c in ignored if c), mapping.settings),
         missing,
     )
 

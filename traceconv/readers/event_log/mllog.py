@@ -35,14 +35,14 @@ class MllogReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per task in every log; where a log has tasks, one without is optional."""
-        found: list[Capture] = []
+        tasks_found: list[Capture] = []
         for name in names:
             if _TAG in source.head(name):
                 from traceconv.readers.event_log.mllog_lines import captures
 
-                found += captures(source, name, issues)
-        tasks = any(c.rank is not None for c in found)
-        return [replace(c, optional=tasks and c.rank is None) for c in found]
+                tasks_found += captures(source, name, issues)
+        tasks = any(c.rank is not None for c in tasks_found)
+        return [replace(c, optional=tasks and c.rank is None) for c in tasks_found]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Read one task; see :class:`traceconv.readers.Reader`."""

@@ -55,11 +55,11 @@ def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int
     with source.open(name) as stream:
         lines = Lines(stream, report)
         for number, written in lines.numbered():
-            before, tag, stated = written.partition(TAG)
+            before, tag, payload = written.partition(TAG)
             if not tag:
                 continue
             try:
-                line = _LINE.decode(stated)
+                line = _LINE.decode(payload)
             except NOT_JSON as e:
                 lines.damaged(number, e)
                 continue
@@ -125,60 +125,66 @@ class _Timeline:
     def take(self, where: str, line: _Line) -> None:
         """One line."""
         try:
-            at = to_ns(bytes(line.time_ms).strip(b'"'), "ms")
+            time_ns = to_ns(bytes(line.time_ms).strip(b'"'), "ms")
         except ClockError:
             self._build.skip("bad-time", where)
             return
-        self._last = max(self._last, at)
+        self._last = max(self._last, time_ns)
         name = _ENDING.sub("", line.key) or "(no name)"
         if line.event_type == "INTERVAL_START":
             metadata = _metadata(line)
             numbers = (count_of(text(metadata[key])) for key in _STEP_KEYS if key in metadata)
             step = next((number for number in numbers if number >= 0), -1)
-            one = _Interval(name, where, at, at, _arguments(line), step)
-            self._open.setdefault(name, []).append(one)
+            interval = _Interval(name, where, time_ns, time_ns, _arguments(line), step)
+            self._open.setdefault(name, []).append(interval)
         elif line.event_type == "INTERVAL_END":
-            self._end(name, where, at, line)
+            self._end(name, where, time_ns, line)
         else:
             track = self._build.track(Layer.HOST, "Marks", title="MLPerf", sort=1)
             args = _object(_arguments(line))
-            self._slices.add(track, at, 0, line.key, OpClass.HOST, args, kind=Kind.INSTANT)
+            self._slices.add(track, time_ns, 0, line.key, OpClass.HOST, args, kind=Kind.INSTANT)
 
-    def _end(self, name: str, where: str, at: int, line: _Line) -> None:
+    def _end(self, name: str, where: str, time_ns: int, line: _Line) -> None:
         opened = self._open.get(name)
         if not opened:
             self._build.skip("end-without-begin", where)
-        elif at < opened[-1].start:
+        elif time_ns < opened[-1].start:
             opened.pop()
             self._build.seen("slice")
             self._build.skip("negative-duration", where, kind="slice")
         else:
             begun = opened.pop()  # its end may say more, such as the status of a run
-            self._closed.append(replace(begun, end=at, args={**begun.args, **_arguments(line)}))
+            self._closed.append(
+                replace(begun, end=time_ns, args={**begun.args, **_arguments(line)})
+            )
 
     def finish(self) -> None:
         """Add all slices; intervals that never end are closed at the last stamp."""
-        for one in (one for opened in self._open.values() for one in opened):
-            self._build.skip("unfinished-slice", one.where)
-            self._closed.append(replace(one, end=self._last))
-        names = {one.name for one in self._closed}
+        for interval in (interval for opened in self._open.values() for interval in opened):
+            self._build.skip("unfinished-slice", interval.where)
+            self._closed.append(replace(interval, end=self._last))
+        names = {interval.name for interval in self._closed}
         steps = next((name for name in _STEP_NAMES if name in names), "")
-        for number, one in enumerate(
+        for number, interval in enumerate(
             sorted(self._closed, key=lambda i: (i.name != steps, i.start))
         ):
-            self._place(one, one.name == steps, number)
+            self._add_slice(interval, interval.name == steps, number)
         self._slices.flush()
 
-    def _place(self, one: _Interval, is_step: bool, number: int) -> None:
-        length = one.end - one.start
+    def _add_slice(self, interval: _Interval, is_step: bool, number: int) -> None:
+        length = interval.end - interval.start
         if not is_step:
             track = self._build.track(Layer.HOST, "Intervals", title="MLPerf")
-            self._slices.add(track, one.start, length, one.name, OpClass.HOST, _object(one.args))
+            self._slices.add(
+                track, interval.start, length, interval.name, OpClass.HOST, _object(interval.args)
+            )
             return
-        step = one.step if one.step >= 0 else number
+        step = interval.step if interval.step >= 0 else number
         track = self._build.track(Layer.STEP, "Steps")
-        name = f"{one.name} {step}"
-        self._slices.add(track, one.start, length, name, OpClass.ITERATION, _object(one.args), step)
+        name = f"{interval.name} {step}"
+        self._slices.add(
+            track, interval.start, length, name, OpClass.ITERATION, _object(interval.args), step
+        )
 
 
 def _metadata(line: _Line) -> Raws:

@@ -113,7 +113,7 @@ def _table(lines: Sequence[str]) -> dict[str, list[str]] | None:
     """The cells of the first records by column; None if this is neither JSON lines nor a table."""
     lines = [line for line in lines if not line.startswith("#")]
     if lines and lines[0].startswith("{"):
-        records = [found for line in lines if (found := find.fields_of(line)) is not None]
+        records = [fields for line in lines if (fields := find.fields_of(line)) is not None]
         keys = dict.fromkeys(key for record in records for key in record)
         if len(records) < 2:  # any document may be written in one line
             return None
@@ -129,7 +129,7 @@ def _table(lines: Sequence[str]) -> dict[str, list[str]] | None:
     rows = [row for row in cut if row]
     if 2 * len(rows) < len(cut) or not rows:
         return None
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
 
 def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
@@ -145,13 +145,13 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
     name = next(iter([*_called("name", texts), *texts]), "")
     times = [*_called("ts", moments), *_called("ts", numbers)]
     if any(_SUMS.search(re.sub(r"[\W_]+", " ", column.lower())) for column in columns):
-        times = [one for one in times if any(part in one.lower() for part in _PARTS["ts"])]
+        times = [column for column in times if any(part in column.lower() for part in _PARTS["ts"])]
     for ts in dict.fromkeys([*times, *moments]):
         if ts == name:
             continue
-        rest = [n for n in numbers if n not in (ts, name)]
-        ends = _called("end", moments if ts in moments else rest)
-        lengths = _called("dur", rest)
+        other_numbers = [n for n in numbers if n not in (ts, name)]
+        ends = _called("end", moments if ts in moments else other_numbers)
+        lengths = _called("dur", other_numbers)
         unit, assumed = (
             ("", "")
             if ts in moments
@@ -164,23 +164,23 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
             assumed = assumed or also
         elif ends and ends[0] not in (ts, name):
             items.append(f"end={_column(ends[0], unit)}")
-        whole = [n for n in rest if _all(usable[n], _WHOLE.fullmatch)]
+        whole_numbers = [n for n in other_numbers if _all(usable[n], _WHOLE.fullmatch)]
         numbered = [n for n in texts if n != name and _all(usable[n], _ONE_NUMBER.fullmatch)]
-        ranks = [*_called("rank", whole), *_called("rank", numbered)]
+        ranks = [*_called("rank", whole_numbers), *_called("rank", numbered)]
         if not ranks:  # numbers of processes of the system are above 0
-            ranks = [n for n in _called("process or device", whole) if "0" in usable[n]][:1]
+            ranks = [n for n in _called("process or device", whole_numbers) if "0" in usable[n]][:1]
             assumed = "; ".join(
                 filter(None, [assumed, *(f"{n} is taken for the rank" for n in ranks)])
             )
-        items += [f"rank={n}" if n in whole else rf"rank={n}/(\d+)/" for n in ranks[:1]]
+        items += [f"rank={n}" if n in whole_numbers else rf"rank={n}/(\d+)/" for n in ranks[:1]]
         free = [n for n in usable if n not in (ts, name, *ranks[:1]) and n not in moments]
         streams, threads = _called("stream", free), _called("thread", free)
         items += [f"stream={streams[0]}"] if streams else [f"thread={n}" for n in threads[:1]]
-        items += [f"process={found}" for found in _called("process", free)[:1]]
+        items += [f"process={process}" for process in _called("process", free)[:1]]
         kinds = (
             n for n in texts if n != name and {c.strip().lower() for c in usable[n]} <= KIND_WORDS
         )
-        items += [f"kind={found}" for found in kinds][:1]
+        items += [f"kind={kind}" for kind in kinds][:1]
         yield ",".join(items), assumed
 
 
@@ -192,9 +192,9 @@ def _called(target: str, names: Sequence[str]) -> list[str]:
     """The names that may be ``target``, likely ones first."""
     words = _WORDS[target]
     plain = {name: "".join(_pieces(name)[0]) for name in names}
-    found = [n for word in words for n in names if plain[n] == word]
-    found += [n for part in _PARTS.get(target, ()) for n in names if part in plain[n]]
-    return list(dict.fromkeys(found))
+    matches = [n for word in words for n in names if plain[n] == word]
+    matches += [n for part in _PARTS.get(target, ()) for n in names if part in plain[n]]
+    return list(dict.fromkeys(matches))
 
 
 def _pieces(name: str) -> tuple[list[str], str]:
@@ -223,13 +223,13 @@ def _unit(
     if unit := _pieces(name)[1]:
         return unit, ""
     numbers = (cell.strip() for cell in cells if clock and _NUMBER.fullmatch(cell.strip()))
-    first = abs(float(next(numbers, "0").replace(",", ".")))
+    first_value = abs(float(next(numbers, "0").replace(",", ".")))
     for scale, unit in _UNIX_UNITS.items():
-        if _UNIX.start <= first / scale < _UNIX.stop:
+        if _UNIX.start <= first_value / scale < _UNIX.stop:
             return unit, f"{name} is taken for Unix time in {unit}"
-    for other in beside:
-        if unit := _pieces(other)[1]:
-            return unit, f"{name} is taken to be in {unit}, as {other} is"
+    for neighbour in beside:
+        if unit := _pieces(neighbour)[1]:
+            return unit, f"{name} is taken to be in {unit}, as {neighbour} is"
     return "us", f"nothing says the unit of {name}, :us is a guess (s, ms, us or ns)"
 
 
@@ -242,13 +242,15 @@ def _column(name: str, unit: str) -> str:
 def _text_lines(head: bytes, lines: Sequence[str]) -> Proposal | None:
     """A pattern for lines with a time within their first words."""
     stamp = re.compile(rf"\A\W{{0,3}}(?:\S{{1,40}} ){{0,3}}?\W?(?P<ts>{ISO_TIME})")
-    found = [match for line in lines if (match := stamp.search(line))]
-    if not found or 2 * len(found) < len(lines):
+    stamps = [match for line in lines if (match := stamp.search(line))]
+    if not stamps or 2 * len(stamps) < len(lines):
         return None
-    levels = sum(bool(_LEVEL.match(one.string, one.end())) for one in found)
-    level = r"\W*(?P<level>[A-Za-z]+)\b" if levels >= _SHARE * len(found) else ""
-    begun = [(_LEVEL.match(one.string, one.end()) if level else None) or one for one in found]
-    ranked = all(_RANK.match(one.string, one.end()) for one in begun)
+    levels = sum(bool(_LEVEL.match(match.string, match.end())) for match in stamps)
+    level = r"\W*(?P<level>[A-Za-z]+)\b" if levels >= _SHARE * len(stamps) else ""
+    begun = [
+        (_LEVEL.match(match.string, match.end()) if level else None) or match for match in stamps
+    ]
+    ranked = all(_RANK.match(match.string, match.end()) for match in begun)
     rank = r"\W*[Rr][Aa][Nn][Kk]\W?(?P<rank>\d+)\b" if ranked else ""
     mapping = rf"line=/(?P<ts>{ISO_TIME}){level}{rank}\W*(?P<name>\S.*)/"
     return Proposal((), mapping) if _works(head, mapping) else None
@@ -264,7 +266,7 @@ def _works(head: bytes, mapping: str) -> bool:
         return False
     for batch in batches(Lines(io.BytesIO(head), unheard), layout):
         ts = times(batch.columns.get("ts", [""] * len(batch)), layout.units["ts"])
-        named = sum(bool(name.strip()) for name in batch.columns.get("name", ()))
+        names = sum(bool(name.strip()) for name in batch.columns.get("name", ()))
         sound = int((ts.present & ~ts.bad).sum())
-        return min(named, sound) >= _SHARE * len(batch) and sound > 0
+        return min(names, sound) >= _SHARE * len(batch) and sound > 0
     return False

@@ -66,11 +66,11 @@ class EventLogReader:
         from traceconv.readers.event_log.rows import EventRows
         from traceconv.readers.shared.lines import Lines, unheard
 
-        parts: Sequence[Part] = capture.detail
-        tables = len({report_of(name, layout) for name, layout in parts}) < len(parts)
+        logs: Sequence[Part] = capture.detail
+        tables = len({report_of(name, layout) for name, layout in logs}) < len(logs)
         failures: list[MalformedInputError] = []
-        for name, layout in parts:
-            build.file, first = capture.source.title(name), build.rows
+        for name, layout in logs:
+            build.file, first_row = capture.source.title(name), build.rows
             rows = EventRows(build, layout.units)
             report = unheard if layout.by_rank else build.skip
             try:
@@ -83,9 +83,9 @@ class EventLogReader:
                 build.skip("malformed-record", str(e)[:200])
                 continue
             # tables of a report are not windows, the files of a log are
-            if len(parts) > 1 and not tables and (span := build.span(first)):
+            if len(logs) > 1 and not tables and (span := build.span(first_row)):
                 build.window(*span)
-        if len(failures) == len(parts):
+        if len(failures) == len(logs):
             raise failures[0]
 
 

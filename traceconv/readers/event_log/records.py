@@ -92,22 +92,22 @@ class Batch(msgspec.Struct):
 
 def batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
     """The records of a log; those of the selected rank only, if the layout selects one."""
-    records, known = _records(lines, layout), dict[str, bool]()
+    records, ours = _records(lines, layout), dict[str, bool]()
     rank_text, where = _rank_text(layout), layout.binding.column("rank")
 
     def is_ours(record: Any) -> bool:
         text = rank_text(record)
-        if text not in known:
+        if text not in ours:
             rank = rank_of(text, where)
-            found = layout.otherwise if rank == ABSENT else rank
-            known[text] = rank != UNREADABLE and found == layout.rank
-        return known[text]
+            record_rank = layout.otherwise if rank == ABSENT else rank
+            ours[text] = rank != UNREADABLE and record_rank == layout.rank
+        return ours[text]
 
     if layout.by_rank:
         records = ((number, record) for number, record in records if is_ours(record))
-    while some := list(islice(records, BATCH_RECORDS)):
-        numbers, kept = [number for number, _ in some], [record for _, record in some]
-        source = _Cells(layout, numbers, kept) if layout.columns else _Fields(kept)
+    while chunk := list(islice(records, BATCH_RECORDS)):
+        numbers, contents = [number for number, _ in chunk], [record for _, record in chunk]
+        source = _Cells(layout, numbers, contents) if layout.columns else _Fields(contents)
         yield _batch(numbers, source, layout.binding)
 
 
@@ -152,14 +152,14 @@ def _objects(lines: Lines, layout: Layout) -> Iterator[tuple[int, dict[str, msgs
 
 def _matched_lines(lines: Lines, pattern: re.Pattern[str]) -> Iterator[tuple[int, list[str]]]:
     """The named groups of every line; lines that do not match are counted."""
-    groups = [place - 1 for place in pattern.groupindex.values()]
+    groups = [number - 1 for number in pattern.groupindex.values()]
     for number, line in lines.numbered():
         match = pattern.search(line)
         if not match:
             lines.report("line-unmatched", f"line {number}: {line.strip()[:60]!r}")
             continue
-        found = match.groups("")
-        yield number, [found[place] for place in groups]
+        values = match.groups("")
+        yield number, [values[group] for group in groups]
 
 
 def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
@@ -193,12 +193,14 @@ class _WideRows:
         self._lines = lines
         self._delimiter, self._comment = layout.delimiter, layout.comment
         self._back: deque[tuple[int, str]] = deque()
-        every = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
-        self._fresh = islice(every, layout.body, None)
+        numbered = chain.from_iterable(
+            enumerate(b, first_number) for first_number, b in lines.blocks()
+        )
+        self._fresh = islice(numbered, layout.body, None)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        while taken := self._take():
-            number, line = taken
+        while numbered := self._take():
+            number, line = numbered
             if not line or line.isspace() or line.startswith(self._comment):
                 continue
             if '"' not in line:
@@ -211,16 +213,16 @@ class _WideRows:
 
     def _quoted(self, number: int, line: str) -> list[str]:
         """The row that begins with ``line``; [] if it has no end."""
-        parts = [(number, line)]
+        row_lines = [(number, line)]
         size, open_ = len(line), line.count('"') % 2
-        while open_ and len(parts) < MAX_ROW_LINES and size < MAX_LINE_BYTES:
-            more = self._take()
-            if more is None:
+        while open_ and len(row_lines) < MAX_ROW_LINES and size < MAX_LINE_BYTES:
+            next_line = self._take()
+            if next_line is None:
                 break
-            parts.append(more)
-            size += len(more[1])
-            open_ ^= more[1].count('"') % 2
-        texts = [text + "\n" for _, text in parts]
+            row_lines.append(next_line)
+            size += len(next_line[1])
+            open_ ^= next_line[1].count('"') % 2
+        texts = [text + "\n" for _, text in row_lines]
         reader, row = csv.reader(texts, delimiter=self._delimiter, strict=True), list[str]()
         limit = csv.field_size_limit(max(size, csv.field_size_limit()))
         try:
@@ -230,8 +232,8 @@ class _WideRows:
             self._lines.report("truncated" if cut else "malformed-record", f"line {number}: {e}")
         finally:
             csv.field_size_limit(limit)
-        if len(parts) > 1:
-            self._back.extendleft(reversed(parts[reader.line_num if row else 1 :]))
+        if len(row_lines) > 1:
+            self._back.extendleft(reversed(row_lines[reader.line_num if row else 1 :]))
         return row
 
 
@@ -241,32 +243,32 @@ class _WideRows:
 class _Cells:
     """Rows of a table as columns; arguments are numbers where they look like numbers."""
 
-    def __init__(self, layout: Layout, numbers: list[int], kept: list[list[str]]) -> None:
+    def __init__(self, layout: Layout, numbers: list[int], rows: list[list[str]]) -> None:
         self.broken: list[int] = []
         self._numbers = numbers
-        self._columns = dict(zip(layout.columns, zip(*kept, strict=True), strict=True))
+        self._columns = dict(zip(layout.columns, zip(*rows, strict=True), strict=True))
         self._comma = layout.delimiter == ";"  # then a comma may be a decimal point
         self.present = layout.columns
 
-    def texts(self, one: Bound) -> Sequence[str]:
-        found = picked(self._columns[one.column], one)
-        if self._comma and one.target in (*TIMES, "value"):
-            return [text.replace(",", ".") for text in found]
-        return found
+    def texts(self, binding: Bound) -> Sequence[str]:
+        texts = picked(self._columns[binding.column], binding)
+        if self._comma and binding.target in (*TIMES, "value"):
+            return [text.replace(",", ".") for text in texts]
+        return texts
 
-    def members(self, key: str, one: Bound) -> list[bytes]:
-        return members(key, picked(self._columns[one.column], one))
+    def members(self, key: str, binding: Bound) -> list[bytes]:
+        return members(key, picked(self._columns[binding.column], binding))
 
-    def args(self, one: Bound) -> list[bytes]:
+    def args(self, binding: Bound) -> list[bytes]:
         """The members of arguments written as JSON; other text is kept under "args"."""
-        found = []
-        for cell, number in zip(self.texts(one), self._numbers, strict=True):
+        arguments = []
+        for cell, number in zip(self.texts(binding), self._numbers, strict=True):
             try:
-                found.append(_inner(cell.encode()) if cell else b"")
+                arguments.append(_inner(cell.encode()) if cell else b"")
             except NOT_JSON:
                 self.broken.append(number)
-                found += members("args", [cell])
-        return found
+                arguments += members("args", [cell])
+        return arguments
 
     def rest(self, used: set[str]) -> list[list[bytes]]:
         names = [name for name in self.present if name not in used]
@@ -276,33 +278,33 @@ class _Cells:
 class _Fields:
     """Records of JSON lines as columns; arguments keep their JSON."""
 
-    def __init__(self, kept: list[dict[str, msgspec.Raw]]) -> None:
+    def __init__(self, records: list[dict[str, msgspec.Raw]]) -> None:
         self.broken: list[int] = []
-        self._kept = kept
-        self.present = dict.fromkeys(chain.from_iterable(kept))
+        self._records_in_batch = records
+        self.present = dict.fromkeys(chain.from_iterable(records))
 
-    def _raws(self, one: Bound) -> list[bytes]:
-        return [bytes(record.get(one.column, _NULL)) for record in self._kept]
+    def _raws(self, binding: Bound) -> list[bytes]:
+        return [bytes(record.get(binding.column, _NULL)) for record in self._records_in_batch]
 
-    def texts(self, one: Bound) -> Sequence[str]:
-        raws = self._raws(one)
+    def texts(self, binding: Bound) -> Sequence[str]:
+        raws = self._raws(binding)
         joined = b"\n".join(raws)  # a record is one line, so no value contains a line end
         if b'"' not in joined and b"null" not in joined:
-            return picked(joined.decode().split("\n"), one)
-        known = {raw: text(raw) for raw in set(raws)}
-        return picked([known[raw] for raw in raws], one)
+            return picked(joined.decode().split("\n"), binding)
+        decoded = {raw: text(raw) for raw in set(raws)}
+        return picked([decoded[raw] for raw in raws], binding)
 
-    def members(self, key: str, one: Bound) -> list[bytes]:
-        if one.regex is not None:
-            return members(key, self.texts(one))
+    def members(self, key: str, binding: Bound) -> list[bytes]:
+        if binding.regex is not None:
+            return members(key, self.texts(binding))
         head = quoted(key) + b":"
-        return [b"" if raw == b"null" else head + raw for raw in self._raws(one)]
+        return [b"" if raw == b"null" else head + raw for raw in self._raws(binding)]
 
-    def args(self, one: Bound) -> list[bytes]:
+    def args(self, binding: Bound) -> list[bytes]:
         """The members of argument objects; any other value is kept under "args"."""
         return [
             raw[1:-1].strip() if raw[:1] == b"{" else b"" if raw == b"null" else b'"args":' + raw
-            for raw in self._raws(one)
+            for raw in self._raws(binding)
         ]
 
     def rest(self, used: set[str]) -> list[list[bytes]]:
@@ -312,34 +314,39 @@ class _Fields:
         return [
             [
                 b",".join([heads[k] + bytes(raw) for k, raw in record.items() if k in heads])
-                for record in self._kept
+                for record in self._records_in_batch
             ]
         ]
 
 
 def _batch(numbers: list[int], source: _Cells | _Fields, binding: Binding) -> Batch:
-    found: dict[str, Sequence[str]] = {}
-    parts: list[list[bytes]] = []
-    last: list[list[bytes]] = []
-    for one in binding.found:
-        if one.column not in source.present:
+    columns: dict[str, Sequence[str]] = {}
+    arguments: list[list[bytes]] = []
+    trailing: list[list[bytes]] = []
+    for bound_column in binding.found:
+        if bound_column.column not in source.present:
             continue
-        key = one.target.removeprefix("args.")
+        key = bound_column.target.removeprefix("args.")
         if key == "args":
-            (last if isinstance(source, _Cells) else parts).append(source.args(one))
-        elif key == "bytes" or key != one.target:
-            parts.append(source.members(key, one))
+            (trailing if isinstance(source, _Cells) else arguments).append(
+                source.args(bound_column)
+            )
+        elif key == "bytes" or key != bound_column.target:
+            arguments.append(source.members(key, bound_column))
         else:
-            found[key] = source.texts(one)
+            columns[key] = source.texts(bound_column)
     for target, constant in binding.constants.items():
         if target.startswith("args."):
-            parts.append(members(target.removeprefix("args."), [constant]) * len(numbers))
+            arguments.append(members(target.removeprefix("args."), [constant]) * len(numbers))
         else:
-            found[target] = [constant] * len(numbers)
-    parts += source.rest({one.column for one in binding.found} | binding.ignored) + last
-    joined = [b",".join(filter(None, row)) for row in zip(*parts, strict=True)]
+            columns[target] = [constant] * len(numbers)
+    arguments += (
+        source.rest({bound_column.column for bound_column in binding.found} | binding.ignored)
+        + trailing
+    )
+    joined = [b",".join(filter(None, row)) for row in zip(*arguments, strict=True)]
     args = [b"{" + row + b"}" if row else b"" for row in joined or [b""] * len(numbers)]
-    return Batch(numbers, found, args, source.broken)
+    return Batch(numbers, columns, args, source.broken)
 
 
 def picked(texts: Sequence[str], where: Bound) -> Sequence[str]:
@@ -347,18 +354,18 @@ def picked(texts: Sequence[str], where: Bound) -> Sequence[str]:
     if where.regex is None:
         return texts
     matches = {text: where.regex.search(text) for text in set(texts)}
-    known = {text: (match[1] or "") if match else "" for text, match in matches.items()}
-    return [known[text] for text in texts]
+    selected = {text: (match[1] or "") if match else "" for text, match in matches.items()}
+    return [selected[text] for text in texts]
 
 
 def members(key: str, texts: Sequence[str]) -> list[bytes]:
     """``"key":value`` for each text; b"" for empty ones. Numbers stay numbers."""
     head = quoted(key) + b":"
-    known = {"": b""}
+    member_by_cell = {"": b""}
     for cell in set(texts) - {""}:
         is_number = len(cell) <= _MAX_NUMBER and _JSON_NUMBER.fullmatch(cell)
-        known[cell] = head + (cell.encode() if is_number else quoted(cell))
-    return [known[cell] for cell in texts]
+        member_by_cell[cell] = head + (cell.encode() if is_number else quoted(cell))
+    return [member_by_cell[cell] for cell in texts]
 
 
 def _inner(raw: bytes) -> bytes:

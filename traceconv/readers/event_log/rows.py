@@ -75,11 +75,11 @@ def note(
     lost: str | None = None,
 ) -> None:
     """Count records under an issue, the first few with their lines; ``lost`` as in ``skip``."""
-    first = Issues.PLACES_KEPT
-    for row in rows[:first]:
+    limit = Issues.PLACES_KEPT
+    for row in rows[:limit]:
         line = f"line {batch.lines[row]}"
         build.skip(code, f"{line}: {why}" if why else line, 1, lost)
-    build.skip(code, "", max(len(rows) - first, 0), lost)
+    build.skip(code, "", max(len(rows) - limit, 0), lost)
 
 
 def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Checked:
@@ -118,8 +118,8 @@ def _reject_damaged(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
     rows.reject(dur.bad, "bad-time", "dur")
     rows.reject(end.bad, "bad-time", "end")
     rows.reject(np.isnan(rows.value) & (rows.phase == COUNTER), "counter-not-numeric")
-    for what, column in (("graph", rows.graph), ("step", rows.step)):
-        rows.reject(column == UNREADABLE, "malformed-record", f"{what} is not a whole number")
+    for field_name, column in (("graph", rows.graph), ("step", rows.step)):
+        rows.reject(column == UNREADABLE, "malformed-record", f"{field_name} is not a whole number")
     device = whole(_texts(rows.batch, "device"))
     rows.reject(device == UNREADABLE, "malformed-record", "device is not a whole number")
 
@@ -154,8 +154,8 @@ def _texts(batch: Batch, target: str) -> Sequence[str]:
 def _phases(batch: Batch, long: Mask) -> I8:
     """The phase of each record: as stated, else by the fields it has."""
     texts = _texts(batch, "ph")
-    known = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
-    phase = np.fromiter(map(known.__getitem__, texts), np.int8, len(batch))
+    phase_by_text = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
+    phase = np.fromiter(map(phase_by_text.__getitem__, texts), np.int8, len(batch))
     counted = np.array([bool(v) for v in _texts(batch, "value")], bool)
     unstated = phase == UNSTATED
     phase[unstated & long] = RANGE
@@ -231,44 +231,44 @@ class EventRows:
             of_kind = [row for row in np.flatnonzero(unknown).tolist() if kinds[row] == kind]
             note(self._build, batch, "unknown-kind", of_kind, f"kind {kind[:40]!r}")
         for phase, parts in ((RANGE, self._slices), (MARK, self._instants)):
-            which = np.flatnonzero(rows.keep & (rows.phase == phase))
-            if len(which):
-                parts.append(self._part(rows, place, which))
-        which = np.flatnonzero(rows.keep & ((rows.phase == BEGIN) | (rows.phase == END)))
-        if len(which):
-            part = self._part(rows, place, which, shared=True)
-            self._marks.append((part, rows.phase[which] == BEGIN))
-        which = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
-        if len(which):
-            self._samples.append((place[which], rows.start[which], rows.value[which]))
-            more = [i for i in which.tolist() if batch.args[i]]
-            note(self._build, batch, "metadata-unused", more, "arguments of a counter sample")
+            selected = np.flatnonzero(rows.keep & (rows.phase == phase))
+            if len(selected):
+                parts.append(self._columns(rows, place, selected))
+        selected = np.flatnonzero(rows.keep & ((rows.phase == BEGIN) | (rows.phase == END)))
+        if len(selected):
+            part = self._columns(rows, place, selected, shared=True)
+            self._marks.append((part, rows.phase[selected] == BEGIN))
+        selected = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
+        if len(selected):
+            self._samples.append((place[selected], rows.start[selected], rows.value[selected]))
+            with_args = [i for i in selected.tolist() if batch.args[i]]
+            note(self._build, batch, "metadata-unused", with_args, "arguments of a counter sample")
 
-    def _part(
-        self, rows: Checked, place: I32, which: NDArray[np.intp], shared: bool = False
+    def _columns(
+        self, rows: Checked, place: I32, selected: NDArray[np.intp], shared: bool = False
     ) -> Part:
         batch = rows.batch
-        every = len(which) == len(batch)
-        args = batch.args if every else [batch.args[i] for i in which.tolist()]
+        is_whole = len(selected) == len(batch)
+        args = batch.args if is_whole else [batch.args[i] for i in selected.tolist()]
         address, length = self._stored(args, shared)
         return Part(
-            place[which],
-            rows.start[which],
-            rows.dur[which],
-            rows.graph[which].astype(np.int32),
-            rows.step[which].astype(np.int32),
+            place[selected],
+            rows.start[selected],
+            rows.dur[selected],
+            rows.graph[selected].astype(np.int32),
+            rows.step[selected].astype(np.int32),
             address,
             length,
-            np.array(batch.lines, np.int64)[which],
+            np.array(batch.lines, np.int64)[selected],
         )
 
     def _stored(self, args: Sequence[bytes], shared: bool) -> tuple[I64, I32]:
         """Addresses and lengths; if shared, equal ones are stored once."""
         length = np.fromiter(map(len, args), np.int32, len(args))
         if shared:
-            known, spill = self._shared_args, self._build.spill
-            at = [known[a] if a in known else known.setdefault(a, spill(a)) for a in args]
-            return np.array(at, np.int64), length
+            stored, spill = self._shared_args, self._build.spill
+            addresses = [stored[a] if a in stored else stored.setdefault(a, spill(a)) for a in args]
+            return np.array(addresses, np.int64), length
         address = np.zeros(len(args), np.int64)
         np.cumsum(length[:-1], out=address[1:])
         return address + self._build.spill(b"".join(args)), length
@@ -280,16 +280,16 @@ class EventRows:
         table, track = self._places.table(), self._places.tracks()
         for parts, kind in ((self._slices, Kind.SLICE), (self._instants, Kind.INSTANT)):
             while parts:
-                self._hand_over(parts.pop(0), kind, table, track)
+                self._add_rows(parts.pop(0), kind, table, track)
         for place, start, value in self._samples:
             self._build.counters(track=track[table.lane[place]], start_ns=start, value=value)
 
-    def _hand_over(self, part: Part, kind: Kind, table: Table, track: I32) -> None:
+    def _add_rows(self, part: Part, kind: Kind, table: Table, track: I32) -> None:
         args = np.full(len(part.place), -1, np.int32)
-        some = part.length > 0
-        if some.any():
-            first = self._build.args_at(part.args[some], part.length[some])
-            args[some] = np.arange(first, first + int(some.sum()), dtype=np.int32)
+        has_args = part.length > 0
+        if has_args.any():
+            first_id = self._build.args_at(part.args[has_args], part.length[has_args])
+            args[has_args] = np.arange(first_id, first_id + int(has_args.sum()), dtype=np.int32)
         self._build.extend(
             track=track[table.lane[part.place]],
             kind=kind,
@@ -317,12 +317,12 @@ class EventRows:
         if not closed.all():
             self._close(ranges, stop, np.flatnonzero(~closed), marks, table)
         ends = marks.take(end)  # ranges have the arguments of their ends, too
-        more = closed & (ends.length > 0) & (ends.args != ranges.args)
-        alone = more & (ranges.length == 0)
+        has_end_args = closed & (ends.length > 0) & (ends.args != ranges.args)
+        alone = has_end_args & (ranges.length == 0)
         ranges.args[alone], ranges.length[alone] = ends.args[alone], ends.length[alone]
-        for i in np.flatnonzero(more & ~alone).tolist():
-            other = self._build.stored(int(ends.args[i]), int(ends.length[i]))
-            self._append(ranges, i, other[1:-1])
+        for i in np.flatnonzero(has_end_args & ~alone).tolist():
+            end_args = self._build.stored(int(ends.args[i]), int(ends.length[i]))
+            self._append(ranges, i, end_args[1:-1])
         ranges.dur = stop - ranges.start
         self._build.seen("slice", len(begin))
         beyond = ranges.dur < 0  # further apart than int64 can hold
@@ -332,18 +332,18 @@ class EventRows:
 
     def _append(self, ranges: Part, i: int, members: bytes) -> None:
         """Add arguments to one row."""
-        own = self._build.stored(int(ranges.args[i]), int(ranges.length[i]))
-        raw = (own[:-1] + b"," if own else b"{") + members + b"}"
+        stored = self._build.stored(int(ranges.args[i]), int(ranges.length[i]))
+        raw = (stored[:-1] + b"," if stored else b"{") + members + b"}"
         ranges.args[i], ranges.length[i] = self._build.spill(raw), len(raw)
 
     def _close(
         self, ranges: Part, stop: I64, open_: NDArray[np.intp], marks: Part, table: Table
     ) -> None:
         """End ranges that never end at the last stamp of their lane."""
-        last = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
+        last_ns = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
         for part in (marks, *self._slices, *self._instants):
-            np.maximum.at(last, table.lane[part.place], part.start + part.dur)
+            np.maximum.at(last_ns, table.lane[part.place], part.start + part.dur)
         for i in open_.tolist():
-            stop[i] = last[table.lane[ranges.place[i]]]
+            stop[i] = last_ns[table.lane[ranges.place[i]]]
             self._build.skip("unfinished-slice", f"line {ranges.line[i]}")
             self._append(ranges, i, b'"unfinished":true')

@@ -60,17 +60,17 @@ class Issued:
         texts = (rows.names["name"].get(code, "") for code in codes.tolist())
         comm = np.array([kernel_class(text, words) is OpClass.COMM for text in texts], bool)[back]
         number = np.where(comm & (rows["correlation"] >= 0), rows["correlation"], -2)
-        made = self._of_calls(calls, lookup(calls["correlation"], number))
-        alone = np.bincount(made[made >= 0], minlength=len(self.bytes)) == 1
-        known = (made >= 0) & ~self.mixed[made]
-        ids, which = np.unique(self.communicator, return_inverse=True)
-        at = np.where(known, which[made], -1)
-        sizes = np.array([ranks.get(one, -1) for one in ids.tolist()], np.int64)
-        rows.columns[COMMUNICATOR] = at
-        rows.columns[BYTES] = np.where((made >= 0) & alone[made], self.bytes[made], -1)
-        rows.columns[RANKS] = picked(sizes, at)
-        rows.columns["lane"] = np.where(known, -2 - at, rows["stream"])
-        names = {i: f"0x{one:x}" for i, one in enumerate(ids.tolist())}
+        call_of = self._of_calls(calls, lookup(calls["correlation"], number))
+        alone = np.bincount(call_of[call_of >= 0], minlength=len(self.bytes)) == 1
+        has_communicator = (call_of >= 0) & ~self.mixed[call_of]
+        ids, code = np.unique(self.communicator, return_inverse=True)
+        communicator_of = np.where(has_communicator, code[call_of], -1)
+        sizes = np.array([ranks.get(identifier, -1) for identifier in ids.tolist()], np.int64)
+        rows.columns[COMMUNICATOR] = communicator_of
+        rows.columns[BYTES] = np.where((call_of >= 0) & alone[call_of], self.bytes[call_of], -1)
+        rows.columns[RANKS] = picked(sizes, communicator_of)
+        rows.columns["lane"] = np.where(has_communicator, -2 - communicator_of, rows["stream"])
+        names = {i: f"0x{identifier:x}" for i, identifier in enumerate(ids.tolist())}
         rows.names[COMMUNICATOR] = names
         rows.names["lane"] = {-2 - i: f"Communicator {name}" for i, name in names.items()}
         rows.identity["lane"] = {
@@ -83,16 +83,16 @@ class Issued:
         Args:
             chosen: positions among the calls; -1 for none.
         """
-        found = np.full(len(chosen), -1)
-        there = np.flatnonzero(chosen >= 0)
-        threads, start = calls["thread"][chosen[there]], calls["start"][chosen[there]]
+        issued_for = np.full(len(chosen), -1)
+        present = np.flatnonzero(chosen >= 0)
+        threads, start = calls["thread"][chosen[present]], calls["start"][chosen[present]]
         for thread in np.unique(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
-            own = np.flatnonzero(threads == thread)
-            at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1
-            inside = (at >= low) & (start[own] <= self.end_ns[np.maximum(at, low)])
-            found[there[own[inside]]] = at[inside]
-        return found
+            of_thread = np.flatnonzero(threads == thread)
+            nearest = low + np.searchsorted(self.start_ns[low:high], start[of_thread], "right") - 1
+            inside = (nearest >= low) & (start[of_thread] <= self.end_ns[np.maximum(nearest, low)])
+            issued_for[present[of_thread[inside]]] = nearest[inside]
+        return issued_for
 
 
 def issued(ranges: Ranges, strings: Strings) -> Issued | None:
@@ -124,9 +124,9 @@ def issued(ranges: Ranges, strings: Strings) -> Issued | None:
     bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
     low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
     high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
-    some = np.maximum.reduceat(call, first) >= 0
-    first, low, high = first[some], low[some], high[some]
-    return Issued(thread[first], start[first], end[first], bytes_[some], low, low != high)
+    has_calls = np.maximum.reduceat(call, first) >= 0
+    first, low, high = first[has_calls], low[has_calls], high[has_calls]
+    return Issued(thread[first], start[first], end[first], bytes_[has_calls], low, low != high)
 
 
 _LAST = np.uint64(2**64 - 1)
@@ -135,31 +135,31 @@ _LAST = np.uint64(2**64 - 1)
 def _groups(ranges: Ranges, strings: Strings) -> I64:
     """Thread, start and end of every outermost group that is complete, (n, 3)."""
     marks = {strings.intern(GROUP_START): 1, strings.intern(GROUP_END): -1}
-    at = np.flatnonzero(np.isin(ranges.name, list(marks)))
+    events = np.flatnonzero(np.isin(ranges.name, list(marks)))
     rows = ranges.rows
-    at = at[np.lexsort((rows["start"][at], rows["thread"][at]))]
-    found, depth, begun, last = [], 0, -1, None
+    events = events[np.lexsort((rows["start"][events], rows["thread"][events]))]
+    groups, depth, begun, previous = [], 0, -1, None
     for thread, start, end, name in zip(
-        *(rows[key][at].tolist() for key in ("thread", "start", "end")),
-        ranges.name[at].tolist(),
+        *(rows[key][events].tolist() for key in ("thread", "start", "end")),
+        ranges.name[events].tolist(),
         strict=True,
     ):
-        if thread != last:
-            depth, last = 0, thread
+        if thread != previous:
+            depth, previous = 0, thread
         step = marks[name]
         if step > 0 and depth == 0:
             begun = start
         if step < 0 and depth == 1:
-            found.append((thread, begun, end))
+            groups.append((thread, begun, end))
         depth = max(depth + step, 0)
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(groups, np.int64).reshape(-1, 3)
 
 
 def sizes_of(ranges: Ranges) -> Mapping[int, int]:
     """Ranks of every communicator whose creation was recorded."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for group in ranges.payloads:
         if RANKS in group.values and COMMUNICATOR in group.values:
             columns: list[NDArray[Any]] = [group.values[COMMUNICATOR], group.values[RANKS]]
-            found.update(zip(*(c.tolist() for c in columns), strict=True))
-    return found
+            sizes.update(zip(*(c.tolist() for c in columns), strict=True))
+    return sizes

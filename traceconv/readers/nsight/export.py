@@ -30,16 +30,16 @@ _SAID_LINES, _SAID = 5, 600
 """Lines and characters of the output of nsys that a message repeats."""
 
 
-def program(named: str | None) -> str | None:
+def program(requested: str | None) -> str | None:
     """Path of nsys: the one that is named, or the one on the path, or None.
 
     Raises:
         OptionError: the one that is named is no program.
     """
-    found = shutil.which(named or PROGRAM)
-    if named and not found:
-        raise OptionError(f"{named!r} is not an executable program", "nsys")
-    return found
+    path = shutil.which(requested or PROGRAM)
+    if requested and not path:
+        raise OptionError(f"{requested!r} is not an executable program", "nsys")
+    return path
 
 
 class ExportedReport(FileSource):
@@ -76,11 +76,11 @@ def exported(source: Source, name: str, nsys: str) -> ExportedReport:
         SourceError: nsys fails, takes longer than :data:`LIMIT_S`, or there is no room; the message
             ends with what nsys said.
     """
-    title, there = source.title(name), source.path(name)
-    state = there.stat() if there is not None else None
+    title, path = source.title(name), source.path(name)
+    state = path.stat() if path is not None else None
     key = (nsys, title, str(state and (state.st_ino, state.st_size, state.st_mtime_ns)))
-    if (known := _made.get(key)) is not None:
-        return known
+    if (already := _made.get(key)) is not None:
+        return already
     try:
         private = TemporaryFolder()
     except OSError as e:
@@ -89,8 +89,8 @@ def exported(source: Source, name: str, nsys: str) -> ExportedReport:
     with ExitStack() as undone:
         undone.callback(private.cleanup)
         database = folder / "export.sqlite"
-        if there is not None:
-            _export(nsys, there.absolute(), database, title)
+        if path is not None:
+            _export(nsys, path.absolute(), database, title)
         else:
             copy = folder / PurePosixPath(name).name
             _copy(source, name, copy)
@@ -107,8 +107,8 @@ def _copy(source: Source, name: str, to: Path) -> None:
     """A report that is in an archive or elsewhere, as a file."""
     try:
         with source.open(name) as stream, to.open("wb") as file:
-            while part := stream.read(1 << 20):
-                file.write(part)
+            while block := stream.read(1 << 20):
+                file.write(block)
     except OSError as e:
         raise SourceError(
             f"{source.title(name)}: cannot be copied: {e.strerror or e}; {ADVICE}"
@@ -125,9 +125,9 @@ def _export(nsys: str, report: Path, database: Path, title: str) -> None:
 
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true",
                "--output", str(database), str(report)]  # fmt: skip
-    said = database.with_name("said")
+    log_path = database.with_name("said")
     try:
-        with said.open("wb") as output:
+        with log_path.open("wb") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 cwd=database.parent, start_new_session=True,
@@ -157,9 +157,9 @@ def _export(nsys: str, report: Path, database: Path, title: str) -> None:
             if is_sqlite(file.read(16)):
                 return
         why = "wrote no SQLite database"
-    with said.open("rb") as log:
-        log.seek(max(0, said.stat().st_size - 4 * _SAID))
+    with log_path.open("rb") as log:
+        log.seek(max(0, log_path.stat().st_size - 4 * _SAID))
         text = log.read().decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = " | ".join(lines[-_SAID_LINES:])[-_SAID:] or "nothing"
-    raise SourceError(f"{title}: cannot be exported: {nsys} {why}; its output: {last}")
+    output_end = " | ".join(lines[-_SAID_LINES:])[-_SAID:] or "nothing"
+    raise SourceError(f"{title}: cannot be exported: {nsys} {why}; its output: {output_end}")

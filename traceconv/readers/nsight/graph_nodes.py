@@ -24,7 +24,7 @@ _ID = {"graphNodeId": ABSENT, "originalGraphNodeId": ABSENT}
 def nodes(capture: Capture) -> Columns:
     """The table of nodes, see :mod:`traceconv.readers.shared.graph_nodes`."""
     with opened(capture.source, capture.files[0], salvage=True) as database:
-        made = database.columns(TABLE, {"start": -1, "globalTid": 0, **_ID})
+        created = database.columns(TABLE, {"start": -1, "globalTid": 0, **_ID})
         ranges = database.columns(
             tables.NVTX.table,
             {"start": -1, "end": -1, "globalTid": 0, "eventType": -1, "textId": -1, "rowid": -1},
@@ -35,22 +35,24 @@ def nodes(capture: Capture) -> Columns:
         inline.get(row) or names.get(text, "")
         for row, text in zip(ranges["rowid"].tolist(), ranges["textId"].tolist(), strict=True)
     ]
-    kept = np.isin(ranges["eventType"], RANGES) & (ranges["end"] >= ranges["start"])
-    kept &= np.array([bool(text) and not text.startswith(("nccl", "MPI_")) for text in texts], bool)
+    is_operator = np.isin(ranges["eventType"], RANGES) & (ranges["end"] >= ranges["start"])
+    is_operator &= np.array(
+        [bool(text) and not text.startswith(("nccl", "MPI_")) for text in texts], bool
+    )
     within: dict[int, str] = {}
-    columns = (made[key].tolist() for key in ("start", "globalTid", "graphNodeId"))
+    columns = (created[key].tolist() for key in ("start", "globalTid", "graphNodeId"))
     for time, thread, node in zip(*columns, strict=True):
-        around = kept & (ranges["globalTid"] == thread)
+        around = is_operator & (ranges["globalTid"] == thread)
         around &= (ranges["start"] <= time) & (ranges["end"] > time)
         if around.any():
-            at = np.flatnonzero(around)
-            within[node] = parsed(texts[at[ranges["start"][at].argmax()]])[0]
-    originals = made["originalGraphNodeId"].tolist()
-    original = dict(zip(made["graphNodeId"].tolist(), originals, strict=True))
-    found = []
+            enclosing = np.flatnonzero(around)
+            within[node] = parsed(texts[enclosing[ranges["start"][enclosing].argmax()]])[0]
+    originals = created["originalGraphNodeId"].tolist()
+    original = dict(zip(created["graphNodeId"].tolist(), originals, strict=True))
+    rows = []
     for node in original:
         # a clone is created outside of the ranges of the operators
         source = original[node] if original[node] not in (ABSENT, 0, node) else node
         if operator := within.get(source, ""):
-            found.append(Node(id=node, operator=operator))
-    return columns_of(found)
+            rows.append(Node(id=node, operator=operator))
+    return columns_of(rows)

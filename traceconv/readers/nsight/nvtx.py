@@ -49,15 +49,15 @@ def nvtx(report: Report) -> Ranges:
     rows.columns["domain"] = np.maximum(rows["domain"], 0)
     kind = rows["type"]
     span, mark = np.isin(kind, RANGES), np.isin(kind, MARKS)
-    other = ~span & ~mark & (kind != NVTX_THREAD_NAME)
-    report.build.skip("metadata-unused", rows.where, int(other.sum()))
-    last = int(max(rows["end"].max(initial=0), rows["start"].max(initial=0)))
+    unclassified = ~span & ~mark & (kind != NVTX_THREAD_NAME)
+    report.build.skip("metadata-unused", rows.where, int(unclassified.sum()))
+    last_ns = int(max(rows["end"].max(initial=0), rows["start"].max(initial=0)))
     unended = span & (rows["end"] < 0)
     report.build.skip("unfinished-slice", rows.where, int(unended.sum()))
-    rows.columns["end"] = np.where(unended, last, rows["end"])
-    made = rows.take(rows["type"] == DOMAIN)
-    named = zip(made["domain"].tolist(), _texts(report, made), strict=True)
-    domains = {domain: "" if name == NAMELESS else name for domain, name in named}
+    rows.columns["end"] = np.where(unended, last_ns, rows["end"])
+    domain_rows = rows.take(rows["type"] == DOMAIN)
+    names_by_domain = zip(domain_rows["domain"].tolist(), _texts(report, domain_rows), strict=True)
+    domains = {domain: "" if name == NAMELESS else name for domain, name in names_by_domain}
     ranges = _added(report, rows.take(span), domains, Kind.SLICE)
     _added(report, rows.take(mark), domains, Kind.INSTANT)
     return ranges
@@ -65,7 +65,7 @@ def nvtx(report: Report) -> Ranges:
 
 def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Kind) -> Ranges:
     """Add ranges or markers, on a track per thread and domain."""
-    names, detail = _named(report, rows)
+    names, detail = _names_and_args(report, rows)
     groups, bad = payloads(report.database, rows["rowid"])
     report.build.skip("malformed-record", f"payloads of {rows.where}", bad)
     for group in groups:
@@ -78,13 +78,15 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     rows.names["name"] = {i: strings[i] for i in np.unique(names).tolist()}
     added = np.full(len(rows), -1, np.int64)
     for domain in np.unique(rows["domain"]).tolist():
-        name, at = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
+        name, of_domain = domains.get(domain, ""), np.flatnonzero(rows["domain"] == domain)
         track = {"kind": _KINDS.get(name, TrackKind.RANGES)}
         layout = structs.replace(tables.NVTX, kind=kind, title=f"NVTX {name}".strip(), track=track)
-        added[at] = add_rows(report.build, layout, rows.take(at), args=detail[at])
-    kept = added >= 0
-    if not kept.all():
-        rows, names = rows.take(kept), names[kept]
+        added[of_domain] = add_rows(
+            report.build, layout, rows.take(of_domain), args=detail[of_domain]
+        )
+    is_added = added >= 0
+    if not is_added.all():
+        rows, names = rows.take(is_added), names[is_added]
         groups, _ = payloads(report.database, rows["rowid"])
     return Ranges(rows, names, groups)
 
@@ -103,22 +105,22 @@ def _texts(report: Report, rows: TableRows) -> list[str]:
     ]
 
 
-def _named(report: Report, rows: TableRows) -> tuple[I32, I32]:
+def _names_and_args(report: Report, rows: TableRows) -> tuple[I32, I32]:
     """Names and arguments of rows, as ids of the trace; a part of them is in memory at a time."""
     count = len(rows)
     names, ids = np.empty(count, np.int32), np.empty(count, np.int32)
-    for at in range(0, count, _AT_ONCE):
-        part = np.arange(at, min(at + _AT_ONCE, count))
+    for begin in range(0, count, _AT_ONCE):
+        chunk = np.arange(begin, min(begin + _AT_ONCE, count))
         codes: dict[str, int] = {}
-        texts = _texts(report, rows.take(part))
+        texts = _texts(report, rows.take(chunk))
         code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
         split = [*map(parsed, codes)]
-        named = np.array([report.build.string(name) for name, _ in split], np.int32)
+        name_ids = np.array([report.build.string(name) for name, _ in split], np.int32)
         length = np.array([len(args) for _, args in split], np.int32)
-        there = length > 0
-        first = report.build.args_bytes(b"".join(args for _, args in split), length[there])
-        own = np.where(there, first + np.cumsum(there) - 1, -1).astype(np.int32)
-        names[part], ids[part] = named[code], own[code]
+        has_args = length > 0
+        first_id = report.build.args_bytes(b"".join(args for _, args in split), length[has_args])
+        arg_ids = np.where(has_args, first_id + np.cumsum(has_args) - 1, -1).astype(np.int32)
+        names[chunk], ids[chunk] = name_ids[code], arg_ids[code]
     return names, ids
 
 
@@ -126,12 +128,12 @@ def parsed(text: str) -> tuple[str, bytes]:
     """The name of an operator without what is appended to it, and that as arguments."""
     if ", " not in text or len(text) > _LONG:
         return text, b""
-    found = list(_DETAIL.finditer(text))
-    starts = [match.start() for match in found[1:]]
-    if not found or not found[0].start() or [*starts, len(text)] != [m.end() for m in found]:
+    matches = list(_DETAIL.finditer(text))
+    starts = [match.start() for match in matches[1:]]
+    if not matches or not matches[0].start() or [*starts, len(text)] != [m.end() for m in matches]:
         return text, b""  # matches that do not follow each other to the end
     members = b",".join(
         b'"%b":%b' % (key.encode(), value.encode() if _NUMBER.fullmatch(value) else quoted(value))
-        for key, value in (match.groups() for match in found)
+        for key, value in (match.groups() for match in matches)
     )
-    return text[: found[0].start()], b"{%b}" % members
+    return text[: matches[0].start()], b"{%b}" % members

@@ -91,7 +91,7 @@ class Schema:
     @property
     def size(self) -> int:
         """Bytes of the payload up to the end of the last field."""
-        return max((at + kind.itemsize for at, kind in self.fields.values()), default=0)
+        return max((offset + kind.itemsize for offset, kind in self.fields.values()), default=0)
 
 
 def schemas(database: Database) -> dict[tuple[int, int], Schema]:
@@ -99,18 +99,18 @@ def schemas(database: Database) -> dict[tuple[int, int], Schema]:
 
     Every process of a report repeats them; the first counts.
     """
-    found: dict[tuple[int, int], Schema] = {}
+    by_number: dict[tuple[int, int], Schema] = {}
     for domain, number, kind, name, offset in database.rows(
         "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "type", "name", "offset"
     ):
         if not isinstance(kind, int) or not isinstance(name, str):
             continue
         code = "i4" if kind >= _FIRST_OWN else INTEGERS.get(kind)
-        at = 0 if offset is None else offset
-        if code and isinstance(at, int) and 0 <= at < 1 << 16:
-            fields = found.setdefault((domain, number), Schema()).fields
-            fields.setdefault(KEYS.get(name, name), (at, np.dtype("<" + code)))
-    return found
+        place = 0 if offset is None else offset
+        if code and isinstance(place, int) and 0 <= place < 1 << 16:
+            fields = by_number.setdefault((domain, number), Schema()).fields
+            fields.setdefault(KEYS.get(name, name), (place, np.dtype("<" + code)))
+    return by_number
 
 
 def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
@@ -122,81 +122,91 @@ def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
     if not len(only):  # each looks at all rows of the table
         return [], 0
     groups, bad = _binary(database, only)
-    more, worse = _spelled(database, only)
-    return [*groups, *more], bad + worse
+    text_groups, worse = _spelled(database, only)
+    return [*groups, *text_groups], bad + worse
 
 
 def _binary(database: Database, only: I64) -> tuple[list[Group], int]:
-    known = schemas(database)
-    blobs = _placed(database.blobs("NVTX_EVENTS", "rowid", "binaryData") if known else {}, only)
+    known_schemas = schemas(database)
+    blobs = _by_position(
+        database.blobs("NVTX_EVENTS", "rowid", "binaryData") if known_schemas else {}, only
+    )
     by_length: dict[int, list[int]] = {}
-    for at, blob in blobs.items():
-        by_length.setdefault(len(blob), []).append(at)
+    for position, blob in blobs.items():
+        by_length.setdefault(len(blob), []).append(position)
     groups, bad = [], len(blobs)
     for length, places in by_length.items():
         if length < HEAD_BYTES:
             continue
-        raw = np.frombuffer(b"".join(blobs[at] for at in places), np.uint8).reshape(-1, length)
-        head = np.stack([_column(raw, at, np.dtype("<u4")) for at in (0, 8)], axis=1)
+        raw = np.frombuffer(b"".join(blobs[position] for position in places), np.uint8).reshape(
+            -1, length
+        )
+        head = np.stack([_column(raw, offset, np.dtype("<u4")) for offset in (0, 8)], axis=1)
         short = _column(raw, 16, np.dtype("<u8")) > length - HEAD_BYTES
         for domain, number in np.unique(head, axis=0).tolist():
-            schema = known.get((domain, number))
+            schema = known_schemas.get((domain, number))
             if not schema or schema.size > length - HEAD_BYTES:
                 continue
-            own = np.flatnonzero((head == (domain, number)).all(axis=1) & ~short)
+            of_schema = np.flatnonzero((head == (domain, number)).all(axis=1) & ~short)
             values = {
-                key: _column(raw[own], HEAD_BYTES + at, kind)
-                for key, (at, kind) in schema.fields.items()
+                key: _column(raw[of_schema], HEAD_BYTES + offset, kind)
+                for key, (offset, kind) in schema.fields.items()
             }
-            groups.append(Group(np.array(places, np.int64)[own], values))
-            bad -= len(own)
+            groups.append(Group(np.array(places, np.int64)[of_schema], values))
+            bad -= len(of_schema)
     return groups, bad
 
 
-def _column(raw: NDArray[np.uint8], at: int, kind: np.dtype[Any]) -> NDArray[Any]:
+def _column(raw: NDArray[np.uint8], offset: int, kind: np.dtype[Any]) -> NDArray[Any]:
     """The numbers at an offset of every record, as wide as their kind allows."""
-    found = np.ascontiguousarray(raw[:, at : at + kind.itemsize]).view(kind)[:, 0]
-    return found.astype(np.uint64 if kind == np.dtype("<u8") else np.int64)
+    numbers = np.ascontiguousarray(raw[:, offset : offset + kind.itemsize]).view(kind)[:, 0]
+    return numbers.astype(np.uint64 if kind == np.dtype("<u8") else np.int64)
 
 
 def _spelled(database: Database, only: I64) -> tuple[list[Group], int]:
     """Payloads in JSON; members other than those of NCCL are left out."""
-    blobs = _placed(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
+    blobs = _by_position(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
     by_keys: dict[tuple[str, ...], list[tuple[int, dict[str, int]]]] = {}
     bad = 0
-    for at, text in blobs.items():
-        stated = _members(text)
-        bad += stated is None
-        if stated:
-            by_keys.setdefault(tuple(sorted(stated)), []).append((at, stated))
+    for position, text in blobs.items():
+        members = _members(text)
+        bad += members is None
+        if members:
+            by_keys.setdefault(tuple(sorted(members)), []).append((position, members))
     return [
         Group(
-            np.array([at for at, _ in found], np.int64),
-            {key: np.array([stated[key] for _, stated in found], np.uint64) for key in keys},
+            np.array([position for position, _ in payload_members], np.int64),
+            {
+                key: np.array([members[key] for _, members in payload_members], np.uint64)
+                for key in keys
+            },
         )
-        for keys, found in by_keys.items()
+        for keys, payload_members in by_keys.items()
     ], bad
 
 
-def _placed(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
+def _by_position(by_row_number: dict[int, bytes], rows: I64) -> dict[int, bytes]:
     """What belongs to some rows, by position among them; of a number that is there twice, the
     first."""
-    keys = np.fromiter(found, np.int64, len(found))
+    keys = np.fromiter(by_row_number, np.int64, len(by_row_number))
     keys, order = keys[np.isin(keys, rows)], np.argsort(rows, kind="stable")
-    at = order[np.searchsorted(rows, keys, sorter=order)] if len(keys) else keys
-    return {place: found[key] for place, key in zip(at.tolist(), keys.tolist(), strict=True)}
+    positions = order[np.searchsorted(rows, keys, sorter=order)] if len(keys) else keys
+    return {
+        position: by_row_number[key]
+        for position, key in zip(positions.tolist(), keys.tolist(), strict=True)
+    }
 
 
 def _members(text: bytes) -> dict[str, int] | None:
     """The values of NCCL in a JSON payload; None if it is not a JSON object."""
     try:
-        stated = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(stated, dict):
+    if not isinstance(decoded, dict):
         return None
     return {
         KEYS[key]: value
-        for key, value in stated.items()
+        for key, value in decoded.items()
         if key in KEYS and type(value) is int and 0 <= value < 1 << 64
     }

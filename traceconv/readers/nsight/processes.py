@@ -97,38 +97,38 @@ def processes(database: Database) -> list[Process]:
     for table in HOST_TABLES:
         rows = database.columns(table, {"globalTid": NO_PROCESS})
         pids |= set(owner_of(rows["globalTid"]).tolist())
-    every = sorted(pids - {NO_PROCESS})
-    if not every and any(map(database.count, (*GPU_TABLES, *HOST_TABLES))):
-        every = [-1]
-    working = sorted(devices) or every
+    all_pids = sorted(pids - {NO_PROCESS})
+    if not all_pids and any(map(database.count, (*GPU_TABLES, *HOST_TABLES))):
+        all_pids = [-1]
+    working = sorted(devices) or all_pids
     if len(working) == 1:
         devices[working[0]] = devices.get(working[0], set()) | unnamed
-    idle = tuple(p for p in every if p not in working)
-    named = _ranks(database, working, devices)
+    idle = tuple(p for p in all_pids if p not in working)
+    ranks = _ranks(database, working, devices)
     claimed = tuple(sorted(set().union(*devices.values())))
     users = [device for used in devices.values() for device in used]
     sole = tuple(device for device in claimed if device >= 0 and users.count(device) == 1)
-    found = []
+    listed = []
     for i, pid in enumerate(working):
         used = tuple(sorted(devices.get(pid, set())))
-        rank, evidence = named.get(pid, (None, ""))
-        first = i == 0
-        found.append(
+        rank, evidence = ranks.get(pid, (None, ""))
+        is_first = i == 0
+        listed.append(
             Process(
                 pid,
-                others=idle if first else (),
+                others=idle if is_first else (),
                 device=used[0] if len(used) == 1 else -1,
                 rank=rank,
                 rank_from=evidence,
                 devices=used,
-                claimed=claimed if first else (),
+                claimed=claimed if is_first else (),
                 lone=len(working) == 1,
                 owned=tuple(d for d in used if d in sole),
-                sole=sole if first else None,
-                every=(*working, *idle) if first else (),
+                sole=sole if is_first else None,
+                every=(*working, *idle) if is_first else (),
             )
         )
-    return found
+    return listed
 
 
 def pid_of(global_id: Any) -> Any:
@@ -156,12 +156,12 @@ _COMM = 15  # bytes of the name of a process that Linux keeps
 def process_names(database: Database, pids: I64) -> dict[int, str]:
     """Names of processes by their ids: the first word, without folders, and no longer than the
     system keeps it, so that no arguments of a command are in it."""
-    wanted, found = set(np.unique(pids).tolist()), {}
-    for pid, name in database.rows("PROCESSES", "pid", "name") if wanted else ():
-        if pid in wanted and isinstance(name, str) and (words := name.split(maxsplit=1)):
+    requested, process_name = set(np.unique(pids).tolist()), {}
+    for pid, name in database.rows("PROCESSES", "pid", "name") if requested else ():
+        if pid in requested and isinstance(name, str) and (words := name.split(maxsplit=1)):
             word = words[0].rpartition("/")[2] if words[0][0] in "/." else words[0]
-            found[pid] = word[:_COMM]
-    return found
+            process_name[pid] = word[:_COMM]
+    return process_name
 
 
 Ranks = dict[int, tuple[int, str]]
@@ -170,22 +170,26 @@ Ranks = dict[int, tuple[int, str]]
 
 def _ranks(database: Database, pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
     """The rank of each process with its evidence, in the order of trust."""
-    found = _from_thread_names(database) | {
+    by_pid = _from_thread_names(database) | {
         pid_of(thread): (rank, "MPI_RANKS")
         for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank")
         if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank < 1 << 31
     }
-    if len(pids) == 1 and pids[0] not in found:
+    if len(pids) == 1 and pids[0] not in by_pid:
         # communicators and the environment name no process, so they are of a lone one
-        made = set(database.distinct("MPI_COMMUNICATORS", "rank"))
-        if len(made) == 1 and 0 <= min(made) < 1 << 31:
-            return {pids[0]: (made.pop(), "MPI_COMMUNICATORS")}
-        stated = _from_environment(database)
-        return {pids[0]: stated} if stated else _from_nccl(database, pids)
-    if found or len(pids) < 2:
-        return found
+        ranks_in_communicators = set(database.distinct("MPI_COMMUNICATORS", "rank"))
+        if len(ranks_in_communicators) == 1 and 0 <= min(ranks_in_communicators) < 1 << 31:
+            return {pids[0]: (ranks_in_communicators.pop(), "MPI_COMMUNICATORS")}
+        from_environment = _from_environment(database)
+        return {pids[0]: from_environment} if from_environment else _from_nccl(database, pids)
+    if by_pid or len(pids) < 2:
+        return by_pid
     used = [devices.get(pid, {-1}) for pid in pids]
-    cards = {min(one): pid for one, pid in zip(used, pids, strict=True) if len(one) == 1}
+    cards = {
+        min(process_devices): pid
+        for process_devices, pid in zip(used, pids, strict=True)
+        if len(process_devices) == 1
+    }
     apart = len(cards) == len(pids) and min(cards) >= 0
     by_device = {pid: (card, "one process per device") for card, pid in sorted(cards.items())}
     return _from_nccl(database, pids) or (by_device if apart else {})
@@ -201,11 +205,11 @@ def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
     for group in groups:
         if {RANK, RANKS} <= group.values.keys():
             owner = pid_of(rows["globalTid"][group.at])
-            stated = (owner, group.values[RANKS], group.values[RANK])
-            for pid, size, rank in zip(*(column.tolist() for column in stated), strict=True):
+            columns = (owner, group.values[RANKS], group.values[RANK])
+            for pid, size, rank in zip(*(column.tolist() for column in columns), strict=True):
                 largest[pid] = max(largest.get(pid, (0, 0)), (size, rank))
-    known = [largest[pid] for pid in pids if pid in largest]
-    sizes, ranks = {size for size, _ in known}, {rank for _, rank in known}
+    members = [largest[pid] for pid in pids if pid in largest]
+    sizes, ranks = {size for size, _ in members}, {rank for _, rank in members}
     if len(sizes) != 1 or len(ranks) < len(pids) or min(ranks) < 0 or max(ranks) >= min(sizes):
         return {}
     why = f"NCCL communicator of {min(sizes)} ranks"
@@ -214,10 +218,10 @@ def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
 
 def _from_thread_names(database: Database) -> Ranks:
     """ "MPI Rank n" as the name of a thread, given by the system or through NVTX."""
-    found: Ranks = {}
-    named = database.columns("ThreadNames", {"nameId": -1, "globalTid": 0})
+    by_pid: Ranks = {}
+    thread_rows = database.columns("ThreadNames", {"nameId": -1, "globalTid": 0})
     for why, rows, inline in (
-        ("thread name", named, {}),
+        ("thread name", thread_rows, {}),
         ("NVTX thread name", *_nvtx_thread_names(database)),
     ):
         strings = database.texts("StringIds", "id", "value", np.unique(rows["nameId"]))
@@ -226,19 +230,19 @@ def _from_thread_names(database: Database) -> Ranks:
         ):
             match = _MPI_RANK.fullmatch(inline.get(i) or strings.get(number, ""))
             if match:
-                found[pid_of(thread)] = (int(match[1]), why)
-    return found
+                by_pid[pid_of(thread)] = (int(match[1]), why)
+    return by_pid
 
 
 def _nvtx_thread_names(database: Database) -> tuple[dict[str, Column], dict[int, str]]:
     """Columns as those of ThreadNames, and the names written in the rows, by position."""
     requested = {"textId": -1, "globalTid": 0, "rowid": -1, "eventType": -1}
     rows = database.columns(NVTX, requested)
-    named = rows["eventType"] == NVTX_THREAD_NAME
-    at = rows["rowid"][named]
-    texts = database.texts(NVTX, "rowid", "text", at)
-    inline = {i: texts[row] for i, row in enumerate(at.tolist()) if row in texts}
-    return {"nameId": rows["textId"][named], "globalTid": rows["globalTid"][named]}, inline
+    is_name = rows["eventType"] == NVTX_THREAD_NAME
+    row_numbers = rows["rowid"][is_name]
+    texts = database.texts(NVTX, "rowid", "text", row_numbers)
+    inline = {i: texts[row] for i, row in enumerate(row_numbers.tolist()) if row in texts}
+    return {"nameId": rows["textId"][is_name], "globalTid": rows["globalTid"][is_name]}, inline
 
 
 def _from_environment(database: Database) -> tuple[int, str] | None:

@@ -71,24 +71,24 @@ class NsightReader:
             OptionError: the nsys that is named is no program.
             Issues: unread-file.
         """
-        found: list[Capture] = []
+        listed: list[Capture] = []
         closed = {name: None for name in names if name.lower().endswith(REPORTS)}
         for name in names:
             if is_sqlite(source.head(name, 16)):
-                beside = [str(PurePosixPath(name).with_suffix(one)) for one in REPORTS]
-                reports = tuple(one for one in beside if one in closed)
+                beside = [str(PurePosixPath(name).with_suffix(suffix)) for suffix in REPORTS]
+                reports = tuple(report for report in beside if report in closed)
                 captures = self._captures(source, name, reports)
-                found += captures
-                for one in reports if captures else ():
-                    del closed[one]
-        return found + self._exported(source, tuple(closed), issues)
+                listed += captures
+                for report in reports if captures else ():
+                    del closed[report]
+        return listed + self._exported(source, tuple(closed), issues)
 
     def _exported(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """The captures of reports without an export."""
         from traceconv.readers.nsight.export import exported, program
 
         nsys = program(self._nsys) if names or self._nsys else None
-        found: list[Capture] = []
+        listed: list[Capture] = []
         for name in names if nsys is not None else ():
             title = source.title(name)
             try:
@@ -98,8 +98,8 @@ class NsightReader:
                 continue
             if not captures:
                 issues.add("unread-file", title, "its export has no process with work of a GPU")
-            found += captures
-        return found
+            listed += captures
+        return listed
 
     def _captures(self, source: Source, name: str, reports: tuple[str, ...]) -> list[Capture]:
         from traceconv.readers.nsight.processes import processes
@@ -141,8 +141,8 @@ class NsightReader:
             report.launched.draw(build)
             report.diagnostics()
             report.rest()
-            for place in database.damaged_places():
-                build.skip("truncated", place)
+            for damaged in database.damaged_places():
+                build.skip("truncated", damaged)
             if graph_nodes.TABLE in database.tables:
                 load = partial(graph_nodes.nodes, capture)
                 build.side_table(TABLE, build.file, load)

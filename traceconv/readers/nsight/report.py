@@ -71,8 +71,8 @@ class Report:
             return rows
         owner = "thread" if "thread" in layout.columns else "process"
         device = rows["device"] if "device" in layout.columns else None
-        mine, rows.columns[owner] = self.owned(layout.table, rows[owner], device)
-        rows = rows.take(mine)
+        is_owned, rows.columns[owner] = self.owned(layout.table, rows[owner], device)
+        rows = rows.take(is_owned)
         if owner == "thread":
             self.name_threads(rows)
         return rows
@@ -83,26 +83,26 @@ class Report:
         """Which rows belong to this process, by serialized ids, and the ids themselves; rows that
         name no process get the id of this one."""
         pids = owner_of(ids)
-        mine = np.isin(pids, (self.process.pid, *self.process.others))
+        is_owned = np.isin(pids, (self.process.pid, *self.process.others))
         unnamed = pids == NO_PROCESS
         if unnamed.any():
-            mine |= self._given(table, unnamed, device)
+            is_owned |= self._assumed(table, unnamed, device)
             ids = np.where(unnamed, max(self.process.pid, 0) << 24, ids)
-        return mine, ids
+        return is_owned, ids
 
-    def _given(
+    def _assumed(
         self, table: str, unnamed: NDArray[np.bool_], device: Column | None
     ) -> NDArray[np.bool_]:
         """The rows without a process that are this one's. Rows of no process are counted as an
         issue, by the first process."""
         device = np.full(len(unnamed), -1) if device is None else device
         process = self.process
-        given = unnamed & (process.lone | np.isin(device, process.owned))
-        self.build.skip("process-assumed", f"table {table}", int(given.sum()))
+        assumed = unnamed & (process.lone | np.isin(device, process.owned))
+        self.build.skip("process-assumed", f"table {table}", int(assumed.sum()))
         if process.sole is not None and not process.lone:
             nobody = unnamed & ~np.isin(device, process.sole)
             self.build.skip("process-unknown", f"table {table}", int(nobody.sum()))
-        return given
+        return assumed
 
     def strings(self, ids: I64) -> dict[int, str]:
         """The strings of a report by their numbers."""
@@ -114,10 +114,10 @@ class Report:
         threads, groups, identity = {}, {}, {}
         for number in np.unique(rows["thread"]).tolist():
             pid, tid = int(pid_of(number)), int(tid_of(number))
-            own = pid in (self.process.pid, NO_PROCESS)
+            is_own = pid in (self.process.pid, NO_PROCESS)
             threads[number] = f"Thread {tid}" if tid else "No thread"
-            groups[number] = "" if own else f"Process {pid}"
-            identity[number] = {"process": -1 if own else pid, "thread": tid}
+            groups[number] = "" if is_own else f"Process {pid}"
+            identity[number] = {"process": -1 if is_own else pid, "thread": tid}
         rows.names |= {"thread": threads, "process": groups}
         rows.identity["thread"] = identity
 
@@ -145,8 +145,8 @@ class Report:
         rows.columns["name"] = np.where(rows["demangled"] >= 0, rows["demangled"], rows["name"])
         rows.names["name"] = self.strings(np.unique(rows["name"][rows["name"] >= 0]))
         shared = np.maximum(rows["static"], 0) + np.maximum(rows["dynamic"], 0)
-        known = (rows["static"] >= 0) | (rows["dynamic"] >= 0)
-        rows.columns["shared memory"] = np.where(known, shared, -1)
+        recorded = (rows["static"] >= 0) | (rows["dynamic"] >= 0)
+        rows.columns["shared memory"] = np.where(recorded, shared, -1)
         layout = tables.KERNELS
         if nccl is not None:
             nccl.mark(rows, self.calls, ranks, self.build.comm_words)
@@ -198,12 +198,12 @@ class Report:
     def gpu_memory(self) -> None:
         """Note memory and names of the GPUs that this process uses, as CUDA numbers them."""
         listed = self.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory", "name")
-        named = [(gpu if device is None else device, *said) for gpu, device, *said in listed]
+        gpus = [(gpu if device is None else device, *facts) for gpu, device, *facts in listed]
         note_devices(
             self.build.hints,
             [
                 {"id": device, "totalGlobalMem": size, "name": name}
-                for device, size, name in named
+                for device, size, name in gpus
                 if device in self.process.devices
             ],
         )
@@ -215,8 +215,10 @@ class Report:
         change = np.where(rows["operation"] == _RELEASE, -1, 1) * np.maximum(rows["bytes"], 0)
         held = np.cumsum(change)
         lanes = combined_key(rows["device"], rows["kind"])
-        first = np.flatnonzero(np.diff(lanes, prepend=-1))
-        before = np.repeat(held[first] - change[first], np.diff(np.append(first, len(held))))
+        first_rows = np.flatnonzero(np.diff(lanes, prepend=-1))
+        before = np.repeat(
+            held[first_rows] - change[first_rows], np.diff(np.append(first_rows, len(held)))
+        )
         rows.columns["value"] = held - before
         add_samples(self.build, self._of_one_device(tables.MEMORY), rows)
 
@@ -234,14 +236,14 @@ class Report:
         rows = rows.take(np.isin(rows["device"], process.devices))
         listed = self.database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
         names = {(kind, metric): name for kind, metric, name in listed if name is not None}
-        keys, which = factored_rows(rows["device"], rows["type"], rows["metric"])
+        keys, key_of = factored_rows(rows["device"], rows["type"], rows["metric"])
         highest = np.full(len(keys), -np.inf)
-        np.fmax.at(highest, which, rows["value"])
-        stated = [
+        np.fmax.at(highest, key_of, rows["value"])
+        labels = [
             _metric(str(names.get((kind, metric), f"Metric {metric}")), top)
             for (_, kind, metric), top in zip(keys, highest.tolist(), strict=True)
         ]
-        self._samples(tables.METRICS, rows, which, stated)
+        self._samples(tables.METRICS, rows, key_of, labels)
 
     def network(self) -> None:
         """Add the samples of network cards, with the first process."""
@@ -249,34 +251,34 @@ class Report:
             return
         rows = database_rows(self.database, tables.NETWORK)
         cards = dict(self.database.rows("NIC_ID_MAP", "globalId", "nicId"))
-        named = dict(self.database.rows("TARGET_INFO_NIC_INFO", "nicId", "name"))
+        card_names = dict(self.database.rows("TARGET_INFO_NIC_INFO", "nicId", "name"))
         rows.names["card"] = {
-            number: str(named[card]) for number, card in cards.items() if named.get(card)
+            number: str(card_names[card]) for number, card in cards.items() if card_names.get(card)
         }
         listed = self.database.rows(
             "TARGET_INFO_NETWORK_METRICS", "metricsListId", "metricsIdx", "name", "unit"
         )
-        known = {(group, index): (name, unit) for group, index, name, unit in listed}
-        keys, which = factored_rows(rows["list"], rows["metric"], rows["port"])
-        stated = []
+        metric_labels = {(group, index): (name, unit) for group, index, name, unit in listed}
+        keys, key_of = factored_rows(rows["list"], rows["metric"], rows["port"])
+        labels = []
         for group, index, port in keys:
-            name, unit = known.get((group, index), (None, None))
+            name, unit = metric_labels.get((group, index), (None, None))
             label = str(name or f"Metric {index}") + (f" (port {port})" if port > 1 else "")
-            stated.append((label, str(unit or "")))
-        self._samples(tables.NETWORK, rows, which, stated)
+            labels.append((label, str(unit or "")))
+        self._samples(tables.NETWORK, rows, key_of, labels)
 
     def _samples(
         self,
         layout: RowLayout,
         rows: TableRows,
-        which: NDArray[np.intp],
-        stated: list[tuple[str, str]],
+        key_of: NDArray[np.intp],
+        labels: list[tuple[str, str]],
     ) -> None:
-        """Add samples; ``which`` is the index of each sample's name and unit in ``stated``."""
-        rows.columns |= {"name": which, "unit": which}
+        """Add samples; ``key_of`` is the index of each sample's name and unit in ``labels``."""
+        rows.columns |= {"name": key_of, "unit": key_of}
         rows.names |= {
-            "name": {i: name for i, (name, _) in enumerate(stated)},
-            "unit": {i: unit for i, (_, unit) in enumerate(stated)},
+            "name": {i: name for i, (name, _) in enumerate(labels)},
+            "unit": {i: unit for i, (_, unit) in enumerate(labels)},
         }
         add_samples(self.build, self._of_one_device(layout), rows)
 
@@ -293,16 +295,18 @@ class Report:
         if self.process.sole is None:
             return
         rows = self.database.rows(tables.DIAGNOSTICS, "severity", "text")
-        told = [[text for level, text in rows if level == one] for one in (_ERROR, _WARNING)]
-        book_messages(self.build, *told)
-        rest = len(rows) - sum(map(len, told))
-        self.build.skip("kind-not-read", f"table {tables.DIAGNOSTICS}", rest)
+        messages = [
+            [text for level, text in rows if level == severity] for severity in (_ERROR, _WARNING)
+        ]
+        book_messages(self.build, *messages)
+        unread = len(rows) - sum(map(len, messages))
+        self.build.skip("kind-not-read", f"table {tables.DIAGNOSTICS}", unread)
 
     def rest(self) -> None:
         """Count the rows of all other tables, with the first process."""
-        known = {*tables.READ, *tables.DESCRIBING, *self._families}
+        read_tables = {*tables.READ, *tables.DESCRIBING, *self._families}
         for table in self.database.tables if self.process.sole is not None else ():
-            if table not in known and not table.startswith(tables.DESCRIBED):
+            if table not in read_tables and not table.startswith(tables.DESCRIBED):
                 self.build.skip("kind-not-read", f"table {table}", self.database.count(table))
 
 
@@ -313,10 +317,10 @@ _UNIT = lazy_regex(r"(.+)\[([^\[\]]+)\]\s*+")
 _FASTEST_MHZ = 100_000
 
 
-def _metric(stated: str, highest: float) -> tuple[str, str]:
+def _metric(label: str, highest: float) -> tuple[str, str]:
     """The name of a metric, and its unit, which the name ends in."""
-    match = _UNIT.fullmatch(stated)
-    name, unit = (match[1].rstrip(), match[2]) if match else (stated, "")
+    match = _UNIT.fullmatch(label)
+    name, unit = (match[1].rstrip(), match[2]) if match else (label, "")
     if unit.endswith("%"):
         unit = "%"
     elif unit == "MHz" and highest > _FASTEST_MHZ:

@@ -49,18 +49,18 @@ def scheduling(report: Report) -> None:
     """
     if TABLE not in report.database.tables:
         return
-    wanted = {"start": -1, "cpu": -1, "isSchedIn": -1, "globalTid": NO_PROCESS}
-    rows = report.database.columns(TABLE, wanted)
+    defaults = {"start": -1, "cpu": -1, "isSchedIn": -1, "globalTid": NO_PROCESS}
+    rows = report.database.columns(TABLE, defaults)
     idle = (rows["globalTid"] > 0) & (pid_of(rows["globalTid"]) == 0)
-    rows, resting = _taken(rows, ~idle), int(idle.sum())
+    rows, resting = _select(rows, ~idle), int(idle.sum())
     pids = owner_of(rows["globalTid"])
-    strangers = _taken(rows, (pids != NO_PROCESS) & (pids != report.process.pid))
-    mine, rows["globalTid"] = report.owned(TABLE, rows["globalTid"])
-    own, others = _own(report, _taken(rows, mine)), _runs(report, strangers, resting)
+    strangers = _select(rows, (pids != NO_PROCESS) & (pids != report.process.pid))
+    is_owned, rows["globalTid"] = report.owned(TABLE, rows["globalTid"])
+    own, others = _slices(report, _select(rows, is_owned)), _runs(report, strangers, resting)
     names = process_names(report.database, pid_of(others["globalTid"]))
-    whole = resting > 0 or any(name.startswith(_KERNEL) for name in names.values())
-    _add_own(report, own, others if whole else None)
-    runs = _taken(others, _touching(report, own, others))
+    is_system_wide = resting > 0 or any(name.startswith(_KERNEL) for name in names.values())
+    _add_slices(report, own, others if is_system_wide else None)
+    runs = _select(others, _touching(report, own, others))
     pids = pid_of(runs["globalTid"])
     shown = TableRows({**runs, "pid": pids}, f"table {TABLE}", len(pids))
     shown.names["pid"] = {
@@ -69,45 +69,45 @@ def scheduling(report: Report) -> None:
     add_rows(report.build, tables.RUNS, shown)
 
 
-def _add_own(report: Report, own: Rows, others: Rows | None) -> None:
+def _add_slices(report: Report, own: Rows, others: Rows | None) -> None:
     """Add the slices of this process; with what ``others`` did meanwhile, if that is known."""
     columns = {key: own[key] for key in ("start", "end")} | {"thread": own["globalTid"]}
     args = {"from CPU": own["from"], "to CPU": own["to"]}
     if others is not None:
-        told = np.flatnonzero(pid_of(own["globalTid"]) == report.process.pid)
-        some = _taken(own, told)
+        of_process = np.flatnonzero(pid_of(own["globalTid"]) == report.process.pid)
+        process_slices = _select(own, of_process)
         for edge in ("from", "to"):
             beside = np.full(len(own["start"]), -1, np.int64)
-            beside[told] = _beside(some, some[edge], others)
+            beside[of_process] = _time_of_others(process_slices, process_slices[edge], others)
             args[f"other processes on {edge} CPU (ns)"] = beside
     rows = TableRows({**columns, **args}, f"table {TABLE}", len(own["start"]))
     report.name_threads(rows)
     add_rows(report.build, structs.replace(tables.OFF_CPU, args=tuple(args)), rows)
 
 
-def _taken(rows: Rows, which: NDArray[Any]) -> Rows:
-    return {name: column[which] for name, column in rows.items()}
+def _select(rows: Rows, selected: NDArray[Any]) -> Rows:
+    return {name: column[selected] for name, column in rows.items()}
 
 
-def _own(report: Report, rows: Rows) -> Rows:
+def _slices(report: Report, rows: Rows) -> Rows:
     """The slices of this process: ``globalTid``, ``start``, ``end``, ``from`` and ``to`` CPU."""
     build, lost = report.build, rows["isSchedIn"] == 0
-    every = int(lost.sum())
+    total = int(lost.sum())
     bad = rows["start"] < 0
     build.skip("bad-time", f"table {TABLE}", int((bad & lost).sum()), "slice")
     odd = ~bad & ~lost & (rows["isSchedIn"] != 1)
     build.skip("kind-not-read", f"table {TABLE}", int((odd | (bad & ~lost)).sum()))
-    rows, lost, follows = _by_thread(_taken(rows, ~bad & ~odd))
+    rows, lost, follows = _by_thread(_select(rows, ~bad & ~odd))
     ended = lost & follows & ~np.append(lost[1:], True)
     build.skip("metadata-unused", f"table {TABLE}", int((lost & ~ended).sum()), "slice")
-    at = np.flatnonzero(ended)
-    build.seen("slice", every - len(at))
+    begins = np.flatnonzero(ended)
+    build.seen("slice", total - len(begins))
     return {
-        "globalTid": rows["globalTid"][at],
-        "start": rows["start"][at],
-        "end": rows["start"][at + 1],
-        "from": rows["cpu"][at],
-        "to": rows["cpu"][at + 1],
+        "globalTid": rows["globalTid"][begins],
+        "start": rows["start"][begins],
+        "end": rows["start"][begins + 1],
+        "from": rows["cpu"][begins],
+        "to": rows["cpu"][begins + 1],
     }
 
 
@@ -116,7 +116,7 @@ def _by_thread(rows: Rows) -> tuple[Rows, Mask, Mask]:
     same thread."""
     lost = rows["isSchedIn"] == 0
     order = np.lexsort((~lost, rows["start"], rows["globalTid"]))
-    rows = _taken(rows, order)
+    rows = _select(rows, order)
     follows = np.append(rows["globalTid"][1:] == rows["globalTid"][:-1], False)
     return rows, lost[order], follows[: len(order)]
 
@@ -130,10 +130,10 @@ def _runs(report: Report, rows: Rows, resting: int) -> Rows:
     nobody = ~np.isin(owner_of(rows["globalTid"]), report.process.every)
     bad, odd = rows["start"] < 0, ~np.isin(rows["isSchedIn"], (0, 1))
     strange = int((bad & nobody).sum()), int((odd & ~bad & nobody).sum())
-    rows, lost, follows = _by_thread(_taken(rows, ~bad & ~odd))
+    rows, lost, follows = _by_thread(_select(rows, ~bad & ~odd))
     ended = ~lost & follows & np.append(lost[1:], False)
     ended[:-1] &= rows["cpu"][1:] == rows["cpu"][:-1]
-    at = np.flatnonzero(ended)
+    begins = np.flatnonzero(ended)
     if report.process.sole is not None:
         unknown = f"table {TABLE}, other processes"
         report.build.skip("bad-time", unknown, strange[0])
@@ -142,10 +142,10 @@ def _runs(report: Report, rows: Rows, resting: int) -> Rows:
         alone = ~lost & ~ended & ~np.isin(owner_of(rows["globalTid"]), report.process.every)
         report.build.skip("metadata-unused", unknown, int(alone.sum()))
     return {
-        "globalTid": rows["globalTid"][at],
-        "cpu": rows["cpu"][at],
-        "start": rows["start"][at],
-        "end": rows["start"][at + 1],
+        "globalTid": rows["globalTid"][begins],
+        "cpu": rows["cpu"][begins],
+        "start": rows["start"][begins],
+        "end": rows["start"][begins + 1],
     }
 
 
@@ -155,32 +155,32 @@ def _touching(report: Report, own: Rows, others: Rows) -> Mask:
     calling = np.isin(own["globalTid"], report.calls["thread"])
     if not len(report.calls):
         calling[:] = True
-    kept = np.zeros(len(others["start"]), bool)
-    for cpu, at in _of_cpus(others).items():
+    touching = np.zeros(len(others["start"]), bool)
+    for cpu, on_cpu in _of_cpus(others).items():
         away = calling & ((own["from"] == cpu) | (own["to"] == cpu))
-        spans = np.stack((others["start"][at], others["end"][at]), axis=1)
-        kept[at] = length_within(union(own["start"][away], own["end"][away]), spans) > 0
+        spans = np.stack((others["start"][on_cpu], others["end"][on_cpu]), axis=1)
+        touching[on_cpu] = length_within(union(own["start"][away], own["end"][away]), spans) > 0
     if report.process.sole is not None:
-        nobody = ~kept & ~np.isin(owner_of(others["globalTid"]), report.process.every)
+        nobody = ~touching & ~np.isin(owner_of(others["globalTid"]), report.process.every)
         elsewhere = f"table {TABLE}, other processes where no launching thread waits"
         report.build.skip("metadata-unused", elsewhere, int(nobody.sum()))
-    return kept
+    return touching
 
 
 def _of_cpus(runs: Rows) -> dict[int, NDArray[np.intp]]:
     """By CPU the runs on it."""
     order = np.argsort(runs["cpu"], kind="stable")
-    cpus, first = np.unique(runs["cpu"][order], return_index=True)
-    return dict(zip(cpus.tolist(), np.split(order, first[1:]), strict=len(cpus) > 0))
+    cpus, first_rows = np.unique(runs["cpu"][order], return_index=True)
+    return dict(zip(cpus.tolist(), np.split(order, first_rows[1:]), strict=len(cpus) > 0))
 
 
-def _beside(own: Rows, cpus: I64, others: Rows) -> I64:
+def _time_of_others(own: Rows, cpus: I64, others: Rows) -> I64:
     """How long others ran on a CPU during each slice, ns; ``cpus`` is the CPU of each slice."""
     runs = _of_cpus(others)
-    found = np.zeros(len(cpus), np.int64)
+    ran_ns = np.zeros(len(cpus), np.int64)
     for cpu in np.unique(cpus).tolist():
-        at, ran = np.flatnonzero(cpus == cpu), runs.get(cpu)
-        spans = np.stack((own["start"][at], own["end"][at]), axis=1)
+        on_cpu, ran = np.flatnonzero(cpus == cpu), runs.get(cpu)
+        spans = np.stack((own["start"][on_cpu], own["end"][on_cpu]), axis=1)
         busy = none() if ran is None else union(others["start"][ran], others["end"][ran])
-        found[at] = length_within(busy, spans)
-    return found
+        ran_ns[on_cpu] = length_within(busy, spans)
+    return ran_ns

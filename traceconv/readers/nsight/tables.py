@@ -74,10 +74,12 @@ HOST = RowLayout(
 """Calls of threads."""
 
 
-def _like(base: RowLayout, table: str, columns: Mapping[str, Any] = {}, **more: Any) -> RowLayout:
+def _like(
+    base: RowLayout, table: str, columns: Mapping[str, Any] = {}, **options: Any
+) -> RowLayout:
     """A table with the columns of ``base`` and some more, which become arguments."""
-    more = {"args": (*base.args, *columns), **more}
-    return structs.replace(base, table=table, columns={**base.columns, **columns}, **more)
+    options = {"args": (*base.args, *columns), **options}
+    return structs.replace(base, table=table, columns={**base.columns, **columns}, **options)
 
 
 _MPI = structs.replace(

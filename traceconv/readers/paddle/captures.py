@@ -78,8 +78,8 @@ class File(msgspec.Struct, frozen=True):
         """The rank in the worker's name; a name made of the host has none."""
         if _DEFAULT.fullmatch(self.worker):
             return None
-        found = (pattern.findall(self.worker.lower()) for pattern in _RANKS)
-        return next((int(numbers[-1]) for numbers in found if numbers), None)
+        numbers_by_pattern = (pattern.findall(self.worker.lower()) for pattern in _RANKS)
+        return next((int(numbers[-1]) for numbers in numbers_by_pattern if numbers), None)
 
     def overlaps(self, other: File) -> bool:
         """Whether the events in the first bytes of both overlap in time."""
@@ -92,18 +92,18 @@ class File(msgspec.Struct, frozen=True):
 
 def recognised(source: Source, name: str) -> list[File]:
     """The file, if it is one of Paddle's; once for every process in it."""
-    start, named = source.head(name, 256), _NAMED.search(name)
-    if start.startswith(_MAGIC) or (named and named[1] == PB):
+    start, match = source.head(name, 256), _NAMED.search(name)
+    if start.startswith(_MAGIC) or (match and match[1] == PB):
         return [_of_pb(name, source.head(name))]
-    if not named and start.startswith(b"\n") and start.find(b"\n", 1) in (2, 3):
+    if not match and start.startswith(b"\n") and start.find(b"\n", 1) in (2, 3):
         from traceconv.readers.paddle.old import first_span
 
         span = first_span(source.head(name))
         return [File(name, PROFILE, "", -1, *span)] if span else []
-    if not (named or start.lstrip().startswith(b"{")):
+    if not (match or start.lstrip().startswith(b"{")):
         return []
     head = source.head(name)
-    if named or any(sign.search(head) for sign in _SIGNS):
+    if match or any(sign.search(head) for sign in _SIGNS):
         return [_of_json(name, head)]
     return _of_timeline(name, head)
 
@@ -117,8 +117,8 @@ def _of_json(name: str, head: bytes) -> File:
     spans = [(int(p), int(ts), int(dur)) for p, ts, dur in _SPAN.findall(head)]
     if not spans:
         return File(name, JSON, _worker(name))
-    first, last = min(ts for _, ts, _ in spans), max(ts + dur + 2 for _, ts, dur in spans)
-    return File(name, JSON, _worker(name), spans[0][0], first * 1000, last * 1000)
+    first_us, last_us = min(ts for _, ts, _ in spans), max(ts + dur + 2 for _, ts, dur in spans)
+    return File(name, JSON, _worker(name), spans[0][0], first_us * 1000, last_us * 1000)
 
 
 def _of_timeline(name: str, head: bytes) -> list[File]:
@@ -126,9 +126,11 @@ def _of_timeline(name: str, head: bytes) -> list[File]:
     if b'"process_name"' not in head or not _OP.search(head):
         return []
     match = _FIRST.search(head)
-    first = int(match[1]) if match else -1  # it wrote nanoseconds
+    first_ns = int(match[1]) if match else -1  # it wrote nanoseconds
     keys = (key.decode("utf-8", "replace") for key in _PROCESSES.findall(head))
-    return [File(name, TIMELINE, k, first_ns=first, last_ns=first) for k in dict.fromkeys(keys)]
+    return [
+        File(name, TIMELINE, k, first_ns=first_ns, last_ns=first_ns) for k in dict.fromkeys(keys)
+    ]
 
 
 def _of_pb(name: str, head: bytes) -> File:
@@ -180,9 +182,9 @@ def _windows(source: Source, group: list[File], issues: Issues) -> list[Capture]
     for file in twins:
         issues.add("repeated-content", source.title(file.name))
     windows = [_capture(source, file) for file in group if file not in twins]
-    first = min(windows, key=lambda one: (one.detail.first_ns, one.detail.name))
-    known = tuple(file.name for file in twins)
-    return [replace(w, known=known) if w is first else w for w in windows]
+    earliest = min(windows, key=lambda one: (one.detail.first_ns, one.detail.name))
+    repeated = tuple(file.name for file in twins)
+    return [replace(w, known=repeated) if w is earliest else w for w in windows]
 
 
 def _capture(source: Source, file: File) -> Capture:

@@ -57,35 +57,35 @@ class EventNames:
         self._in_name = np.full(len(self._texts), -1, np.int64)  # duration in the name, ns
         self._unit = np.ones(len(self._texts), np.int64)
         for code, text in enumerate(self._texts):
-            at = text.rfind("[") if text.endswith("s]") else -1
-            match = _SUFFIX.fullmatch(text, at) if at >= 0 else None
+            begin = text.rfind("[") if text.endswith("s]") else -1
+            match = _SUFFIX.fullmatch(text, begin) if begin >= 0 else None
             if match is not None:
                 unit = _UNITS_NS[match[3]]
-                self._short[code] = text[:at]
+                self._short[code] = text[:begin]
                 self._in_name[code], self._unit[code] = int(match[1] + match[2]) * unit, unit
 
     def of(self, rows: Rows, instant: NDArray[np.bool_]) -> I32:
         """String ids of the names of rows; memory events are called by their type."""
         self._build.skip("missing-name", count=int((rows.name < 0).sum()))
         in_name, unit = self._in_name[rows.name], self._unit[rows.name]
-        own = ~instant & (in_name >= 0)
-        own &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
-        found = np.empty(len(rows), np.int32)
-        for which, texts in ((own, self._short), (~own, self._texts)):
-            codes, back = np.unique(rows.name[which], return_inverse=True)
+        has_duration = ~instant & (in_name >= 0)
+        has_duration &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
+        name_ids = np.empty(len(rows), np.int32)
+        for selected, texts in ((has_duration, self._short), (~has_duration, self._texts)):
+            codes, back = np.unique(rows.name[selected], return_inverse=True)
             ids = [self._build.string(texts[code]) for code in codes.tolist()]
-            found[which] = np.array(ids, np.int32)[back]
+            name_ids[selected] = np.array(ids, np.int32)[back]
         for code in np.unique(rows.shape[instant]).tolist():
             if self._shapes.category[code] in MEMORY_TYPES:
-                found[rows.shape == code] = self._build.string(self._shapes.category[code])
-        return found
+                name_ids[rows.shape == code] = self._build.string(self._shapes.category[code])
+        return name_ids
 
     def phases(self, rows: Rows, name: I32) -> None:
         """Note the names of ranges of a forward or backward pass."""
         for code in np.unique(rows.shape).tolist():
             if self._shapes.category[code] in PHASES:
-                found = np.unique(name[rows.shape == code]).tolist()
-                phase_names(self._build, self._shapes.category[code], found)
+                name_ids = np.unique(name[rows.shape == code]).tolist()
+                phase_names(self._build, self._shapes.category[code], name_ids)
 
     def steps(self, rows: Rows) -> I32:
         """Step numbers of ProfileStep rows; -1 for others."""
@@ -151,23 +151,23 @@ def look_into(
         plain[rows.shape],
     )  # fmt: skip
     kinds = np.array(expect, np.int8)
-    for at in range(0, n, BATCH_ROWS):
-        batch = np.arange(at, min(at + BATCH_ROWS, n))
+    for begin in range(0, n, BATCH_ROWS):
+        batch = np.arange(begin, min(begin + BATCH_ROWS, n))
         batch = batch[rows.length[batch] > 0]
         of_batch = kinds[rows.shape[batch]]
         if (chosen := batch[of_batch == FIELDS]).size:
             _take_fields(rows, chosen, types, build, facts)
-        others = batch[of_batch != FIELDS]
-        first = build.args_at(rows.args[others], rows.length[others])
-        facts.args[others] = np.arange(first, first + len(others))
+        undecoded = batch[of_batch != FIELDS]
+        first_id = build.args_at(rows.args[undecoded], rows.length[undecoded])
+        facts.args[undecoded] = np.arange(first_id, first_id + len(undecoded))
         if (chosen := batch[of_batch == MEMORY]).size:
             try:
-                found = _decode_memory(_array(_raws(rows, chosen, build)))
+                events = _decode_memory(_array(_raws(rows, chosen, build)))
             except NOT_JSON:
                 continue  # they stay instants with these arguments
-            figures = ((m.current_allocated, m.current_reserved) for m in found)
-            known = np.array([[np.nan if v is None else v for v in pair] for pair in figures])
-            facts.memory.append((chosen, [m.place for m in found], *known.astype(float).T))
+            figures = ((m.current_allocated, m.current_reserved) for m in events)
+            totals = np.array([[np.nan if v is None else v for v in pair] for pair in figures])
+            facts.memory.append((chosen, [m.place for m in events], *totals.astype(float).T))
     return facts
 
 
@@ -176,21 +176,21 @@ def _take_fields(
 ) -> None:
     raws = _raws(rows, batch, build)
     try:
-        found = _decode_fields(_array(raws))
+        arguments = _decode_fields(_array(raws))
     except NOT_JSON:
-        found = [_lenient(raw) for raw in raws]
-    since = times([str(a.get("start_time", "")).removesuffix(" us") for a in found], "us")
+        arguments = [_lenient(raw) for raw in raws]
+    since = times([str(a.get("start_time", "")).removesuffix(" us") for a in arguments], "us")
     facts.timed[batch] = since.present & ~since.bad
     facts.since[batch] = since.ns
-    ids = [args.get("correlation id") for args in found]
-    there = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
-    facts.launches[batch] = there
-    facts.correlation[batch[there]] = list(compress(ids, there.tolist()))  # type: ignore[assignment]
+    ids = [args.get("correlation id") for args in arguments]
+    has_id = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
+    facts.launches[batch] = has_id
+    facts.correlation[batch[has_id]] = list(compress(ids, has_id.tolist()))  # type: ignore[assignment]
     texts = []
-    for shape, args in zip(rows.shape[batch].tolist(), found, strict=True):
-        kept = {k: v for k, v in args.items() if k not in _SKIPPED and v not in ({}, "")}
-        own = {"type": types[shape]} if types[shape] else {}
-        texts.append(msgspec.json.encode(own | kept) if kept else b"")
+    for shape, args in zip(rows.shape[batch].tolist(), arguments, strict=True):
+        members = {k: v for k, v in args.items() if k not in _SKIPPED and v not in ({}, "")}
+        type_member = {"type": types[shape]} if types[shape] else {}
+        texts.append(msgspec.json.encode(type_member | members) if members else b"")
     ids_of_rest = objects(build, texts)
     facts.args[batch] = np.where(ids_of_rest >= 0, ids_of_rest, facts.args[batch])
 
@@ -241,7 +241,7 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> None:
     tables = reading.tables
     rows = Rows.joined([Rows.of([]), *tables.rows.drain()])
     flows = Flows.joined([Flows.of([]), *tables.flows.drain()])
-    _put(reading, rows, flows, build, pid)
+    _add_records(reading, rows, flows, build, pid)
     assemble(tables, reading.naming, DefaultPlacement(build.comm_words), build, 0)
 
 
@@ -266,7 +266,7 @@ def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
     return reading
 
 
-def _put(reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int) -> None:
+def _add_records(reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int) -> None:
     """Turn rows and the ends of flows into records and add these."""
     shapes = reading.tables.shapes
     instant = shapes.kind[rows.shape] == INSTANT
@@ -282,8 +282,8 @@ def _put(reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: i
     names.phases(rows, name)
     of_rows = lane[rows.shape]
     # kernels and copies of a stream share a row, and so do all lanes of one thread and side
-    on_screen = [(What.KERNEL if one.of_device else one.what, one.process, one.thread)
-                 for one in lanes]  # fmt: skip
+    on_screen = [(What.KERNEL if a.of_device else a.what, a.process, a.thread)
+                 for a in lanes]  # fmt: skip
     row = np.array([on_screen.index(key) for key in on_screen], np.int32)[of_rows]
     dur = _trimmed(rows, starts, row, ~instant, build)
     arrows = _arrows(facts, lanes, of_rows)
@@ -306,11 +306,11 @@ def _lane(reading: Reading, code: int) -> Lane:
     shapes = reading.tables.shapes
     category, pid, tid = shapes.category[code], shapes.pid[code], shapes.tid[code]
     side = _SIDE.fullmatch(tid)
-    known = category in (*TYPES, *MEMORY_TYPES) or category.endswith(_RUNTIME)
-    if category in _DEVICE or (not known and not side and tid.isdecimal()):
-        named = _MAKER.fullmatch(reading.naming.lane(shapes, code).process)
+    is_known = category in (*TYPES, *MEMORY_TYPES) or category.endswith(_RUNTIME)
+    if category in _DEVICE or (not is_known and not side and tid.isdecimal()):
+        match = _MAKER.fullmatch(reading.naming.lane(shapes, code).process)
         what = _DEVICE.get(category, What.UNKNOWN)
-        return Lane(what, pid, tid, named[1] if named else "GPU")
+        return Lane(what, pid, tid, match[1] if match else "GPU")
     thread = side[1] if side else tid
     if category.endswith(_RUNTIME):
         maker = category.removesuffix(_RUNTIME).upper()
@@ -334,15 +334,18 @@ def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int]
 
 def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:
     """Calls and device rows of one correlation id."""
-    calls = np.array([one.what is What.RUNTIME for one in lanes], bool)[lane] & facts.launches
-    work = np.array([one.of_device for one in lanes], bool)[lane] & facts.launches
+    calls = (
+        np.array([shape_lane.what is What.RUNTIME for shape_lane in lanes], bool)[lane]
+        & facts.launches
+    )
+    work = np.array([shape_lane.of_device for shape_lane in lanes], bool)[lane] & facts.launches
     source, target = np.flatnonzero(calls), np.flatnonzero(work)
     source = source[np.argsort(facts.correlation[source], kind="stable")]
     ids = facts.correlation[source]
-    at = np.searchsorted(ids, facts.correlation[target])
-    found = at < len(ids)
-    found[found] = ids[at[found]] == facts.correlation[target[found]]
-    return source[at[found]], target[found]
+    position = np.searchsorted(ids, facts.correlation[target])
+    matched = position < len(ids)
+    matched[matched] = ids[position[matched]] == facts.correlation[target[matched]]
+    return source[position[matched]], target[matched]
 
 
 def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder) -> None:

@@ -111,9 +111,9 @@ class Records:
 
     def take(self, kept: NDArray[np.bool_]) -> Records:
         """The marked rows, and the flows between them."""
-        at = np.cumsum(kept) - 1
+        new_row = np.cumsum(kept) - 1
         src, dst = self.arrows
-        whole = kept[src] & kept[dst]
+        both_kept = kept[src] & kept[dst]
         return Records(
             self.lanes,
             self.lane[kept],
@@ -123,7 +123,7 @@ class Records:
             self.args[kept],
             self.step[kept],
             self.instant[kept],
-            (at[src[whole]], at[dst[whole]]),
+            (new_row[src[both_kept]], new_row[dst[both_kept]]),
         )
 
 
@@ -140,7 +140,7 @@ def put(records: Records, build: TraceBuilder, pid: int) -> None:
     if not len(records.lane):
         return
     op = _ops(records, build)
-    first = build.extend(
+    first_row = build.extend(
         track=_tracks(records, op, build, pid),
         start_ns=records.start,
         dur_ns=records.dur,
@@ -151,7 +151,7 @@ def put(records: Records, build: TraceBuilder, pid: int) -> None:
         args=records.args,
     )
     src, dst = records.arrows
-    build.flows(src=src + first, dst=dst + first, name=build.string(LAUNCH))
+    build.flows(src=src + first_row, dst=dst + first_row, name=build.string(LAUNCH))
 
 
 def _sound(records: Records, build: TraceBuilder) -> Records:
@@ -163,9 +163,9 @@ def _sound(records: Records, build: TraceBuilder) -> Records:
     for code, rows in (("negative-duration", negative), ("bad-time", beyond)):
         build.skip(code, count=int((rows & ~records.instant).sum()), kind="slice")
         build.skip(code, count=int((rows & records.instant).sum()), kind="instant")
-    kept = records.take(~negative & ~beyond)
-    build.skip("flow-unbound", count=len(records.arrows[0]) - len(kept.arrows[0]), kind="flow")
-    return kept
+    sound = records.take(~negative & ~beyond)
+    build.skip("flow-unbound", count=len(records.arrows[0]) - len(sound.arrows[0]), kind="flow")
+    return sound
 
 
 def _ops(records: Records, build: TraceBuilder) -> I8:
@@ -189,42 +189,42 @@ def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
     codes = [titles.setdefault(lane_title(build.strings[i]), len(titles)) for i in names.tolist()]
     title[comm] = np.array(codes, np.int32)[back]
     key = records.lane * len(titles) + title
-    known, numbers = [*titles], np.full(len(titles) * len(records.lanes), -1, np.int32)
+    headings, numbers = [*titles], np.full(len(titles) * len(records.lanes), -1, np.int32)
     for code in np.unique(key).tolist():
-        lane, heading = records.lanes[code // len(titles)], known[code % len(titles)]
+        lane, heading = records.lanes[code // len(titles)], headings[code % len(titles)]
         numbers[code] = build.add_track(
             _device_track(lane, heading, several) if lane.of_device else _host_track(lane, pid)
         )
-    found: I32 = numbers[key]
-    return found
+    track_ids: I32 = numbers[key]
+    return track_ids
 
 
 def _device_track(lane: Lane, library: str, several: bool) -> Track:
     group = f"GPU {lane.process}" if several else ""
     name = f"Stream {lane.thread}"
-    place: dict[str, Any] = {
+    location: dict[str, Any] = {
         "device": id_of(lane.process),
         "device_kind": lane.maker,
         "stream": id_of(lane.thread),
     }
     if library:
-        return Track(Layer.COMM, name, group, library, **place)
-    return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware", **place)
+        return Track(Layer.COMM, name, group, library, **location)
+    return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware", **location)
 
 
 def _host_track(lane: Lane, pid: int) -> Track:
-    own = pid < 0 or lane.process == str(pid)
-    group = "" if own else f"Process {lane.process}"
+    is_main = pid < 0 or lane.process == str(pid)
+    group = "" if is_main else f"Process {lane.process}"
     name = f"Thread {lane.thread}"
     number = id_of(lane.thread)
-    place: dict[str, Any] = {"process": -1 if own else id_of(lane.process), "thread": number}
+    location: dict[str, Any] = {"process": -1 if is_main else id_of(lane.process), "thread": number}
     if lane.what is What.RUNTIME:
         title = "CUDA" if lane.maker == "GPU" else lane.maker
-        return Track(Layer.RUNTIME, name, group, title, **place)
+        return Track(Layer.RUNTIME, name, group, title, **location)
     sort = 2 * min(max(number, 0), _THREAD_SORT_MAX - 1) + (lane.what is not What.PYTHON)
     side = _SIDES.get(lane.what, "")
     name = f"{name} ({side})" if side else name
-    return Track(Layer.HOST, name, group, "Paddle", sort, thread_name=side, **place)
+    return Track(Layer.HOST, name, group, "Paddle", sort, thread_name=side, **location)
 
 
 def memory(
@@ -241,13 +241,13 @@ def memory(
         inner = text[6:-1] if text.startswith("Place(") and text.endswith(")") else text
         kind, _, digits = inner.upper().partition(":")
         number = id_of(digits)
-        named = kind if number >= 0 else inner.upper().replace(":", " ") or "Device"
-        devices[text] = named, number
-    for what, value in (("Allocated", allocated), ("Reserved", reserved)):
+        label = kind if number >= 0 else inner.upper().replace(":", " ") or "Device"
+        devices[text] = label, number
+    for measure, value in (("Allocated", allocated), ("Reserved", reserved)):
         of_place = {
             text: build.track(
                 Layer.COUNTER,
-                f"{kind} {number} {what}" if number >= 0 else f"{kind} {what}",
+                f"{kind} {number} {measure}" if number >= 0 else f"{kind} {measure}",
                 "Memory",
                 unit="B",
                 kind=TrackKind.ALLOCATOR,
@@ -257,9 +257,9 @@ def memory(
             for text, (kind, number) in devices.items()
         }
         track = np.array([of_place[text] for text in place], np.int32)
-        known = ~np.isnan(value)
-        build.seen("counter", int(known.sum()))
-        build.counters(track=track[known], start_ns=start[known], value=value[known])
+        recorded = ~np.isnan(value)
+        build.seen("counter", int(recorded.sum()))
+        build.counters(track=track[recorded], start_ns=start[recorded], value=value[recorded])
 
 
 PHASES = {"Forward": "forward", "Backward": "backward"}
@@ -282,8 +282,8 @@ def noted(build: TraceBuilder, **facts: Any) -> None:
     """
     if facts.get("version") != "1.0.0":
         note_devices(build.hints, facts.get("devices"))
-    found = facts.get("extra_info")
-    extra: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    info = facts.get("extra_info")
+    extra: Mapping[str, Any] = info if isinstance(info, Mapping) else {}
     for key, scope in _CPU.items():
         fraction = str(extra.get(key))
         if _FRACTION.fullmatch(fraction):

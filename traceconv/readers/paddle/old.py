@@ -52,15 +52,15 @@ def first_span(head: bytes) -> tuple[int, int] | None:
     """
     _, start, size = nested(head, np.array([0]), np.array([len(head)]), _EVENTS)
     start, size = start[:_LOOKED_AT], size[:_LOOKED_AT]
-    found = columns(head, start, size, range(1, 10))
-    begin, end = found.integer(_START), found.integer(_END)
-    fits = found.has(_START) & found.has(_END) & found.has(_TYPE) & (begin <= end)
-    fits &= (found.rest == 0) & ~found.has(_MEMORY) & found.is_bytes(_NAME)
+    events = columns(head, start, size, range(1, 10))
+    begin, end = events.integer(_START), events.integer(_END)
+    fits = events.has(_START) & events.has(_END) & events.has(_TYPE) & (begin <= end)
+    fits &= (events.rest == 0) & ~events.has(_MEMORY) & events.is_bytes(_NAME)
     if not len(start) or not head.startswith(b"\n") or not fits.all():
         return None
-    for at, length in zip(*map(np.ndarray.tolist, found.spans(_NAME)), strict=True):
+    for offset, length in zip(*map(np.ndarray.tolist, events.spans(_NAME)), strict=True):
         try:
-            name = head[at : at + length].decode()
+            name = head[offset : offset + length].decode()
         except UnicodeDecodeError:
             return None
         if not name or not name.isprintable():
@@ -80,45 +80,50 @@ def read_profile(source: Source, name: str, build: TraceBuilder, pid: int) -> No
         MalformedInputError: nothing in it can be read.
     """
     data = content(source, name)
-    whole = np.array([0]), np.array([len(data)])
-    at, _, cut = damage_in(data, 0, len(data), _EVENTS)
-    if at >= 0:
-        code, count = ("truncated", 1) if cut else ("skipped-bytes", len(data) - at)
-        build.skip(code, f"byte {at}", count)
-    _, start, size = nested(data, *whole, _EVENTS)
-    found = columns(data, start, size, range(1, 10))
-    build.skip("malformed-record", count=int((found.rest & DAMAGED > 0).sum()))
-    if at >= 0 and not len(found):
-        raise MalformedInputError(source.title(name), f"byte {at}", "not one event can be read")
-    build.skip("kind-not-read", "allocations", len(nested(data, *whole, _MEMORY)[0]))
+    file_span = np.array([0]), np.array([len(data)])
+    damage_begin, _, cut = damage_in(data, 0, len(data), _EVENTS)
+    if damage_begin >= 0:
+        code, count = ("truncated", 1) if cut else ("skipped-bytes", len(data) - damage_begin)
+        build.skip(code, f"byte {damage_begin}", count)
+    _, start, size = nested(data, *file_span, _EVENTS)
+    events = columns(data, start, size, range(1, 10))
+    build.skip("malformed-record", count=int((events.rest & DAMAGED > 0).sum()))
+    if damage_begin >= 0 and not len(events):
+        raise MalformedInputError(
+            source.title(name), f"byte {damage_begin}", "not one event can be read"
+        )
+    build.skip("kind-not-read", "allocations", len(nested(data, *file_span, _MEMORY)[0]))
     noted(build, version="Profile")
-    put(_records(data, found, build), build, pid)
+    put(_records(data, events, build), build, pid)
 
 
-def _records(data: Any, found: Columns, build: TraceBuilder) -> Records:
+def _records(data: Any, events: Columns, build: TraceBuilder) -> Records:
     names, details = (
-        [bytes(data[at : at + length]).decode("utf-8", "replace") for at, length in
-         zip(*map(np.ndarray.tolist, found.spans(number)), strict=True)]
+        [bytes(data[offset : offset + length]).decode("utf-8", "replace") for offset, length in
+         zip(*map(np.ndarray.tolist, events.spans(number)), strict=True)]
         for number in (_NAME, _DETAIL)
     )  # fmt: skip
     lanes: dict[Lane, int] = {}
     lane, args = [], []
-    copies = columns(data, *found.spans(_COPY), (1,)).integer(1).tolist()
-    place = (found.integer(number).tolist() for number in (_DEVICE, _ROW, _TYPE))
-    moved = found.is_bytes(_COPY).tolist()
-    rows = zip(names, details, copies, moved, *place, strict=True)
+    copies = columns(data, *events.spans(_COPY), (1,)).integer(1).tolist()
+    locations = (events.integer(number).tolist() for number in (_DEVICE, _ROW, _TYPE))
+    moved = events.is_bytes(_COPY).tolist()
+    rows = zip(names, details, copies, moved, *locations, strict=True)
     for name, detail, count, copies_memory, device, row, kind in rows:
-        what, of = What.HOST, ""
+        kind_of_lane, device_id = What.HOST, ""
         if device == _CALL_ROW:
-            what = What.RUNTIME
+            kind_of_lane = What.RUNTIME
         elif kind == _ON_GPU:
-            what, of = What.COPY if copies_memory or is_copy(name) else What.KERNEL, str(device)
-        lane.append(lanes.setdefault(Lane(what, of, str(row)), len(lanes)))
+            kind_of_lane, device_id = (
+                What.COPY if copies_memory or is_copy(name) else What.KERNEL,
+                str(device),
+            )
+        lane.append(lanes.setdefault(Lane(kind_of_lane, device_id, str(row)), len(lanes)))
         members = [b'"bytes":%d' % count] if copies_memory else []
         members += [b'"detail":%b' % quoted(detail)] if detail else []
         args.append(b"{%b}" % b",".join(members) if members else b"")
-    n, none = len(found), np.empty(0, np.int64)
-    start, dur = spans(found, _START)
+    n, none = len(events), np.empty(0, np.int64)
+    start, dur = spans(events, _START)
     return Records(
         list(lanes),
         np.array(lane, np.int32),

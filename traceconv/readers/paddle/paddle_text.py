@@ -78,10 +78,10 @@ class PaddleTextReader:
         report = Report()
         with capture.source.open(name) as stream:
             lines = Lines(stream, build.skip)
-            for first, block in lines.blocks():
-                if first > MAX_LINES:
+            for first_number, block in lines.blocks():
+                if first_number > MAX_LINES:
                     raise SourceError(f"{build.file}: more than {MAX_LINES} lines, refused")
-                for number, line in enumerate(block, first):
+                for number, line in enumerate(block, first_number):
                     report.take(number, line)
         if lines.unended:
             build.skip("truncated", f"line {lines.unended}")

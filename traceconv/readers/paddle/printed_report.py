@@ -50,12 +50,12 @@ class Report:
 
     def side_tables(self) -> dict[str, list[Row]]:
         """The rows by side table, those without rows left out."""
-        found = {
+        tables = {
             "paddle_summary": self._summary,
             "paddle_timer": self._timer,
             "paddle_timer_log": self._log,
         }
-        return {name: rows for name, rows in found.items() if rows}
+        return {name: rows for name, rows in tables.items() if rows}
 
     def take(self, number: int, line: str) -> None:
         """One line."""
@@ -92,7 +92,9 @@ class Report:
     def _rule(self, line: str) -> None:
         """Headings are between two rules, rows between the second and the next."""
         if self._waiting:
-            self._headings = [self._named(cell.strip()) for cell in self._cells(self._waiting)]
+            self._headings = [
+                self._column_name(cell.strip()) for cell in self._cells(self._waiting)
+            ]
             self._waiting, self._ruled = "", False
             return
         self._starts = [match.start() for match in re.finditer("-+", line)]
@@ -102,7 +104,7 @@ class Report:
         ends = [*self._starts[1:], len(line)]
         return [line[a:b] for a, b in zip(self._starts, ends, strict=True)]
 
-    def _named(self, heading: str) -> str:
+    def _column_name(self, heading: str) -> str:
         heading = heading.replace(" (%)", "(%)")
         if heading in _NAMES:
             return "Name"
@@ -113,20 +115,20 @@ class Report:
         blanks = len(cells[0]) - len(cells[0].lstrip())
         row = {"Section": self._section, "Thread": self._thread, "Level": str(blanks // 2)}
         for heading, cell in zip(self._headings, cells, strict=True):
-            row |= self._split(heading, cell.strip())
+            row |= self._split_cell(heading, cell.strip())
         if len(line) <= self._starts[-1] or not row.get("Name"):
             self.odd.append(number)
             return
         self._summary.append({key: "" if cell == "-" else cell for key, cell in row.items()})
 
-    def _split(self, heading: str, cell: str) -> Row:
+    def _split_cell(self, heading: str, cell: str) -> Row:
         """A cell of five numbers as five cells."""
         if " / " not in heading:
             return {heading: cell}
         side = heading.partition(" ")[0]
-        parts = [part.strip() for part in cell.split("/")]
-        names = [f"{side} {part}" if "%" in part else f"{side} {part}({self._unit})"
-                 for part in _FIVE]  # fmt: skip
+        parts = [value.strip() for value in cell.split("/")]
+        names = [f"{side} {measure}" if "%" in measure else f"{side} {measure}({self._unit})"
+                 for measure in _FIVE]  # fmt: skip
         return dict(zip(names, parts, strict=False))
 
     def _timed(self, number: int, line: str) -> None:

@@ -109,9 +109,9 @@ def host_spans(head: bytes) -> tuple[I64, I64, I64]:
     """Process, start and end (ns) of the whole host events in the first bytes of a file."""
     start, size = _trees(head)
     _, start, size = nested(head, start, size, _NODES)
-    found = columns(head, *columns(head, start, size, (_HOST,)).spans(_HOST), range(1, 7))
-    kept = found.has(_START) & found.has(_END) & (found.integer(_END) >= 0)
-    return tuple(found.integer(number)[kept] for number in (_PROCESS, _START, _END))  # type: ignore[return-value]
+    events = columns(head, *columns(head, start, size, (_HOST,)).spans(_HOST), range(1, 7))
+    complete = events.has(_START) & events.has(_END) & (events.integer(_END) >= 0)
+    return tuple(events.integer(number)[complete] for number in (_PROCESS, _START, _END))  # type: ignore[return-value]
 
 
 def _trees(data: Any) -> tuple[I64, I64]:
@@ -155,29 +155,29 @@ class _File:
         _, start, size = nested(self._data, start, size, _NODES)
         nodes = self._columns(start, size, (_PARENT, _HOST))
         hosts = self._hosts(nodes, start, size)
-        _, at, length, calls = self._events(start, size, _CALLS, range(1, 7))
-        of_call, _, _, work = self._events(at, length, 2, range(1, 12))
+        _, call_start, length, calls = self._events(start, size, _CALLS, range(1, 7))
+        of_call, _, _, work = self._events(call_start, length, 2, range(1, 12))
         _, _, _, events = self._events(start, size, _MEMORY, range(1, 12))
         parts = [hosts, self._calls(calls), self._work(work), self._memory(events)]
         lane, begin, dur, name, args, step = map(np.concatenate, zip(*parts, strict=True))
         instant = np.repeat((False, True), (len(lane) - len(parts[3].lane), len(parts[3].lane)))
-        first = len(hosts.lane) + len(calls)
-        arrows = len(hosts.lane) + of_call, np.arange(first, first + len(work))
+        first_work = len(hosts.lane) + len(calls)
+        arrows = len(hosts.lane) + of_call, np.arange(first_work, first_work + len(work))
         lanes = list(self._lanes)
         return Records(lanes, lane, begin, dur, name, args, step, instant, arrows)
 
     def facts(self) -> dict[str, Any]:
         """Version, span, devices and other facts."""
-        whole = np.array([0]), np.array([len(self._data)])
-        head = columns(self._data, *whole, (_VERSION, _SPAN_INDEX))
-        extra = columns(self._data, *nested(self._data, *whole, _EXTRA_INFO)[1:], (1, 2))
+        file_span = np.array([0]), np.array([len(self._data)])
+        head = columns(self._data, *file_span, (_VERSION, _SPAN_INDEX))
+        extra = columns(self._data, *nested(self._data, *file_span, _EXTRA_INFO)[1:], (1, 2))
         devices = []
-        for at, size in zip(*map(np.ndarray.tolist, nested(self._data, *whole, _DEVICES)[1:]),
-                            strict=True):  # fmt: skip
-            stated = whole_fields(bytes(self._data[at : at + size]))
+        _, starts, sizes = nested(self._data, *file_span, _DEVICES)
+        for offset, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            members = whole_fields(bytes(self._data[offset : offset + size]))
             devices.append({
                 _DEVICE_FACTS[n - 1]: v if isinstance(v, int) else decoded(v)
-                for n, _, v in stated if n <= len(_DEVICE_FACTS)
+                for n, _, v in members if n <= len(_DEVICE_FACTS)
             })  # fmt: skip
         return {
             "version": self._texts(head, _VERSION)[0] if head.is_bytes(_VERSION)[0] else None,
@@ -188,69 +188,85 @@ class _File:
 
     # -- framing ----------------------------------------------------------------------------
 
-    def _lose(self, code: str, at: int, count: int = 1) -> None:
-        self._build.skip(code, f"byte {at}", count)
-        self.broken = self.broken or f"byte {at}"
+    def _lose(self, code: str, offset: int, count: int = 1) -> None:
+        self._build.skip(code, f"byte {offset}", count)
+        self.broken = self.broken or f"byte {offset}"
 
     def _checked_trees(self) -> tuple[I64, I64]:
         end = len(self._data)
-        at, _, cut = damage_in(self._data, 0, end, _TREES)
-        if at >= 0:
-            self._lose("truncated" if cut else "skipped-bytes", at, 1 if cut else end - at)
+        damage_begin, _, cut = damage_in(self._data, 0, end, _TREES)
+        if damage_begin >= 0:
+            self._lose(
+                "truncated" if cut else "skipped-bytes",
+                damage_begin,
+                1 if cut else end - damage_begin,
+            )
         start, size = _trees(self._data)
         for begin, stop in zip(start.tolist(), (start + size).tolist(), strict=True):
-            at, _, cut = damage_in(self._data, begin, stop, _NODES)
-            if at >= 0 and not cut:
-                self._lose("skipped-bytes", at, stop - at)
-            elif at >= 0 and stop < end:
-                self._lose("malformed-record", at)  # a cut tree at the end is counted already
+            damage_begin, _, cut = damage_in(self._data, begin, stop, _NODES)
+            if damage_begin >= 0 and not cut:
+                self._lose("skipped-bytes", damage_begin, stop - damage_begin)
+            elif damage_begin >= 0 and stop < end:
+                self._lose(
+                    "malformed-record", damage_begin
+                )  # a cut tree at the end is counted already
         return start, size
 
-    def _columns(self, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
-        found = columns(self._data, start, size, wanted)
-        for row in np.flatnonzero(found.rest & DAMAGED).tolist():
+    def _columns(self, start: I64, size: I64, numbers: Sequence[int]) -> Columns:
+        messages = columns(self._data, start, size, numbers)
+        for row in np.flatnonzero(messages.rest & DAMAGED).tolist():
             self._lose("malformed-record", int(start[row]))
-        return found
+        return messages
 
     def _events(
-        self, start: I64, size: I64, number: int, wanted: Sequence[int]
+        self, start: I64, size: I64, number: int, numbers: Sequence[int]
     ) -> tuple[I64, I64, I64, Columns]:
         """The nodes in a repeated field: owner, start and size of each, and its event."""
-        owner, at, length = nested(self._data, start, size, number)
+        owner, node_start, length = nested(self._data, start, size, number)
         return (
             owner,
-            at,
+            node_start,
             length,
-            self._columns(*columns(self._data, at, length, (1,)).spans(1), wanted),
+            self._columns(*columns(self._data, node_start, length, (1,)).spans(1), numbers),
         )
 
     # -- texts and lanes --------------------------------------------------------------------
 
-    def _coded(self, found: Columns, number: int) -> NDArray[np.int32]:
+    def _coded(self, messages: Columns, number: int) -> NDArray[np.int32]:
         """The code of a text field; ``self._strings`` and ``self._ids`` hold the texts."""
-        coded = np.frombuffer(self._codes.texts(self._data, *found.spans(number)), np.int32)
+        coded = np.frombuffer(self._codes.texts(self._data, *messages.spans(number)), np.int32)
         for raw in self._codes.entries(len(self._strings)):
             text = decoded(raw)
             self._build.skip("bad-encoding", text[:40], int(text.encode() != raw))
             self._strings.append(text)
         return coded
 
-    def _texts(self, found: Columns, number: int) -> list[str]:
-        return [self._strings[code] for code in self._coded(found, number).tolist()]
+    def _texts(self, messages: Columns, number: int) -> list[str]:
+        return [self._strings[code] for code in self._coded(messages, number).tolist()]
 
-    def _on_lanes(self, what: NDArray[Any], process: I64, thread: I64) -> I32:
-        table, row = factored_rows(what.astype(np.int64), process, thread)
+    def _on_lanes(self, kinds: NDArray[Any], process: I64, thread: I64) -> I32:
+        table, row = factored_rows(kinds.astype(np.int64), process, thread)
         lanes = [Lane(What(w), *(str(n & 0xFFFF_FFFF_FFFF_FFFF) for n in ids)) for w, *ids in table]
         numbers = [self._lanes.setdefault(lane, len(self._lanes)) for lane in lanes]
         return np.array(numbers, np.int32)[row]
 
     def _rows(
-        self, found: Columns, what: NDArray[Any], first: int, place: tuple[int, int], args: I32
+        self,
+        messages: Columns,
+        kinds: NDArray[Any],
+        first_field: int,
+        lane_fields: tuple[int, int],
+        args: I32,
     ) -> _Rows:
-        """Slices. ``first``: field of the start, before the end; ``place``: fields of the lane."""
-        start, dur = spans(found, first)
-        lane = self._on_lanes(what, *(found.integer(number) for number in place))
-        distinct, back = np.unique(self._coded(found, _NAME), return_inverse=True)
+        """Slices.
+
+        Args:
+            first_field: field of the start; the next one is the end.
+            lane_fields: fields of process and thread.
+        """
+        start, dur = spans(messages, first_field)
+        lane = self._on_lanes(kinds, *(messages.integer(number) for number in lane_fields))
+        distinct, back = np.unique(self._coded(messages, _NAME), return_inverse=True)
         ids = [self._build.string(self._strings[code]) for code in distinct.tolist()]
         name = np.array(ids, np.int32)[back]
         return _Rows(lane, start, dur, name, args, np.full(len(lane), -1, np.int32))
@@ -258,36 +274,36 @@ class _File:
     # -- levels -----------------------------------------------------------------------------
 
     def _hosts(self, nodes: Columns, start: I64, size: I64) -> _Rows:
-        build, at = self._build, nodes.spans(_HOST)
-        found = self._columns(*at, range(1, 7))
-        names, kinds = np.array(self._texts(found, _NAME), object), found.integer(_TYPE)
+        build, event_spans = self._build, nodes.spans(_HOST)
+        events = self._columns(*event_spans, range(1, 7))
+        names, kinds = np.array(self._texts(events, _NAME), object), events.integer(_TYPE)
         root = (nodes.integer(_PARENT) == _NO_PARENT) & (names == _ROOT)
         build.skip("metadata-unused", "roots of threads", int(root.sum()))
         distinct, back = np.unique(kinds, return_inverse=True)
         types = [build.args({"type": type_name(kind)}) for kind in distinct.tolist()]
         args = np.array(types, np.int32)[back]
-        owner, _, _, stated = self._events(start, size, _SUPPLEMENTS, range(1, 9))
+        owner, _, _, operators = self._events(start, size, _SUPPLEMENTS, range(1, 9))
         if len(owner):
-            args[owner] = objects(build, self._operators(stated, kinds[owner]))
+            args[owner] = objects(build, self._operators(operators, kinds[owner]))
         python = [type_name(kind) in PYTHON_TYPES for kind in distinct.tolist()]
-        what = np.where(np.array(python, bool)[back], What.PYTHON, What.NATIVE)
-        rows = self._rows(found, what, _START, (_PROCESS, _THREAD), args)
+        lane_kinds = np.where(np.array(python, bool)[back], What.PYTHON, What.NATIVE)
+        rows = self._rows(events, lane_kinds, _START, (_PROCESS, _THREAD), args)
         for row in np.flatnonzero((kinds == _STEP) & ~root).tolist():
             rows.step[row] = step_number(names[row])
         for kind in map(TYPES.index, PHASES):
             phase_names(build, TYPES[kind], np.unique(rows.name[(kinds == kind) & ~root]).tolist())
-        damaged = (found.rest & DAMAGED > 0) | (at[1] == 0)
+        damaged = (events.rest & DAMAGED > 0) | (event_spans[1] == 0)
         return _Rows(*(column[~root & ~damaged] for column in rows))
 
-    def _operators(self, found: Columns, kinds: I64) -> list[bytes]:
+    def _operators(self, operators: Columns, kinds: I64) -> list[bytes]:
         """Arguments of operators; empty values are left out."""
-        types, stacks = self._texts(found, 2), self._texts(found, 7)
+        types, stacks = self._texts(operators, 2), self._texts(operators, 7)
         shapes, dtypes = (
-            [_by_key(self._data[at : at + size], read) for at, size in
-             zip(*map(np.ndarray.tolist, found.spans(number)), strict=True)]
+            [_by_key(self._data[offset : offset + size], read) for offset, size in
+             zip(*map(np.ndarray.tolist, operators.spans(number)), strict=True)]
             for number, read in ((5, _shapes), (6, _dtypes))
         )  # fmt: skip
-        rows = zip(types, shapes, dtypes, stacks, found.integer(8).tolist(), strict=True)
+        rows = zip(types, shapes, dtypes, stacks, operators.integer(8).tolist(), strict=True)
         keys = ("op_type", "input_shapes", "input_dtypes", "callstack", "op_id")
         return [
             msgspec.json.encode(
@@ -296,43 +312,50 @@ class _File:
             for kind, row in zip(kinds.tolist(), rows, strict=True)
         ]
 
-    def _calls(self, found: Columns) -> _Rows:
-        args = register(self._build, {"correlation id": found.integer(6)})
-        return self._rows(found, np.full(len(found), What.RUNTIME), 2, (4, 5), args)
+    def _calls(self, calls: Columns) -> _Rows:
+        args = register(self._build, {"correlation id": calls.integer(6)})
+        return self._rows(calls, np.full(len(calls), What.RUNTIME), 2, (4, 5), args)
 
-    def _work(self, found: Columns) -> _Rows:
-        kinds = found.integer(_TYPE)
-        what = np.full(len(found), What.UNKNOWN)
-        for kind, one in _WHATS.items():
-            what[kinds == kind] = one
-        args = np.full(len(found), -1, np.int32)
-        detail = np.full(len(found), -1)
+    def _work(self, events: Columns) -> _Rows:
+        kinds = events.integer(_TYPE)
+        lane_kinds = np.full(len(events), What.UNKNOWN)
+        for kind, lane_kind in _WHATS.items():
+            lane_kinds[kinds == kind] = lane_kind
+        args = np.full(len(events), -1, np.int32)
+        detail = np.full(len(events), -1)
         for number in _DETAILS:
-            detail[found.is_bytes(number)] = number
+            detail[events.is_bytes(number)] = number
         for number, members in ((_KERNEL, self._kernel), (_COPY, self._copy), (_SET, self._set)):
             rows = np.flatnonzero(detail == number)
-            start, size = (column[rows] for column in found.spans(number))
-            numbers, more = members(self._columns(start, size, range(1, 18)))
-            args[rows] = self._device_args(found, rows, numbers, more)
+            start, size = (column[rows] for column in events.spans(number))
+            numbers, texts = members(self._columns(start, size, range(1, 18)))
+            args[rows] = self._device_args(events, rows, numbers, texts)
         rows = np.flatnonzero(detail == -1)
-        args[rows] = self._device_args(found, rows, {}, {})
-        return self._rows(found, what, _START, (5, 7), args)
+        args[rows] = self._device_args(events, rows, {}, {})
+        return self._rows(events, lane_kinds, _START, (5, 7), args)
 
     def _device_args(
-        self, found: Columns, rows: NDArray[np.intp], numbers: Mapping[str, I64], more: Members
+        self,
+        events: Columns,
+        rows: NDArray[np.intp],
+        numbers: Mapping[str, I64],
+        texts_of_rows: Members,
     ) -> I32:
         places = {"device": 5, "context": 6, "stream": 7, "correlation id": 8}
-        own = {key: found.integer(number)[rows] for key, number in places.items()}
+        location = {key: events.integer(number)[rows] for key, number in places.items()}
         further = [b""] * len(rows)
-        if more:
-            keys, columns = [b"," + quoted(key) + b":" for key in more], list(more.values())
+        if texts_of_rows:
+            keys, columns = (
+                [b"," + quoted(key) + b":" for key in texts_of_rows],
+                list(texts_of_rows.values()),
+            )
             table, codes = factored_rows(*(column for column, _ in columns))
             texts = []
             for row in table:
-                stated = (value(code) for (_, value), code in zip(columns, row, strict=True))
-                texts.append(b"".join(k + v for k, v in zip(keys, stated, strict=True) if v))
+                cells = (value(code) for (_, value), code in zip(columns, row, strict=True))
+                texts.append(b"".join(k + v for k, v in zip(keys, cells, strict=True) if v))
             further = [texts[code] for code in codes.tolist()]
-        return register(self._build, {**own, **numbers}, further)
+        return register(self._build, {**location, **numbers}, further)
 
     def _kernel(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
         grid, block = ([info.integer(n) for n in axes] for axes in ((4, 5, 6), (1, 2, 3)))
@@ -352,38 +375,40 @@ class _File:
     def _copy(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
         texts = {"copy kind": 2, "from": 3, "to": 4}
         return {"bytes": info.integer(1)}, {
-            key: (self._coded(info, number).astype(np.int64), self._stated)
+            key: (self._coded(info, number).astype(np.int64), self._quoted_text)
             for key, number in texts.items()
         }
 
     def _set(self, info: Columns) -> tuple[Mapping[str, I64], Members]:
-        kind = self._coded(info, 2).astype(np.int64), self._stated
+        kind = self._coded(info, 2).astype(np.int64), self._quoted_text
         return {"bytes": info.integer(1), "value": info.integer(3)}, {"memory kind": kind}
 
-    def _stated(self, code: int) -> bytes:
+    def _quoted_text(self, code: int) -> bytes:
         return quoted(self._strings[code]) if self._strings[code] else b""
 
-    def _memory(self, found: Columns) -> _Rows:
+    def _memory(self, events: Columns) -> _Rows:
         """Memory events: instants, and samples of the memory in use."""
-        places, kinds = self._texts(found, 7), found.integer(2).tolist()
+        places, kinds = self._texts(events, 7), events.integer(2).tolist()
         names = [MEMORY_TYPES[k] if 0 <= k < len(MEMORY_TYPES) else f"Memory {k}" for k in kinds]
-        addresses = (found.integer(3).view(np.uint64)).tolist()
-        measures = {key: found.integer(n) for n, key in enumerate(_MEMORY_MEASURES, 6) if key}
+        addresses = (events.integer(3).view(np.uint64)).tolist()
+        measures = {key: events.integer(n) for n, key in enumerate(_MEMORY_MEASURES, 6) if key}
         args = register(
             self._build,
             {"place": [quoted(place) for place in places],
              "addr": [b'"%d"' % address for address in addresses], **measures},
         )  # fmt: skip
-        start = found.integer(1)
+        start = events.integer(1)
         good = start >= 0
         memory(
             self._build,
             start[good],
-            [place for place, one in zip(places, good.tolist(), strict=True) if one],
+            [place for place, is_good in zip(places, good.tolist(), strict=True) if is_good],
             measures["current_allocated"][good].astype(np.float64),
             measures["current_reserved"][good].astype(np.float64),
         )
-        lane = self._on_lanes(np.full(len(found), What.NATIVE), found.integer(4), found.integer(5))
+        lane = self._on_lanes(
+            np.full(len(events), What.NATIVE), events.integer(4), events.integer(5)
+        )
         start, dur = np.where(good, start, INT64_MAX), np.where(good, 0, INT64_MAX)
         ids = np.array([self._build.string(name) for name in names], np.int32)
         return _Rows(lane, start, dur, ids, args, np.full(len(lane), -1, np.int32))
@@ -398,9 +423,9 @@ def decoded(raw: Value) -> str:
     return message(raw).decode("utf-8", "replace")
 
 
-def spans(found: Columns, first: int) -> tuple[I64, I64]:
+def spans(messages: Columns, start_field: int) -> tuple[I64, I64]:
     """Starts and durations; times beyond int64 get a span that no int64 can hold."""
-    start, end = found.integer(first), found.integer(first + 1)
+    start, end = messages.integer(start_field), messages.integer(start_field + 1)
     held = (start >= 0) & (end >= 0)
     return np.where(held, start, INT64_MAX), np.where(held, end - start, INT64_MAX)
 
@@ -420,14 +445,16 @@ def _triples(*axes: I64) -> tuple[I64, Callable[[int], bytes]]:
 
 def _by_key(raw: bytes, read: Callable[[Value], Any]) -> dict[str, Any]:
     """A message with keys in field 1 and a value of each in field 2."""
-    stated = whole_fields(raw)
-    keys, values = ([v for n, _, v in stated if n == number] for number in (1, 2))
+    members = whole_fields(raw)
+    keys, values = ([v for n, _, v in members if n == number] for number in (1, 2))
     return {decoded(key): read(value) for key, value in zip(keys, values, strict=False)}
 
 
 def _shapes(raw: Value) -> list[list[int]]:
     """The shapes of an operand; an unknown size is -1."""
-    return [[signed(n) for n in integers(whole_fields(one), 1)] for _, _, one in whole_fields(raw)]
+    return [
+        [signed(n) for n in integers(whole_fields(shape), 1)] for _, _, shape in whole_fields(raw)
+    ]
 
 
 def _dtypes(raw: Value) -> list[str]:

@@ -81,16 +81,16 @@ class Repaired:
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines."""
-        rest = b""
+        pending = b""
         while chunk := self._stream.read(BLOCK_BYTES):
-            text = rest + chunk
+            text = pending + chunk
             cut = text.rfind(b"\n") + 1
             if cut or len(text) > MAX_LINE_BYTES:
                 cut = cut or len(text)
                 yield text[:cut]
-            rest = text[cut:]
-        if rest:
-            yield rest
+            pending = text[cut:]
+        if pending:
+            yield pending
 
     def _repaired(self, line: bytes, held: list[bytes]) -> Iterator[bytes]:
         """The lines that are complete after one more; ``held`` keeps those of an open name."""
@@ -100,7 +100,7 @@ class Repaired:
         elif held:
             held.append(line)
         else:
-            yield self._other(line)
+            yield self._other_line(line)
             return
         if b'", "pid": ' in line:
             text = b"".join(held)
@@ -109,14 +109,14 @@ class Repaired:
                 text = self._done(match[1] + _NAME_ESCAPE.sub(_escaped, match[2]) + match[3])
             yield text
         elif len(held) == 1 and _TEXT.match(line):
-            yield self._other(line)
+            yield self._other_line(line)
         elif len(held) <= MAX_NAME_LINES and not (len(held) == 1 and _is_json(line)):
             return
         else:
             yield from held
         held.clear()
 
-    def _other(self, line: bytes) -> bytes:
+    def _other_line(self, line: bytes) -> bytes:
         """A line within a record, or around all of them."""
         if (match := _NOT_A_NUMBER.search(line)) is not None:
             return self._done(line[: match.start()] + b"null" + line[match.end() :])
@@ -163,11 +163,11 @@ def repaired(source: Source, name: str) -> Iterator[tuple[Source, str, Repaired]
     """A repaired temporary copy of a file: its source, its name, and the account."""
     with named_temporary_file() as copy:
         with source.open(name) as stream:
-            found = Repaired(stream)
-            copy.writelines(found.lines())
+            repair = Repaired(stream)
+            copy.writelines(repair.lines())
             copy.flush()
         path = Path(copy.name)
-        yield FileSource(path, source.title(name)), path.name, found
+        yield FileSource(path, source.title(name)), path.name, repair
 
 
 EXACT_NS = 2**14 * 1000
@@ -199,32 +199,32 @@ class Starts:
     spread: int = -1
 
 
-def recovered(stamp: I64, since: I64, stated: NDArray[np.bool_]) -> Starts:
+def recovered(stamp: I64, since: I64, has_since: NDArray[np.bool_]) -> Starts:
     """Start times of the slices of one file.
 
     Args:
         stamp: whole microseconds, in ns.
         since: time since the first event, ns.
-        stated: whether ``since`` is known.
+        has_since: whether ``since`` is known.
     """
-    whole = (stamp % US == 0) & (stamp < FAR_NS)  # else stamps were not cut to microseconds
-    stated, coarse = stated & whole, np.where(whole, US - 1, 0)
-    exact = stated & (since >= 0) & (since < EXACT_NS)
+    is_cut = (stamp % US == 0) & (stamp < FAR_NS)  # else stamps were not cut to microseconds
+    has_since, coarse = has_since & is_cut, np.where(is_cut, US - 1, 0)
+    exact = has_since & (since >= 0) & (since < EXACT_NS)
     as_stamped = Starts(stamp, coarse, np.ones(len(stamp), bool))
     if not exact.any():
         return as_stamped
     begin = stamp[exact] - since[exact]
-    first, last = int(begin.max()), int(begin.min()) + US - 1
-    if first > last:  # not of one recording, or of a writer with other rules
+    earliest, latest = int(begin.max()), int(begin.min()) + US - 1
+    if earliest > latest:  # not of one recording, or of a writer with other rules
         return as_stamped
     spacing = np.spacing(np.abs(since / US).astype(np.float32)).astype(np.float64) * US
     error = np.where(since < EXACT_NS, 0, np.ceil(spacing)).astype(np.int64)
-    spread = (last - first + 1) // 2
-    requested = since + (first + last) // 2
-    found = np.clip(requested, stamp, stamp + (US - 1))
-    good = stated & (since >= 0) & (since < USABLE_NS)
-    good &= np.abs(found - requested) <= error + spread
-    return Starts(np.where(good, found, stamp), np.where(good, error, coarse), ~good, spread)
+    spread = (latest - earliest + 1) // 2
+    requested = since + (earliest + latest) // 2
+    starts = np.clip(requested, stamp, stamp + (US - 1))
+    good = has_since & (since >= 0) & (since < USABLE_NS)
+    good &= np.abs(starts - requested) <= error + spread
+    return Starts(np.where(good, starts, stamp), np.where(good, error, coarse), ~good, spread)
 
 
 def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:

@@ -42,34 +42,36 @@ class DeviceLines:
         usable = ~plane.aggregate
         counters = usable & (sorts == LineKind.COUNTER)
         self._samples(plane, counters)
-        at = np.flatnonzero(usable & ~counters)
-        sorts = sorts[at]
-        names = self._reading.names(plane)[at]
-        ops = np.full(len(at), OpClass.OTHER, np.int8)
+        rows_of_plane = np.flatnonzero(usable & ~counters)
+        sorts = sorts[rows_of_plane]
+        names = self._reading.names(plane)[rows_of_plane]
+        ops = np.full(len(rows_of_plane), OpClass.OTHER, np.int8)
         ops[sorts == LineKind.WAIT] = OpClass.WAIT
         ops[sorts == LineKind.STEPS] = OpClass.ITERATION
         streams = np.flatnonzero(sorts == LineKind.STREAM)
-        ops[streams] = self._kernels(plane, at[streams], names[streams])
+        ops[streams] = self._kernels(plane, rows_of_plane[streams], names[streams])
         computed = np.flatnonzero(np.isin(sorts, (LineKind.OPERATIONS, LineKind.ASYNC)))
         ops[computed] = self._reading.classes(
-            plane, at[computed], sorts[computed] == LineKind.ASYNC
+            plane, rows_of_plane[computed], sorts[computed] == LineKind.ASYNC
         )
         if self._device.part(plane.name).startswith("SparseCore"):
             work = np.isin(ops, (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK))
             ops[work] = OpClass.OTHER
             self._build.skip("sparse-core", f"plane {plane.name}", int(work.sum()))
-        steps = self._steps(plane, at, sorts, names)
+        steps = self._steps(plane, rows_of_plane, sorts, names)
         ops[(ops == OpClass.ITERATION) & (steps < 0)] = OpClass.OTHER
-        tracks = self._tracks(plane, at, sorts, ops, names)
-        rows = self._reading.added(plane, at, track=tracks, op=ops, name=names, step=steps)
+        tracks = self._tracks(plane, rows_of_plane, sorts, ops, names)
+        rows = self._reading.added(
+            plane, rows_of_plane, track=tracks, op=ops, name=names, step=steps
+        )
         self._reading.links.take(plane, rows)
         self._reading.links.take_calls(plane, rows, work=True)
-        lost, there = plane.integers("dropped_traces")
-        waits = at[(sorts == LineKind.WAIT) & there[at]]
+        lost, has_drops = plane.integers("dropped_traces")
+        waits = rows_of_plane[(sorts == LineKind.WAIT) & has_drops[rows_of_plane]]
         count = int(np.clip(lost[waits], 0, INT32_MAX).sum())
         self._build.skip("source-dropped", f"plane {plane.name}", count)
 
-    def _kernels(self, plane: Plane, at: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
+    def _kernels(self, plane: Plane, rows: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
         """Classes of the rows of a GPU's streams."""
         strings, words = self._build.strings, self._build.comm_words
         distinct, back = np.unique(names, return_inverse=True)
@@ -78,14 +80,14 @@ class DeviceLines:
             for i in distinct.tolist()
         ]
         ops: NDArray[np.int8] = np.array(table, np.int8)[back]
-        ops[(plane.texts("memcpy_details")[0] >= 0)[at]] = OpClass.COPY
+        ops[(plane.texts("memcpy_details")[0] >= 0)[rows]] = OpClass.COPY
         return ops
 
     def _steps(
-        self, plane: Plane, at: NDArray[np.intp], sorts: NDArray[np.int8], names: I32
+        self, plane: Plane, rows: NDArray[np.intp], sorts: NDArray[np.int8], names: I32
     ) -> I32:
         """The step of every row, where the profiler recorded steps of the device; else -1."""
-        steps = np.full(len(at), -1, np.int32)
+        steps = np.full(len(rows), -1, np.int32)
         marks = np.flatnonzero(sorts == LineKind.STEPS)
         if not len(marks):
             return steps
@@ -93,37 +95,39 @@ class DeviceLines:
         numbers = np.array([number_of(strings[i]) for i in names[marks].tolist()], np.int64)
         steps[marks] = numbers
         start, dur, usable, _ = self._reading.times(plane)
-        good = usable[at[marks]] & (numbers >= 0) & (dur[at[marks]] >= 0)
+        good = usable[rows[marks]] & (numbers >= 0) & (dur[rows[marks]] >= 0)
         marks, numbers = marks[good], numbers[good]
-        order = np.argsort(start[at[marks]], kind="stable")
-        begin = start[at[marks]][order]
-        end = begin + dur[at[marks]][order]
-        rest = np.flatnonzero(
+        order = np.argsort(start[rows[marks]], kind="stable")
+        begin = start[rows[marks]][order]
+        end = begin + dur[rows[marks]][order]
+        work = np.flatnonzero(
             np.isin(sorts, (LineKind.OPERATIONS, LineKind.ASYNC, LineKind.MODULES))
         )
-        if not len(marks) or not len(rest):
+        if not len(marks) or not len(work):
             return steps
         # a program begins just before its step and ends just after it
-        whole = sorts[rest] == LineKind.MODULES
-        time = start[at[rest]] + np.where(whole, dur[at[rest]] // 2, 0)
-        which = np.searchsorted(begin, time, "right") - 1
-        inside = (which >= 0) & (time < end[np.maximum(which, 0)])
-        steps[rest[inside]] = numbers[order][which[inside]]
-        group, there = plane.integers("group_id")
-        named = there[at[rest]] & ~inside
-        if named.any():
+        is_module = sorts[work] == LineKind.MODULES
+        time = start[rows[work]] + np.where(is_module, dur[rows[work]] // 2, 0)
+        nearest = np.searchsorted(begin, time, "right") - 1
+        inside = (nearest >= 0) & (time < end[np.maximum(nearest, 0)])
+        steps[work[inside]] = numbers[order][nearest[inside]]
+        group, has_group = plane.integers("group_id")
+        outside = has_group[rows[work]] & ~inside
+        if outside.any():
             of_group = {
-                int(group[at[m]]): int(n)
+                int(group[rows[m]]): int(n)
                 for m, n in zip(marks.tolist(), numbers.tolist(), strict=True)
-                if there[at[m]]
+                if has_group[rows[m]]
             }
-            steps[rest[named]] = [of_group.get(g, -1) for g in group[at[rest[named]]].tolist()]
+            steps[work[outside]] = [
+                of_group.get(g, -1) for g in group[rows[work[outside]]].tolist()
+            ]
         return steps
 
     def _tracks(
         self,
         plane: Plane,
-        at: NDArray[np.intp],
+        rows: NDArray[np.intp],
         sorts: NDArray[np.int8],
         ops: NDArray[np.int8],
         names: I32,
@@ -132,7 +136,7 @@ class DeviceLines:
         device = owner(plane.name)
         hardware = f"{self._device.kind} Hardware"
         strings = build.strings
-        lines = plane.line_of[at]
+        lines = plane.line_of[rows]
         comm = np.isin(ops, (OpClass.COMM, OpClass.COMM_TASK))
         library = np.where(comm & (sorts == LineKind.STREAM), names, -1)
         key = combined_key(lines, comm.astype(np.int64), library.astype(np.int64))
@@ -143,45 +147,45 @@ class DeviceLines:
             name, stream = line.name or f"Line {line.id}", -1
             if sort == LineKind.STREAM:
                 name, stream = stream_name(name)
-            place: dict[str, Any] = {
+            location: dict[str, Any] = {
                 "device": device, "device_kind": self._device.kind, "stream": stream,
             }  # fmt: skip
             if comm[i]:
                 title = lane_title(strings[int(names[i])]) if library[i] >= 0 else COLLECTIVES
-                named = "" if sort == LineKind.STREAM else name
-                track = Track(Layer.COMM, name, part, title, communicator=named, **place)
+                communicator = "" if sort == LineKind.STREAM else name
+                track = Track(Layer.COMM, name, part, title, communicator=communicator, **location)
             elif sort == LineKind.STEPS:
                 track = Track(Layer.STEP, name)
             elif sort == LineKind.DERIVED:
-                track = Track(Layer.SCOPE, name, part, "XLA", **place)
+                track = Track(Layer.SCOPE, name, part, "XLA", **location)
             elif sort == LineKind.OTHER:
-                track = Track(Layer.OTHER, name, "", plane.name, **place)
+                track = Track(Layer.OTHER, name, "", plane.name, **location)
             else:
-                track = Track(Layer.DEVICE, name, part, hardware, sort=int(sort), **place)
+                track = Track(Layer.DEVICE, name, part, hardware, sort=int(sort), **location)
             tracks.append(build.add_track(track))
-        found: I32 = np.array(tracks, np.int32)[back]
-        return found
+        track_ids: I32 = np.array(tracks, np.int32)[back]
+        return track_ids
 
     def _samples(self, plane: Plane, rows: Mask) -> None:
         """Add counters: every event is a sample, its name is that of the counter.
 
         The value is the stat "value", or that of the counter's own name (CUPTI, ROCm).
         """
-        at = np.flatnonzero(rows)
+        samples = np.flatnonzero(rows)
         build = self._build
-        if not len(at):
+        if not len(samples):
             return
         value = plane.numbers("value")
         value = np.where(np.isnan(value), plane.numbers(), value)
         start, _, usable, _ = self._reading.times(plane)
         where = f"plane {plane.name}"
-        build.seen("counter", len(at))
-        bad = ~usable[at] | plane.broken[at]
-        odd = ~bad & ~np.isfinite(value[at])
+        build.seen("counter", len(samples))
+        bad = ~usable[samples] | plane.broken[samples]
+        odd = ~bad & ~np.isfinite(value[samples])
         build.skip("bad-time", where, int(bad.sum()), "counter")
         build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
-        kept = at[~bad & ~odd]
-        names = self._reading.names(plane)[kept]
+        sound = samples[~bad & ~odd]
+        names = self._reading.names(plane)[sound]
         distinct, back = np.unique(names, return_inverse=True)
         title = f"{self._device.kind} Counters"
         tracks = [
@@ -197,7 +201,7 @@ class DeviceLines:
             for i in distinct.tolist()
         ]
         track = np.array(tracks, np.int32)[back]
-        build.counters(track=track, start_ns=start[kept], value=value[kept])
+        build.counters(track=track, start_ns=start[sound], value=value[sound])
 
 
 def number_of(name: str) -> int:

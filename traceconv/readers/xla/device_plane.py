@@ -64,7 +64,7 @@ def _other_plane(rows: PlaneRows, plane: Plane) -> None:
     """Add a plane of unknown meaning. Megascale planes are shown with the communication but not
     counted: nothing says which device waits for it."""
     rows.book(plane)
-    at = np.flatnonzero(~plane.aggregate)
+    events = np.flatnonzero(~plane.aggregate)
     comm = "megascale" in plane.name.lower()
     layer, op = (Layer.COMM, OpClass.COMM_TASK) if comm else (Layer.OTHER, OpClass.OTHER)
     tracks = [
@@ -73,20 +73,20 @@ def _other_plane(rows: PlaneRows, plane: Plane) -> None:
     ]
     added = rows.added(
         plane,
-        at,
-        track=np.array(tracks or [0], np.int32)[plane.line_of[at]],
-        op=np.full(len(at), op, np.int8),
-        name=rows.names(plane)[at],
-        step=np.full(len(at), -1, np.int32),
+        events,
+        track=np.array(tracks or [0], np.int32)[plane.line_of[events]],
+        op=np.full(len(events), op, np.int8),
+        name=rows.names(plane)[events],
+        step=np.full(len(events), -1, np.int32),
     )
     rows.links.take(plane, added)
 
 
 def _note(rows: PlaneRows, plane: Plane, versions_only: bool = False) -> None:
     """Keep what a plane states of the device or of the versions that wrote the file."""
-    own, device = plane.own(), rows.device.number
-    size = own.get("memory_size")
+    stats, device = plane.own(), rows.device.number
+    size = stats.get("memory_size")
     if not versions_only and device >= 0 and type(size) is int and 0 < size <= INT64_MAX:
         rows.build.hints.device_memory_bytes[device] = size
-    facts = {k: v for k, v in own.items() if not versions_only or k.endswith("_version")}
+    facts = {k: v for k, v in stats.items() if not versions_only or k.endswith("_version")}
     rows.build.notes.setdefault("xla", {}).update(facts)

@@ -33,30 +33,30 @@ class HostThreads:
         """Add the events of a plane that belong to the device."""
         device, build, links = self._device, self._build, self._reading.links
         belongs = self._belongs(plane)
-        marks, there = plane.integers("step_num")
-        marked = there & (plane.integers("_r")[0] == 1) & (marks >= 0) & (marks <= INT32_MAX)
+        marks, has_step = plane.integers("step_num")
+        marked = has_step & (plane.integers("_r")[0] == 1) & (marks >= 0) & (marks <= INT32_MAX)
         usable = ~plane.aggregate
-        mine = usable & (belongs == device.number)
+        belonging = usable & (belongs == device.number)
         if device.first:
             self._reading.book(plane)
             strangers = ~np.isin(belongs, device.numbers)
-            mine |= usable & strangers
+            belonging |= usable & strangers
             if len(device.numbers) > 1:
                 build.skip(
                     "host-rows-first", f"plane {plane.name}", int((usable & strangers).sum())
                 )
-        at = np.flatnonzero(mine | (usable & marked))
-        names = self._reading.names(plane)[at]
-        run = self._runs(plane)[at]
+        events = np.flatnonzero(belonging | (usable & marked))
+        names = self._reading.names(plane)[events]
+        run = self._runs(plane)[events]
         _, calls = plane.integers("correlation_id")
-        runtime = calls[at] | (kind is Kind.RUNTIME)
-        ops = np.full(len(at), OpClass.HOST, np.int8)
+        runtime = calls[events] | (kind is Kind.RUNTIME)
+        ops = np.full(len(events), OpClass.HOST, np.int8)
         ran = np.flatnonzero(run)
-        ops[ran] = self._reading.classes(plane, at[ran], np.zeros(len(ran), bool))
-        steps = np.where(marked[at], marks[at], -1).astype(np.int32)
-        steps[ran] = self._run_steps(plane, at[ran], marked)
-        tracks = self._tracks(plane, at, run, runtime, ops)
-        rows = self._reading.added(plane, at, track=tracks, op=ops, name=names, step=steps)
+        ops[ran] = self._reading.classes(plane, events[ran], np.zeros(len(ran), bool))
+        steps = np.where(marked[events], marks[events], -1).astype(np.int32)
+        steps[ran] = self._run_steps(plane, events[ran], marked)
+        tracks = self._tracks(plane, events, run, runtime, ops)
+        rows = self._reading.added(plane, events, track=tracks, op=ops, name=names, step=steps)
         links.take(plane, rows)
         links.take_calls(plane, rows, work=False)
         self._memory(plane, rows)
@@ -69,46 +69,46 @@ class HostThreads:
 
     def _belongs(self, plane: Plane) -> I64:
         """The device every event belongs to, -1 if nothing says it."""
-        found = np.full(len(plane), -1, np.int64)
+        device_of = np.full(len(plane), -1, np.int64)
         for key in ("global_device_id", "device_ordinal"):
-            number, there = plane.integers(key)
-            found[there] = number[there]
+            number, present = plane.integers(key)
+            device_of[present] = number[present]
         if self._device.kind == "CPU":
-            return found
-        for other in self._device.numbers:
-            if other != self._device.number and not self._device.first:
+            return device_of
+        for device in self._device.numbers:
+            if device != self._device.number and not self._device.first:
                 continue
-            for ids, numbers, kind in self._of_devices(other):
-                stated, there = plane.integers(kind)
-                hit = there & np.isin(stated, ids)
+            for ids, numbers, kind in self._of_devices(device):
+                ids_of_events, present = plane.integers(kind)
+                hit = present & np.isin(ids_of_events, ids)
                 if kind == "_p":
-                    hit &= np.isin(pair_codes(plane.integers("_pt")[0], stated), numbers)
-                found[hit] = other
-        return found
+                    hit &= np.isin(pair_codes(plane.integers("_pt")[0], ids_of_events), numbers)
+                device_of[hit] = device
+        return device_of
 
     def _of_devices(self, number: int) -> list[tuple[I64, I64, str]]:
         """The correlation ids and ends of links of a device."""
         if number not in self._leads:
-            self._leads[number] = known = []
+            self._leads[number] = ends_of_links = []
             for plane in self._reading.space.planes:
                 if self._reading.is_device(plane) and owner(plane.name) == number:
-                    ids, there = plane.integers("correlation_id")
-                    known.append((np.unique(ids[there]), ids[:0], "correlation_id"))
+                    ids, present = plane.integers("correlation_id")
+                    ends_of_links.append((np.unique(ids[present]), ids[:0], "correlation_id"))
                     ends, linked = plane.integers("_c")
                     pairs = pair_codes(plane.integers("_ct")[0], ends)[linked]
-                    known.append((np.unique(ends[linked]), np.unique(pairs), "_p"))
+                    ends_of_links.append((np.unique(ends[linked]), np.unique(pairs), "_p"))
         return self._leads[number]
 
     def _tracks(
         self,
         plane: Plane,
-        at: NDArray[np.intp],
+        events: NDArray[np.intp],
         run: Mask,
         runtime: Mask,
         ops: NDArray[np.int8],
     ) -> I32:
         build = self._build
-        lines = plane.line_of[at]
+        lines = plane.line_of[events]
         comm = np.isin(ops, (OpClass.COMM, OpClass.COMM_TASK))
         sort = np.where(run, np.where(comm, 3, 2), runtime)
         key = combined_key(np.where(run, 0, lines + 1), sort.astype(np.int64))
@@ -132,30 +132,30 @@ class HostThreads:
                 title = "" if plane.name == "/host:CPU" else plane.name
                 track = Track(layer, name, "", title, thread=max(line.id, -1))
             tracks.append(build.add_track(track))
-        found: I32 = np.array(tracks, np.int32)[back]
-        return found
+        track_ids: I32 = np.array(tracks, np.int32)[back]
+        return track_ids
 
-    def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:
+    def _run_steps(self, plane: Plane, rows: NDArray[np.intp], marked: Mask) -> I32:
         """The step that launched each operation of the CPU backend, -1 if unknown.
 
         An operation may run long after the step that launched it.
         """
-        steps = np.full(len(at), -1, np.int32)
+        steps = np.full(len(rows), -1, np.int32)
         marks = np.flatnonzero(marked)
-        if not len(marks) or not len(at):
+        if not len(marks) or not len(rows):
             return steps
         events = self._events(plane)
-        by = launches(events, at)
+        by = launches(events, rows)
         unknown = int((by == UNKNOWN).sum())
         self._build.skip("launch-unknown", f"plane {plane.name}", unknown)
         self._build.hints.partial_device |= unknown > 0
         self._build.hints.steps_told = True
         start, time = events.start, events.start[by]
         marks = marks[np.argsort(start[marks], kind="stable")]
-        which = np.searchsorted(start[marks], time, "right") - 1
-        inside = (by >= 0) & (which >= 0)
-        inside &= time < events.end[marks[np.maximum(which, 0)]]
-        steps[inside] = plane.integers("step_num")[0][marks[which[inside]]]
+        nearest = np.searchsorted(start[marks], time, "right") - 1
+        inside = (by >= 0) & (nearest >= 0)
+        inside &= time < events.end[marks[np.maximum(nearest, 0)]]
+        steps[inside] = plane.integers("step_num")[0][marks[nearest[inside]]]
         return steps
 
     def _events(self, plane: Plane) -> HostEvents:
@@ -181,8 +181,8 @@ class HostThreads:
         """Events in which a thread takes work from a pool, and the events that gave the work."""
         kinds, number = plane.integers("_ct")[0], plane.integers("_c")
         begins = np.flatnonzero(number[1] & (kinds == POOL))
-        made, origin = plane.integers("_pt")[0], plane.integers("_p")
-        gives = np.flatnonzero(origin[1] & (made == POOL))
+        origin_kind, origin = plane.integers("_pt")[0], plane.integers("_p")
+        gives = np.flatnonzero(origin[1] & (origin_kind == POOL))
         if not len(begins) or not len(gives):
             return begins[:0], gives[:0]
         gives = gives[np.argsort(origin[0][gives], kind="stable")]
@@ -193,30 +193,30 @@ class HostThreads:
 
     def _memory(self, plane: Plane, rows: I64) -> None:
         """Add counters of the memory that allocation events state."""
-        wanted = [i for i, name in enumerate(plane.kinds) if name in _MEMORY]
-        at = np.flatnonzero(np.isin(plane.kind_of, wanted) & (rows >= 0))
-        if not len(at):
+        kinds = [i for i, name in enumerate(plane.kinds) if name in _MEMORY]
+        events = np.flatnonzero(np.isin(plane.kind_of, kinds) & (rows >= 0))
+        if not len(events):
             return
         build = self._build
         start, _, _, _ = self._reading.times(plane)
         codes, table = plane.texts("allocator_name")
-        index, there = plane.integers("index_on_host")
-        owners = np.where(there, index, -1)[at]
-        key = combined_key(codes[at].astype(np.int64), owners)
+        index, has_index = plane.integers("index_on_host")
+        owners = np.where(has_index, index, -1)[events]
+        key = combined_key(codes[events].astype(np.int64), owners)
         _, first, back = np.unique(key, return_index=True, return_inverse=True)
         groups = []
         for i in first.tolist():
-            name = table[codes[at[i]]] if codes[at[i]] >= 0 else ""
+            name = table[codes[events[i]]] if codes[events[i]] >= 0 else ""
             groups.append(name or (f"Device {owners[i]}" if owners[i] >= 0 else "Memory"))
         for measure in _MEASURES:
             value = plane.numbers(measure)
-            some = np.flatnonzero(~np.isnan(value[at]))
+            with_value = np.flatnonzero(~np.isnan(value[events]))
             tracks = [
                 build.track(Layer.COUNTER, measure, g, "XLA Memory", unit="B") for g in groups
             ]
-            build.seen("counter", len(some))
+            build.seen("counter", len(with_value))
             build.counters(
-                track=np.array(tracks, np.int32)[back[some]],
-                start_ns=start[at[some]],
-                value=value[at[some]],
+                track=np.array(tracks, np.int32)[back[with_value]],
+                start_ns=start[events[with_value]],
+                value=value[events[with_value]],
             )

@@ -36,8 +36,8 @@ def is_call(name: str) -> bool:
 
 def function_of(name: str) -> str:
     """The program that a call of a compiled function launches, or that a call names; else ""."""
-    if found := _FUNCTION.fullmatch(name):
-        return f"jit_{found[1]}"
+    if match := _FUNCTION.fullmatch(name):
+        return f"jit_{match[1]}"
     return name.partition(" (")[2][:-1] if is_call(name) else ""
 
 
@@ -73,37 +73,42 @@ class HostEvents(msgspec.Struct, frozen=True):
         return self.start + self.dur
 
 
-def launches(events: HostEvents, at: Rows) -> Rows:
+def launches(events: HostEvents, operations: Rows) -> Rows:
     """The event that launched the program each operation is part of.
 
     Args:
-        at: operations of one device.
+        operations: operations of one device.
 
     Returns:
         Rows of calls; where no calls were recorded, of the event that gave the work to a pool, or
         of the operation itself on a thread of no pool; else :data:`UNKNOWN` or :data:`BEFORE`.
     """
-    if not len(at):
-        return at
+    if not len(operations):
+        return operations
     number, start = events.run, events.start
     calls, programs = _calls(events)
-    if not events.has_run[at].all():  # of versions that do not number programs
-        return _within(events, calls, programs, _given(events, at), at)
-    runs, back = np.unique(number[at], return_inverse=True)
-    order = np.lexsort((start[at], back))
-    first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
-    found = _within(events, calls, programs, _given(events, first), first)
+    if not events.has_run[operations].all():  # of versions that do not number programs
+        return _within(events, calls, programs, _givers(events, operations), operations)
+    runs, back = np.unique(number[operations], return_inverse=True)
+    order = np.lexsort((start[operations], back))
+    first = operations[order[np.searchsorted(back[order], np.arange(len(runs)))]]
+    launched_by = _within(events, calls, programs, _givers(events, first), first)
     numbered = events.has_run[calls]
-    for one in np.unique(events.program[first]).tolist():
-        own = np.flatnonzero(events.program[first] == one)
-        stated = calls[numbered & (programs == one)]
-        if len(stated):
-            found[own] = _by_number(events, runs[own], stated)
+    for program in np.unique(events.program[first]).tolist():
+        runs_of_program = np.flatnonzero(events.program[first] == program)
+        numbered_calls = calls[numbered & (programs == program)]
+        if len(numbered_calls):
+            launched_by[runs_of_program] = _by_number(events, runs[runs_of_program], numbered_calls)
             continue
-        on = events.device[(events.program == one) & (events.device >= 0)]
-        if (found[own] < 0).any() and len(np.unique(on)) == 1:
-            found[own] = _in_order(events, found[own], first[own], calls[programs == one])
-    return found[back]
+        on = events.device[(events.program == program) & (events.device >= 0)]
+        if (launched_by[runs_of_program] < 0).any() and len(np.unique(on)) == 1:
+            launched_by[runs_of_program] = _in_order(
+                events,
+                launched_by[runs_of_program],
+                first[runs_of_program],
+                calls[programs == program],
+            )
+    return launched_by[back]
 
 
 def _calls(events: HostEvents) -> tuple[Rows, I64]:
@@ -113,12 +118,12 @@ def _calls(events: HostEvents) -> tuple[Rows, I64]:
     operations are of one program, so are all calls.
     """
     calls = _outermost(events, events.calls)
-    named = np.flatnonzero((events.program >= 0) & (events.device < 0))
-    around = _holding(events, named, calls)
+    functions = np.flatnonzero((events.program >= 0) & (events.device < 0))
+    around = _holding(events, functions, calls)
     programs = np.where(around >= 0, events.program[around], -1)
-    known = np.unique(events.program[events.device >= 0])
-    if len(known) == 1 and not np.isin(programs, known).any():
-        programs[:] = known[0]
+    programs_run = np.unique(events.program[events.device >= 0])
+    if len(programs_run) == 1 and not np.isin(programs, programs_run).any():
+        programs[:] = programs_run[0]
     return calls, programs
 
 
@@ -132,49 +137,49 @@ def _holding(events: HostEvents, ranges: Rows, rows: Rows) -> Rows:
     return np.where(inside, over, -1)
 
 
-def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: Rows) -> Rows:
+def _within(events: HostEvents, calls: Rows, programs: I64, givers: Rows, first: Rows) -> Rows:
     """The calls that gave work to a pool; unknown where the call launched another program."""
     if not len(calls):
-        return given
-    found = _holding(events, calls, given)
+        return givers
+    calls_around = _holding(events, calls, givers)
     launched = np.full(len(events.start), -1)
     launched[calls] = programs
-    same = launched[found] == events.program[first]
-    return np.where((given >= 0) & (found >= 0) & same, found, -1)
+    same_program = launched[calls_around] == events.program[first]
+    return np.where((givers >= 0) & (calls_around >= 0) & same_program, calls_around, -1)
 
 
-def _given(events: HostEvents, first: Rows) -> Rows:
+def _givers(events: HostEvents, first: Rows) -> Rows:
     """The event that scheduled each region of work; ``first`` are the first operations of regions.
 
     Unknown where a thread on the way ran another program earlier in the same region: it only
     continued with this one.
     """
     line, start, run = events.line, events.start, events.run
-    found = first.astype(np.intp)
+    source = first.astype(np.intp)
     begins, givers = events.begins, events.givers
     ran = np.flatnonzero((events.device >= 0) & events.has_run)
     todo = np.full(len(first), len(begins) > 0)
     for _ in range(_DEPTH):
         if not todo.any():
             break
-        here, time = line[found], start[found]
-        over = np.maximum(latest(line[begins], start[begins], here, time), 0)
+        thread, time = line[source], start[source]
+        over = np.maximum(latest(line[begins], start[begins], thread, time), 0)
         begun = start[begins[over]]
-        todo &= (line[begins[over]] == here) & (begun <= time)
+        todo &= (line[begins[over]] == thread) & (begun <= time)
         if len(ran):
             # the first operation of the region: negated times find the next one, not the last
-            after = ran[np.maximum(latest(line[ran], -start[ran], here, -begun), 0)]
-            within = (line[after] == here) & (start[after] >= begun) & (start[after] < time)
+            after = ran[np.maximum(latest(line[ran], -start[ran], thread, -begun), 0)]
+            within = (line[after] == thread) & (start[after] >= begun) & (start[after] < time)
             went_on = todo & within & (run[after] != run[first])
             todo &= ~went_on
-            found = np.where(went_on, -1, found)
+            source = np.where(went_on, -1, source)
         giver = givers[over]
         todo &= start[giver] < time
-        found = np.where(todo, giver, found)
+        source = np.where(todo, giver, source)
     # pool threads launch nothing: a walk that ends at one began before the recording
     pool = np.append(line[begins], line[events.device >= 0])
-    pooled = np.isin(line[found], pool) & ~np.isin(line[found], line[events.calls])
-    return np.where(todo | pooled, -1, found)
+    pooled = np.isin(line[source], pool) & ~np.isin(line[source], line[events.calls])
+    return np.where(todo | pooled, -1, source)
 
 
 def _by_number(events: HostEvents, runs: I64, calls: Rows) -> Rows:
@@ -189,33 +194,33 @@ def _by_number(events: HostEvents, runs: I64, calls: Rows) -> Rows:
     return np.where(number[spot] == runs, calls[spot], missing)
 
 
-def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:
+def _in_order(events: HostEvents, launched_by: Rows, first: Rows, calls: Rows) -> Rows:
     """The calls of the runs of one program by order, if all known launches agree on the offset."""
     start = events.start
-    known = np.flatnonzero(found >= 0)
-    if not len(calls) or (not len(known) and len(calls) != len(found)):
-        return found
-    at = np.searchsorted(start[calls], start[found[known]])
-    ahead = np.unique(at - known) if len(known) else np.zeros(1, np.intp)
+    matched = np.flatnonzero(launched_by >= 0)
+    if not len(calls) or (not len(matched) and len(calls) != len(launched_by)):
+        return launched_by
+    position = np.searchsorted(start[calls], start[launched_by[matched]])
+    ahead = np.unique(position - matched) if len(matched) else np.zeros(1, np.intp)
     if len(ahead) != 1:
-        return found
-    nth = np.arange(len(found)) + ahead[0]
-    seen = (nth >= 0) & (nth < len(calls))
+        return launched_by
+    nth = np.arange(len(launched_by)) + ahead[0]
+    in_range = (nth >= 0) & (nth < len(calls))
     call = calls[np.clip(nth, 0, len(calls) - 1)]
-    if (start[call] > start[first])[seen].any():  # a run before its call: the order is wrong
-        return found
-    return np.where((found < 0) & seen, call, found)
+    if (start[call] > start[first])[in_range].any():  # a run before its call: the order is wrong
+        return launched_by
+    return np.where((launched_by < 0) & in_range, call, launched_by)
 
 
 def _outermost(events: HostEvents, calls: Rows) -> Rows:
     """Calls that no other call of their thread contains, by start."""
     start, end, line = events.start[calls], events.end[calls], events.line[calls]
-    kept = [np.empty(0, np.intp)]
-    for one in np.unique(line).tolist():
-        own = np.flatnonzero(line == one)
-        own = own[np.lexsort((-end[own], start[own]))]
-        reach = np.maximum.accumulate(end[own])
-        kept.append(own[np.append(True, start[own[1:]] >= reach[:-1])])
-    rows = np.concatenate(kept)
+    outermost = [np.empty(0, np.intp)]
+    for thread in np.unique(line).tolist():
+        of_thread = np.flatnonzero(line == thread)
+        of_thread = of_thread[np.lexsort((-end[of_thread], start[of_thread]))]
+        reach = np.maximum.accumulate(end[of_thread])
+        outermost.append(of_thread[np.append(True, start[of_thread[1:]] >= reach[:-1])])
+    rows = np.concatenate(outermost)
     outer: Rows = calls[rows[np.argsort(start[rows], kind="stable")]]
     return outer

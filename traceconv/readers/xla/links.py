@@ -45,19 +45,21 @@ class Links:
 
     def take(self, plane: Plane, rows: I64) -> None:
         """Collect the links of a plane, those of other ranks included."""
-        for what, number, made in (("_pt", "_p", True), ("_ct", "_c", False)):
-            values, there = plane.integers(number)
-            at = np.flatnonzero(there)
+        for kind_key, number_key, is_origin in (("_pt", "_p", True), ("_ct", "_c", False)):
+            values, present = plane.integers(number_key)
+            events = np.flatnonzero(present)
             twins = [i for i, name in enumerate(plane.kinds) if name.startswith(_TWIN)]
-            is_twin = np.isin(plane.kind_of[at], twins)
-            kinds = plane.integers(what)[0][at]
-            self.ends.append((kinds, values[at], rows[at], np.full(len(at), made), is_twin))
+            is_twin = np.isin(plane.kind_of[events], twins)
+            kinds = plane.integers(kind_key)[0][events]
+            self.ends.append(
+                (kinds, values[events], rows[events], np.full(len(events), is_origin), is_twin)
+            )
 
     def take_calls(self, plane: Plane, rows: I64, work: bool) -> None:
         """Collect the correlation ids of calls, or of device work."""
-        number, there = plane.integers("correlation_id")
-        at = np.flatnonzero(there & (rows >= 0))
-        (self.work if work else self.calls).append((number[at], rows[at]))
+        number, present = plane.integers("correlation_id")
+        events = np.flatnonzero(present & (rows >= 0))
+        (self.work if work else self.calls).append((number[events], rows[events]))
 
     def draw(self, build: TraceBuilder) -> None:
         """Add all flows; links with one end only are counted."""
@@ -65,43 +67,43 @@ class Links:
             self._draw_launches(build)
         if not self.ends:
             return
-        kind, number, row, made, twin = map(np.concatenate, zip(*self.ends, strict=True))
+        kind, number, row, is_origin, twin = map(np.concatenate, zip(*self.ends, strict=True))
         _, pair = np.unique(combined_key(kind, number), return_inverse=True)
         size = int(pair.max(initial=-1)) + 1
         source = np.full(size, -1, np.int64)
-        begins = np.flatnonzero(made)[::-1]  # the first of several counts
+        begins = np.flatnonzero(is_origin)[::-1]  # the first of several counts
         source[pair[begins]] = begins
         heads = np.zeros(size, np.int64)
-        np.add.at(heads, pair[~made], 1)
+        np.add.at(heads, pair[~is_origin], 1)
         decoration = np.zeros(size, bool)
         decoration[pair[twin & (kind == 0)]] = True
         skipped = int((twin & (kind == 0) & (row >= 0)).sum())
         build.skip("decoration-skipped", "ends of operations", skipped)
-        head = np.flatnonzero(~made & ~decoration[pair])
+        head = np.flatnonzero(~is_origin & ~decoration[pair])
         tail = source[pair[head]]
-        ours = row[head] >= 0
-        known = tail >= 0
-        theirs = np.where(known, row[np.maximum(tail, 0)], -1)
-        drawn = ours & (theirs >= 0)
-        lonely = int((ours & ~known).sum())
-        lonely += int((made & (row >= 0) & (heads[pair] == 0)).sum())
-        across = int((ours & known & (theirs < 0)).sum())
+        head_here = row[head] >= 0
+        has_tail = tail >= 0
+        tail_row = np.where(has_tail, row[np.maximum(tail, 0)], -1)
+        drawn = head_here & (tail_row >= 0)
+        lonely = int((head_here & ~has_tail).sum())
+        lonely += int((is_origin & (row >= 0) & (heads[pair] == 0)).sum())
+        across = int((head_here & has_tail & (tail_row < 0)).sum())
         build.seen("flow", int(drawn.sum()) + lonely + across)
         build.skip("flow-without-end", "", lonely, "flow")
         build.skip("flow-across-ranks", "", across, "flow")
         kinds = kind[head[drawn]].tolist()
         names = [build.string(_FLOWS.get(k, f"type {k}")) for k in kinds]
-        build.flows(src=theirs[drawn], dst=row[head[drawn]], name=np.array(names, np.int32))
+        build.flows(src=tail_row[drawn], dst=row[head[drawn]], name=np.array(names, np.int32))
 
     def _draw_launches(self, build: TraceBuilder) -> None:
         work, task = map(np.concatenate, zip(*self.work, strict=True))
         none = np.empty(0, np.int64)
         call, caller = map(np.concatenate, zip(*(self.calls or [(none, none)]), strict=True))
         over = latest(call, np.zeros(len(call), np.int64), work, np.zeros(len(work), np.int64))
-        found = over >= 0
+        matched = over >= 0
         build.seen("flow", len(work))
-        build.skip("flow-without-end", "no launching call", int((~found).sum()), "flow")
-        build.flows(src=caller[over[found]], dst=task[found], name=build.string("launch"))
+        build.skip("flow-without-end", "no launching call", int((~matched).sum()), "flow")
+        build.flows(src=caller[over[matched]], dst=task[matched], name=build.string("launch"))
 
 
 def pair_codes(kind: I64, number: I64) -> I64:

@@ -104,8 +104,8 @@ def operation(category: str, opcode: str, name: str) -> Operation:
         name:     of the event ("all-reduce.3", "psum").
     """
     phase, unknown = "", False
-    for stated, is_name in ((category, False), (opcode, False), (name, True)):
-        word = _UNIQUE.sub("", stated.strip().lower().replace("_", "-"))
+    for candidate, is_name in ((category, False), (opcode, False), (name, True)):
+        word = _UNIQUE.sub("", candidate.strip().lower().replace("_", "-"))
         if match := _PHASE.search(word):
             word, phase = word[: match.start()], phase or match[1]
         is_fusion = word.endswith(" fusion")
@@ -163,33 +163,38 @@ class Programs(NamedTuple):
 
 def programs(planes: list[Plane]) -> Programs:
     """The programs in the planes of metadata."""
-    found = Programs({}, {})
+    known_programs = Programs({}, {})
     for plane in planes:
-        for kind, at, size in plane.metadata_bytes(PROGRAM):
+        for kind, offset, size in plane.metadata_bytes(PROGRAM):
             match = _PROGRAM.match(plane.kinds[kind])
-            program = _program(plane, at, size)
+            program = _program(plane, offset, size)
             if match:
                 number = int(match[2])
                 if -(1 << 63) <= number < 1 << 64:
-                    found.by_id[number - (1 << 64) if number >> 63 == 1 else number] = program
-            found.by_name.setdefault(match[1] if match else plane.kinds[kind], program)
-    return found
+                    known_programs.by_id[number - (1 << 64) if number >> 63 == 1 else number] = (
+                        program
+                    )
+            known_programs.by_name.setdefault(match[1] if match else plane.kinds[kind], program)
+    return known_programs
 
 
-def _program(plane: Plane, at: int, size: int) -> Program:
-    start, length = np.array([at]), np.array([size])
+def _program(plane: Plane, offset: int, size: int) -> Program:
+    start, length = np.array([offset]), np.array([size])
     for number in (_MODULE, _COMPUTATIONS, _INSTRUCTIONS):
         _, start, length = nested(plane.data, start, length, number)
-    found = columns(plane.data, start, length, (_NAME, _OPCODE))
-    names = plane.texts_in(found, _NAME)
-    opcodes = dict(zip(names, plane.texts_in(found, _OPCODE), strict=True))
+    instructions = columns(plane.data, start, length, (_NAME, _OPCODE))
+    names = plane.texts_in(instructions, _NAME)
+    opcodes = dict(zip(names, plane.texts_in(instructions, _OPCODE), strict=True))
     groups: dict[str, Groups] = {}
     for number, read in ((_GROUPS, _group), (_DEVICE_LIST, _device_list)):
         listed = nested(plane.data, start, length, number)
         for owner, first, count in zip(*(column.tolist() for column in listed), strict=True):
             added = read(bytes(plane.data[first : first + count]))
             groups[names[owner]] = groups.get(names[owner], ()) + tuple(filter(None, added))
-    return Program(opcodes, {name: tuple(dict.fromkeys(each)) for name, each in groups.items()})
+    return Program(
+        opcodes,
+        {name: tuple(dict.fromkeys(member_groups)) for name, member_groups in groups.items()},
+    )
 
 
 def _group(raw: bytes) -> Sequence[tuple[int, ...]]:
@@ -199,13 +204,13 @@ def _group(raw: bytes) -> Sequence[tuple[int, ...]]:
 
 def _device_list(raw: bytes) -> Sequence[tuple[int, ...]]:
     """The groups of a CollectiveDeviceList: listed, or as a grid, transposed."""
-    found: list[tuple[int, ...]] = []
+    device_groups: list[tuple[int, ...]] = []
     for number, _, value in whole_fields(raw):
         if number == 1:
-            found += _group(message(value))
+            device_groups += _group(message(value))
         elif number == 2:
-            found += _grid(whole_fields(value))
-    return found
+            device_groups += _grid(whole_fields(value))
+    return device_groups
 
 
 def _grid(raw: list[Field]) -> Sequence[tuple[int, ...]]:
@@ -225,5 +230,5 @@ def _grid(raw: list[Field]) -> Sequence[tuple[int, ...]]:
 
 
 def _numbers(raw: list[Field], number: int) -> tuple[int, ...]:
-    found = integers(raw, number)
-    return tuple(found) if len(found) <= _MOST_DEVICES else ()
+    values = integers(raw, number)
+    return tuple(values) if len(values) <= _MOST_DEVICES else ()

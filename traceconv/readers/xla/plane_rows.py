@@ -54,8 +54,8 @@ class PlaneRows:
         """Whether a plane is of any device of the file."""
         if kind_of(plane.name) is Kind.CHIP:
             return owner(plane.name) in self.device.numbers
-        same = kind_of(plane.name) is Kind.DEVICE and device_kind(plane.name) == self.device.kind
-        return same and owner(plane.name) in self.device.numbers
+        is_kind = kind_of(plane.name) is Kind.DEVICE and device_kind(plane.name) == self.device.kind
+        return is_kind and owner(plane.name) in self.device.numbers
 
     @cached_property
     def _programs(self) -> Programs:
@@ -65,11 +65,11 @@ class PlaneRows:
         """String ids of the names of all events; an event of unknown kind is "event <id>"."""
         build = self.build
         of_kind = np.array([*map(build.string, plane.kinds), -1], np.int32)
-        found: I32 = of_kind[plane.kind_of]
-        nameless = np.flatnonzero(found < 0)
+        name_ids: I32 = of_kind[plane.kind_of]
+        nameless = np.flatnonzero(name_ids < 0)
         ids = plane.metadata_id[nameless].tolist()
-        found[nameless] = [build.string(f"event {i}") for i in ids]
-        return found
+        name_ids[nameless] = [build.string(f"event {i}") for i in ids]
+        return name_ids
 
     def times(self, plane: Plane) -> tuple[I64, I64, Mask, Mask]:
         """Starts and durations in ns, whether a time can be used, and whether it was rounded.
@@ -82,32 +82,32 @@ class PlaneRows:
         offset, length = plane.offset_ps, plane.duration_ps
         usable = (np.abs(offset) < _MOST_PS) & (np.abs(length) < _MOST_PS) & near[plane.line_of]
         usable &= (offset > INT64_MIN) & (length > INT64_MIN)  # whose absolute value is negative
-        first, last = np.where(usable, offset, 0), np.where(usable, offset + length, 0)
-        start, end = (first + 500) // 1000, (last + 500) // 1000
-        rounded = (first % 1000 != 0) | (last % 1000 != 0)
+        start_ps, end_ps = np.where(usable, offset, 0), np.where(usable, offset + length, 0)
+        start, end = (start_ps + 500) // 1000, (end_ps + 500) // 1000
+        rounded = (start_ps % 1000 != 0) | (end_ps % 1000 != 0)
         return base[plane.line_of] + start, np.where(length < 0, -1, end - start), usable, rounded
 
     def added(
         self,
         plane: Plane,
-        at: NDArray[np.intp],
+        events: NDArray[np.intp],
         *,
         track: I32,
         op: NDArray[np.int8],
         name: I32,
         step: I32,
     ) -> I64:
-        """Add the events ``at`` of a plane.
+        """Add the events ``events`` of a plane.
 
         Returns:
             The row in the trace of every event of the plane, -1 if it was not added.
         """
         build = self.build
         start, dur, usable, rounded = self.times(plane)
-        build.seen("slice", len(at))
-        broken = plane.broken[at]
-        bad = ~broken & ~usable[at]
-        negative = ~broken & ~bad & (dur[at] < 0)
+        build.seen("slice", len(events))
+        broken = plane.broken[events]
+        bad = ~broken & ~usable[events]
+        negative = ~broken & ~bad & (dur[events] < 0)
         where = f"plane {plane.name}"
         for code, mask in (
             ("malformed-record", broken),
@@ -116,31 +116,33 @@ class PlaneRows:
         ):
             build.skip(code, where, int(mask.sum()), "slice")
         keep = ~(broken | bad | negative)
-        kept = at[keep]
-        build.skip("stamp-rounded", where, int(rounded[kept].sum()))
-        build.skip("name-unknown", where, int((plane.kind_of[kept] < 0).sum()))
-        first = build.extend(
+        added = events[keep]
+        build.skip("stamp-rounded", where, int(rounded[added].sum()))
+        build.skip("name-unknown", where, int((plane.kind_of[added] < 0).sum()))
+        first_row = build.extend(
             track=track[keep],
-            start_ns=start[kept],
-            dur_ns=dur[kept],
+            start_ns=start[added],
+            dur_ns=dur[added],
             name=name[keep],
             op=op[keep],
             step=step[keep],
-            args=self._args(plane, kept, op[keep], name[keep]),
+            args=self._args(plane, added, op[keep], name[keep]),
         )
-        found = np.full(len(plane), -1, np.int64)
-        found[kept] = np.arange(first, first + len(kept))
-        return found
+        row_of_event = np.full(len(plane), -1, np.int64)
+        row_of_event[added] = np.arange(first_row, first_row + len(added))
+        return row_of_event
 
-    def _args(self, plane: Plane, at: NDArray[np.intp], op: NDArray[np.int8], name: I32) -> I32:
+    def _args(self, plane: Plane, events: NDArray[np.intp], op: NDArray[np.int8], name: I32) -> I32:
         """Arguments of events: their stats; for collectives also the operation and the group."""
         build = self.build
         collective = (op == OpClass.COMM) | (op == OpClass.COMM_TASK)
         ids, first = [np.empty(0, np.int32)], 0
-        for texts in plane.arguments(at, HIDDEN | LINKS, PATHS):
+        for texts in plane.arguments(events, HIDDEN | LINKS, PATHS):
             for i in np.flatnonzero(collective[first : first + len(texts)]).tolist():
                 event = first + i
-                members = self._collective(plane, int(at[event]), build.strings[int(name[event])])
+                members = self._collective(
+                    plane, int(events[event]), build.strings[int(name[event])]
+                )
                 if members:
                     texts[i] = (texts[i][:-1] + b"," if texts[i] else b"{") + members + b"}"
             ids.append(objects(build, texts))
@@ -149,10 +151,10 @@ class PlaneRows:
 
     def _collective(self, plane: Plane, event: int, name: str) -> bytes:
         """Arguments of a collective, as members of an object."""
-        known = self.operations(plane)[event]
-        if not known.word:
+        collective = self.operations(plane)[event]
+        if not collective.word:
             return b""
-        members = b'"Collective name":' + quoted(known.word)
+        members = b'"Collective name":' + quoted(collective.word)
         program = self._program(plane, event)
         op = self._text(plane, "hlo_op", event) or name
         if op not in program.opcodes:
@@ -161,10 +163,13 @@ class PlaneRows:
         if len(groups) < 2:  # the groups of an operation hold every device once
             return members + b',"Process Group Name":"all devices"'
         rank = self.build.capture.rank
-        mine = [group for group in groups if rank in group]
-        if len(mine) == 1:
-            devices = f"devices {format_ranges(mine[0])}"
-            members += b',"Process Group Name":%b,"Group size":%d' % (quoted(devices), len(mine[0]))
+        own_groups = [group for group in groups if rank in group]
+        if len(own_groups) == 1:
+            devices = f"devices {format_ranges(own_groups[0])}"
+            members += b',"Process Group Name":%b,"Group size":%d' % (
+                quoted(devices),
+                len(own_groups[0]),
+            )
         return members
 
     def book(self, plane: Plane) -> None:
@@ -185,19 +190,19 @@ class PlaneRows:
         return table[codes[event]] if codes[event] >= 0 else ""
 
     def _program(self, plane: Plane, event: int) -> Program:
-        number, there = plane.integers("program_id")
+        number, present = plane.integers("program_id")
         module = self._text(plane, "hlo_module", event)
-        return self._programs.find(int(number[event]) if there[event] else None, module)
+        return self._programs.find(int(number[event]) if present[event] else None, module)
 
     def operations(self, plane: Plane) -> list[Operation]:
         """The operation of XLA that every event of a plane is."""
         if id(plane) in self._known:
             return self._known[id(plane)]
-        number, there = plane.integers("program_id")
+        number, present = plane.integers("program_id")
         texts = [plane.texts(key)[0] for key in ("hlo_category", "hlo_op", "hlo_module")]
         key = combined_key(
             *(codes.astype(np.int64) for codes in texts),
-            np.where(there, number, -1),
+            np.where(present, number, -1),
             plane.kind_of,
         )
         _, first, back = np.unique(key, return_index=True, return_inverse=True)
@@ -211,32 +216,34 @@ class PlaneRows:
             instruction = self._text(plane, "hlo_op", event) or name
             opcode = self._program(plane, event).opcodes.get(instruction, "")
             table.append(operation(self._text(plane, "hlo_category", event), opcode, name))
-        self._known[id(plane)] = found = [table[i] for i in back.tolist()]
-        return found
+        self._known[id(plane)] = known = [table[i] for i in back.tolist()]
+        return known
 
-    def classes(self, plane: Plane, at: NDArray[np.intp], background: Mask) -> NDArray[np.int8]:
+    def classes(self, plane: Plane, events: NDArray[np.intp], background: Mask) -> NDArray[np.int8]:
         """Classes of operations of XLA.
 
         The start of an asynchronous collective is not counted as communication, nor is its end
         where the line of asynchronous operations (``background``) holds the whole of it.
         """
-        found = self.operations(plane)
-        ops = np.array([found[i].op for i in at.tolist()], np.int8)
-        phases = np.array([found[i].phase for i in at.tolist()], "U8")
+        known = self.operations(plane)
+        ops = np.array([known[i].op for i in events.tolist()], np.int8)
+        phases = np.array([known[i].phase for i in events.tolist()], "U8")
         comm = ops == OpClass.COMM
         parts = comm & ~background & (phases == "start")
         done = np.flatnonzero(comm & ~background & (phases == "done"))
-        whole = at[comm & background]
-        if len(done) and len(whole):
+        complete = events[comm & background]
+        if len(done) and len(complete):
             names = {name: code for code, name in enumerate(dict.fromkeys(plane.kinds))}
             name = np.array([*(names[kind] for kind in plane.kinds), -1], np.int64)[plane.kind_of]
             codes, texts = plane.texts("hlo_op")
             instruction = np.array([*(names.get(text, -2) for text in texts), -2], np.int64)[codes]
             start, dur, _, _ = self.times(plane)
-            over = latest(instruction[whole], start[whole], name[at[done]], start[at[done]])
-            holder = whole[np.maximum(over, 0)]
-            inside = (over >= 0) & (start[holder] <= start[at[done]])
-            inside &= start[holder] + dur[holder] >= start[at[done]] + dur[at[done]]
+            over = latest(
+                instruction[complete], start[complete], name[events[done]], start[events[done]]
+            )
+            holder = complete[np.maximum(over, 0)]
+            inside = (over >= 0) & (start[holder] <= start[events[done]])
+            inside &= start[holder] + dur[holder] >= start[events[done]] + dur[events[done]]
             parts[done[inside]] = True
         ops[parts] = OpClass.COMM_TASK
         return ops

@@ -121,17 +121,17 @@ class Plane:
 
     # -- framing ----------------------------------------------------------------------------
 
-    def _count_damage(self, at: int, end: int) -> None:
-        if at >= 0:
+    def _count_damage(self, begin: int, end: int) -> None:
+        if begin >= 0:
             self.damage["truncated" if end == len(self.data) else "malformed-record"] += 1
 
-    def _count_damaged(self, found: Columns) -> None:
-        if count := int(((found.rest & DAMAGED) > 0).sum()):
+    def _count_damaged(self, messages: Columns) -> None:
+        if count := int(((messages.rest & DAMAGED) > 0).sum()):
             self.damage["malformed-record"] += count
 
     def _messages(self, number: int) -> tuple[I64, I64]:
         """Start and size of the messages in a repeated field of the plane."""
-        _, start, size = nested(self.data, _one(self.at), _one(self.end - self.at), number)
+        _, start, size = nested(self.data, _single(self.at), _single(self.end - self.at), number)
         return start, size
 
     @cached_property
@@ -151,35 +151,35 @@ class Plane:
 
     # -- names ------------------------------------------------------------------------------
 
-    def text(self, at: int, size: int) -> str:
+    def text(self, offset: int, size: int) -> str:
         """Text of the file; text that is not UTF-8 is counted."""
-        raw = bytes(self.data[at : at + min(size, _MOST_TEXT)])
+        raw = bytes(self.data[offset : offset + min(size, _MOST_TEXT)])
         text = raw.decode("utf-8", "replace")
         if "\ufffd" in text and "\ufffd".encode() not in raw:
             self.damage["bad-encoding"] += 1
         return text
 
-    def texts_in(self, found: Columns, number: int) -> list[str]:
+    def texts_in(self, messages: Columns, number: int) -> list[str]:
         """A text field of some messages; "" where a message has none."""
-        start, size = found.spans(number)
+        start, size = messages.spans(number)
         spans = zip(start.tolist(), size.tolist(), strict=True)
-        return [self.text(at, n) if n else "" for at, n in spans]
+        return [self.text(offset, n) if n else "" for offset, n in spans]
 
     def _map(self, number: int, fields: tuple[int, ...]) -> tuple[I64, Columns, I64, I64]:
         """A map from ids to messages: ids, fields, and where the messages are."""
         entries = columns(self.data, *self._messages(number), (_KEY, _VALUE))
         self._count_damaged(entries)
         start, size = entries.spans(_VALUE)
-        found = columns(self.data, start, size, fields)
-        self._count_damaged(found)
-        ids = np.where(found.has(_ID), found.integer(_ID), entries.integer(_KEY))
-        return ids, found, start, size
+        messages = columns(self.data, start, size, fields)
+        self._count_damaged(messages)
+        ids = np.where(messages.has(_ID), messages.integer(_ID), entries.integer(_KEY))
+        return ids, messages, start, size
 
     @cached_property
     def _stat_names(self) -> dict[int, str]:
         """Names of stats by their ids."""
-        ids, found, _, _ = self._map(_STAT_METADATA, (_ID, _NAME))
-        return dict(zip(ids.tolist(), self.texts_in(found, _NAME), strict=True))
+        ids, messages, _, _ = self._map(_STAT_METADATA, (_ID, _NAME))
+        return dict(zip(ids.tolist(), self.texts_in(messages, _NAME), strict=True))
 
     @cached_property
     def keys(self) -> tuple[list[str], dict[int, int]]:
@@ -194,30 +194,30 @@ class Plane:
 
     def _stats(self, owner: I64, start: I64, size: I64) -> Stats:
         """Stats from where they are in the file."""
-        found = columns(self.data, start, size, range(1, _REFERENCE + 1))
-        self._count_damaged(found)
+        messages = columns(self.data, start, size, range(1, _REFERENCE + 1))
+        self._count_damaged(messages)
         kind, value, begin = (np.zeros(len(start), np.int64) for _ in range(3))
         for number in range(_DOUBLE, _REFERENCE + 1):
-            length = found.lengths[number - 1]
+            length = messages.lengths[number - 1]
             if number in (_TEXT, _BYTES):
                 rows = np.flatnonzero(length >= 0)
-                value[rows], begin[rows] = length[rows], found.values[number - 1, rows]
+                value[rows], begin[rows] = length[rows], messages.values[number - 1, rows]
             else:
                 rows = np.flatnonzero(length == (FIXED64 if number == _DOUBLE else VARINT))
-                value[rows] = found.values[number - 1, rows].view(np.int64)
+                value[rows] = messages.values[number - 1, rows].view(np.int64)
             kind[rows] = number
-        distinct, back = np.unique(found.integer(_ID), return_inverse=True)
+        distinct, back = np.unique(messages.integer(_ID), return_inverse=True)
         of_id = self.keys[1]
         key = np.array([of_id.get(i, -1) for i in distinct.tolist()], np.int64)[back]
-        kept = np.flatnonzero((kind > 0) & (key >= 0) & (found.rest & DAMAGED == 0))
-        return Stats(owner[kept], key[kept], kind[kept], value[kept], begin[kept])
+        sound = np.flatnonzero((kind > 0) & (key >= 0) & (messages.rest & DAMAGED == 0))
+        return Stats(owner[sound], key[sound], kind[sound], value[sound], begin[sound])
 
     # -- kinds of events --------------------------------------------------------------------
 
     @cached_property
     def _kinds(self) -> _Kinds:
-        ids, found, start, size = self._map(_EVENT_METADATA, (_ID, _NAME, _DISPLAY))
-        shown = zip(self.texts_in(found, _DISPLAY), self.texts_in(found, _NAME), strict=True)
+        ids, messages, start, size = self._map(_EVENT_METADATA, (_ID, _NAME, _DISPLAY))
+        shown = zip(self.texts_in(messages, _DISPLAY), self.texts_in(messages, _NAME), strict=True)
         names = [display or name for display, name in shown]
         stats = self._stats(*nested(self.data, start, size, _METADATA_STATS))
         return _Kinds(ids, names, stats, np.argsort(ids, kind="stable"))
@@ -240,23 +240,23 @@ class Plane:
     def lines(self) -> list[Line]:
         """The lines, those without events included."""
         start, size, cut = self._lines
-        found = columns(self.data, start, size, (_ID, _LINE_NAME, _TIMESTAMP, _DISPLAY_NAME))
-        whole = len(start) - cut  # a cut line is counted with the plane
-        for row in np.flatnonzero(found.rest[:whole] & DAMAGED).tolist():
+        messages = columns(self.data, start, size, (_ID, _LINE_NAME, _TIMESTAMP, _DISPLAY_NAME))
+        complete = len(start) - cut  # a cut line is counted with the plane
+        for row in np.flatnonzero(messages.rest[:complete] & DAMAGED).tolist():
             self._count_damage(row, int(start[row] + size[row]))
         shown = zip(
-            self.texts_in(found, _DISPLAY_NAME), self.texts_in(found, _LINE_NAME), strict=True
+            self.texts_in(messages, _DISPLAY_NAME), self.texts_in(messages, _LINE_NAME), strict=True
         )
         names = [display or name for display, name in shown]
-        numbers = found.integer(_ID).tolist(), found.integer(_TIMESTAMP).tolist()
-        return [Line(i, name, at) for name, i, at in zip(names, *numbers, strict=True)]
+        numbers = messages.integer(_ID).tolist(), messages.integer(_TIMESTAMP).tolist()
+        return [Line(i, name, time_ns) for name, i, time_ns in zip(names, *numbers, strict=True)]
 
     @cached_property
     def _events(self) -> _Events:
         line, start, size = nested(self.data, *self._lines[:2], _EVENTS)
-        wanted = (_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES)
-        found = columns(self.data, start, size, wanted)
-        return _Events(line, found, self._stats(*nested(self.data, start, size, _EVENT_STATS)))
+        numbers = (_METADATA_ID, _OFFSET, _DURATION, _OCCURRENCES)
+        messages = columns(self.data, start, size, numbers)
+        return _Events(line, messages, self._stats(*nested(self.data, start, size, _EVENT_STATS)))
 
     def __len__(self) -> int:
         """Events of all lines."""
@@ -285,8 +285,8 @@ class Plane:
     @cached_property
     def aggregate(self) -> Mask:
         """Events that only count occurrences and have no time."""
-        found = self._events.found
-        return found.has(_OCCURRENCES) & ~found.has(_OFFSET)
+        messages = self._events.found
+        return messages.has(_OCCURRENCES) & ~messages.has(_OFFSET)
 
     @cached_property
     def metadata_id(self) -> I64:
@@ -300,8 +300,8 @@ class Plane:
         if not len(ids):
             return np.full(len(self), -1, np.int64)
         ordered = ids[order]
-        at = np.searchsorted(ordered, self.metadata_id, "right") - 1
-        return np.where(ordered[at] == self.metadata_id, order[at], -1)
+        position = np.searchsorted(ordered, self.metadata_id, "right") - 1
+        return np.where(ordered[position] == self.metadata_id, order[position], -1)
 
     # -- values -----------------------------------------------------------------------------
 
@@ -309,15 +309,15 @@ class Plane:
         """A stat that is a whole number, of every event or else of its kind; and who has it."""
         if key not in self._integers:
             of_kind = np.zeros(len(self.kinds) + 1, np.int64)  # the last one: of no known kind
-            stated = np.zeros(len(self.kinds) + 1, bool)
+            kind_has = np.zeros(len(self.kinds) + 1, bool)
             rows = self._kinds.stats.of(self._key(key), _UNSIGNED, _SIGNED)
             owner = self._kinds.stats.owner[rows]
-            of_kind[owner], stated[owner] = self._kinds.stats.value[rows], True
-            value, there = of_kind[self.kind_of], stated[self.kind_of]
+            of_kind[owner], kind_has[owner] = self._kinds.stats.value[rows], True
+            value, present = of_kind[self.kind_of], kind_has[self.kind_of]
             stats = self._events.stats
             rows = stats.of(self._key(key), _UNSIGNED, _SIGNED)
-            value[stats.owner[rows]], there[stats.owner[rows]] = stats.value[rows], True
-            self._integers[key] = value, there
+            value[stats.owner[rows]], present[stats.owner[rows]] = stats.value[rows], True
+            self._integers[key] = value, present
         return self._integers[key]
 
     def numbers(self, key: str = "") -> F64:
@@ -341,13 +341,13 @@ class Plane:
         These are the stats in ``hidden``, and bytes other than programs.
         """
         names = self.keys[0]
-        found: Counter[str] = Counter()
+        hidden_stats: Counter[str] = Counter()
         for stats in (self._kinds.stats, self._events.stats):
             off = np.array([name in hidden for name in names] or [False], bool)[stats.key]
             off |= (stats.kind == _BYTES) & (stats.key != self._key(PROGRAM))
             for key, count in zip(*np.unique(stats.key[off], return_counts=True), strict=True):
-                found[names[key]] += int(count)
-        return dict(found)
+                hidden_stats[names[key]] += int(count)
+        return dict(hidden_stats)
 
     def texts(self, key: str) -> tuple[I32, list[str]]:
         """A stat that is text, of every event or else of its kind: which of a list, -1 = none."""
@@ -355,10 +355,10 @@ class Plane:
             table: dict[str, int] = {}
             of_kind = np.full(len(self.kinds) + 1, -1, np.int32)  # the last one: of no known kind
             codes = np.full(len(self), -1, np.int32)
-            for stats, found in ((self._kinds.stats, of_kind), (self._events.stats, codes)):
+            for stats, target in ((self._kinds.stats, of_kind), (self._events.stats, codes)):
                 for row in stats.of(self._key(key), _TEXT, _REFERENCE).tolist():
                     text = str(self._value(stats, row))
-                    found[stats.owner[row]] = table.setdefault(text, len(table))
+                    target[stats.owner[row]] = table.setdefault(text, len(table))
             codes = np.where(codes < 0, of_kind[self.kind_of], codes)
             self._texts[key] = codes, list(table)
         return self._texts[key]
@@ -400,16 +400,18 @@ class Plane:
         write = _Members(self, hidden, paths)
         kinds, stats = self.kind_of[rows], self._events.stats
         shared = write.members(self._kinds.stats, np.arange(len(self._kinds.stats.owner)))
-        for at in range(0, len(rows), AT_ONCE):
-            part = rows[at : at + AT_ONCE]
-            first, last = np.searchsorted(stats.owner, (part[0], part[-1] + 1)).tolist()
-            of_part = first + np.flatnonzero(np.isin(stats.owner[first:last], part))
-            own = write.members(stats, of_part)
-            found = []
-            for row, kind in zip(part.tolist(), kinds[at : at + AT_ONCE].tolist(), strict=True):
-                members = shared.get(kind, {}) | own.get(row, {})
-                found.append(b"{" + b",".join(members.values()) + b"}" if members else b"")
-            yield found
+        for begin in range(0, len(rows), AT_ONCE):
+            chunk = rows[begin : begin + AT_ONCE]
+            first, last = np.searchsorted(stats.owner, (chunk[0], chunk[-1] + 1)).tolist()
+            of_part = first + np.flatnonzero(np.isin(stats.owner[first:last], chunk))
+            members_by_row = write.members(stats, of_part)
+            objects = []
+            for row, kind in zip(
+                chunk.tolist(), kinds[begin : begin + AT_ONCE].tolist(), strict=True
+            ):
+                members = shared.get(kind, {}) | members_by_row.get(row, {})
+                objects.append(b"{" + b",".join(members.values()) + b"}" if members else b"")
+            yield objects
 
 
 class _Members:
@@ -426,23 +428,27 @@ class _Members:
     def members(self, stats: Stats, rows: I64) -> dict[int, dict[int, bytes]]:
         """``"key":value`` of some stats, by owner and key."""
         rows = rows[self._shown[stats.key[rows]] & (stats.kind[rows] != _BYTES)]
-        found: dict[int, dict[int, bytes]] = {}
+        members_of: dict[int, dict[int, bytes]] = {}
         data, known = self._plane.data, self._known
         listed = zip(rows.tolist(), *(column[rows].tolist() for column in stats), strict=True)
         for row, owner, key, kind, value, start in listed:
             if kind == _SIGNED:
                 text = b"%b%d" % (self._heads[key], value)
             else:
-                what = bytes(data[start : start + min(value, _SHORT)]) if kind == _TEXT else value
+                content = (
+                    bytes(data[start : start + min(value, _SHORT)]) if kind == _TEXT else value
+                )
                 text = (
-                    known.get((key, kind, what), b"") if kind != _TEXT or value <= _SHORT else b""
+                    known.get((key, kind, content), b"")
+                    if kind != _TEXT or value <= _SHORT
+                    else b""
                 )
                 if not text:
                     text = self._member(stats, row, key)
-                    if kind != _TEXT or what.isascii():  # each text that is not UTF-8 is counted
-                        known[key, kind, what] = text
-            found.setdefault(owner, {})[key] = text
-        return found
+                    if kind != _TEXT or content.isascii():  # each text that is not UTF-8 is counted
+                        known[key, kind, content] = text
+            members_of.setdefault(owner, {})[key] = text
+        return members_of
 
     def _member(self, stats: Stats, row: int, key: int) -> bytes:
         value = self._plane._value(stats, row)
@@ -471,8 +477,8 @@ class Space(NamedTuple):
         """Begin and end of the recording, Unix ns; None if it is not known."""
         for plane in self.planes:
             if plane.name == TASK:
-                own = plane.own()
-                begin, end = own.get("profile_start_time"), own.get("profile_stop_time")
+                stats = plane.own()
+                begin, end = stats.get("profile_start_time"), stats.get("profile_stop_time")
                 if isinstance(begin, int) and begin > 0:
                     return begin, end if isinstance(end, int) else begin
         return None
@@ -480,17 +486,20 @@ class Space(NamedTuple):
 
 def space_of(data: Any) -> Space:
     """The planes of a file; events are read when first used."""
-    whole = _one(0), _one(len(data))
+    file_span = _single(0), _single(len(data))
     broken, cut, _ = damage_in(data, 0, len(data), _PLANES)
-    _, start, size = nested(data, *whole, _PLANES)
+    _, start, size = nested(data, *file_span, _PLANES)
     if cut is not None:
         start, size = np.append(start, cut), np.append(size, len(data) - cut)
-    named, length = columns(data, start, size, (_NAME,)).spans(_NAME)
+    name_start, length = columns(data, start, size, (_NAME,)).spans(_NAME)
     bounds = zip(start.tolist(), (start + size).tolist(), strict=True)
-    names = _decoded(data, named, length)
-    planes = [Plane(data, *one, name) for one, name in zip(bounds, names, strict=True)]
+    names = _decoded(data, name_start, length)
+    planes = [
+        Plane(data, *bounds_of_plane, name)
+        for bounds_of_plane, name in zip(bounds, names, strict=True)
+    ]
     hosts, errors, warnings = (
-        tuple(_decoded(data, *nested(data, *whole, number)[1:]))
+        tuple(_decoded(data, *nested(data, *file_span, number)[1:]))
         for number in (_HOSTS, _ERRORS, _WARNINGS)
     )
     return Space(tuple(planes), hosts, errors, warnings, broken)
@@ -501,10 +510,10 @@ def is_space(head: bytes) -> bool:
     if not head.startswith(b"\n"):
         return False
     try:
-        size, at = varint(head, 1, len(head))
+        size, offset = varint(head, 1, len(head))
     except BrokenMessage:
         return False
-    for number, _, value in whole_fields(head[at : at + size]):
+    for number, _, value in whole_fields(head[offset : offset + size]):
         if number == _NAME:
             return message(value).startswith((b"/", TASK.encode()))
         if number != _ID:
@@ -514,8 +523,8 @@ def is_space(head: bytes) -> bool:
 
 def _decoded(data: Any, start: I64, size: I64) -> list[str]:
     spans = zip(start.tolist(), size.tolist(), strict=True)
-    return [bytes(data[at : at + n]).decode("utf-8", "replace") for at, n in spans]
+    return [bytes(data[offset : offset + n]).decode("utf-8", "replace") for offset, n in spans]
 
 
-def _one(number: int) -> I64:
+def _single(number: int) -> I64:
     return np.array([number], np.int64)

@@ -54,11 +54,11 @@ class ViewerJsonReader:
                 continue
             if "perfetto_trace.json" in name and folder in folders:
                 issues.add("repeated-content", source.title(name))
-                last = max(i for i, c in enumerate(found) if c.files[0].startswith(folder))
-                found[last] = replace(
-                    found[last],
-                    known=(*found[last].known, name),
-                    uses={**found[last].uses, name: "the same events"},
+                in_folder = max(i for i, c in enumerate(found) if c.files[0].startswith(folder))
+                found[in_folder] = replace(
+                    found[in_folder],
+                    known=(*found[in_folder].known, name),
+                    uses={**found[in_folder].uses, name: "the same events"},
                 )
                 continue
             folders.add(folder)

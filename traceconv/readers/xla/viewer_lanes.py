@@ -80,10 +80,10 @@ class Lanes:
             Track(Layer.OTHER, name, "", lane.process or "Other"), OpClass.OTHER, LineKind.OTHER
         )
 
-    def _placed(self, track: Track, op: OpClass, sort: LineKind, **more: Any) -> Placed:
+    def _placed(self, track: Track, op: OpClass, sort: LineKind, **options: Any) -> Placed:
         number = self.build.add_track(track)
         self.sorts[number], self.tracks[number] = sort, track
-        return Placed(track, op, **more)
+        return Placed(track, op, **options)
 
     def _of_device(self, lane: Lane, name: str) -> Placed:
         self._devices = True
@@ -117,8 +117,8 @@ class Lanes:
             derived = replace(hardware, layer=Layer.SCOPE, title="XLA", sort=0)
             return self._placed(derived, OpClass.OTHER, sort)
         if sort is LineKind.OTHER:
-            other = replace(hardware, layer=Layer.OTHER, title=lane.process, sort=0)
-            return self._placed(other, OpClass.OTHER, sort)
+            unclassified = replace(hardware, layer=Layer.OTHER, title=lane.process, sort=0)
+            return self._placed(unclassified, OpClass.OTHER, sort)
         return self._placed(
             hardware, OpClass.WAIT if sort is LineKind.WAIT else OpClass.OTHER, sort
         )
@@ -138,19 +138,19 @@ class Lanes:
             elif sort in (LineKind.OPERATIONS, LineKind.ASYNC):
                 stats = self._stats(rows, i)
                 name = strings[int(rows.name[i])]
-                found = operation(_text(stats.hlo_category), "", name)
-                part = found.phase == "start" and sort == LineKind.OPERATIONS
-                rows.op[i] = OpClass.COMM_TASK if part and found.word else found.op
-                if found.word:
+                known = operation(_text(stats.hlo_category), "", name)
+                is_start = known.phase == "start" and sort == LineKind.OPERATIONS
+                rows.op[i] = OpClass.COMM_TASK if is_start and known.word else known.op
+                if known.word:
                     rows.track[i] = self._collectives(track, COLLECTIVES)
             elif sort == LineKind.STREAM and rows.op[i] == OpClass.COMM:
                 rows.track[i] = self._collectives(track, lane_title(strings[int(rows.name[i])]))
 
     def _collectives(self, track: Track, title: str) -> int:
         """The track of the collectives of a device line."""
-        named = "" if track.stream >= 0 else track.name
+        communicator = "" if track.stream >= 0 else track.name
         return self.build.add_track(
-            replace(track, layer=Layer.COMM, title=title, sort=0, communicator=named)
+            replace(track, layer=Layer.COMM, title=title, sort=0, communicator=communicator)
         )
 
     def _host(self, rows: Incoming, i: int) -> None:
@@ -173,9 +173,9 @@ class Lanes:
             self._ran.append((rows.first + i, *span, *about))
         if not ran:
             return
-        found = operation("", "", name)
-        rows.op[i] = found.op
-        layer, title = (Layer.COMM, COLLECTIVES) if found.word else (Layer.DEVICE, "CPU Hardware")
+        known = operation("", "", name)
+        rows.op[i] = known.op
+        layer, title = (Layer.COMM, COLLECTIVES) if known.word else (Layer.DEVICE, "CPU Hardware")
         rows.track[i] = self.build.track(
             layer,
             "XLA Ops",
@@ -199,11 +199,11 @@ class Lanes:
         )
         name = build.string("launch")
         for number in np.unique(device[device >= 0]).tolist():
-            at = np.flatnonzero(device == number)
-            by = launches(events, at)
-            drawn = (by >= 0) & (by != at)
+            operations = np.flatnonzero(device == number)
+            by = launches(events, operations)
+            drawn = (by >= 0) & (by != operations)
             build.seen("flow", int(drawn.sum()))
-            build.flows(src=row[by[drawn]], dst=row[at[drawn]], name=name)
+            build.flows(src=row[by[drawn]], dst=row[operations[drawn]], name=name)
             if self._marked:
                 unknown = int((by == UNKNOWN).sum())
                 build.skip("launch-unknown", f"CPU {number}", unknown)

@@ -177,17 +177,17 @@ def _devices(space: Space) -> tuple[str, tuple[int, ...], int]:
     busy = [p for p in planes if p.has_events()]
     if busy:
         kind = device_kind(busy[0].name)
-        every = {owner(p.name) for p in planes if device_kind(p.name) == kind}
+        of_kind = {owner(p.name) for p in planes if device_kind(p.name) == kind}
         numbers = sorted({owner(p.name) for p in busy if device_kind(p.name) == kind})
-        return kind, tuple(numbers), len(every)
-    found: set[int] = set()
+        return kind, tuple(numbers), len(of_kind)
+    ordinals: set[int] = set()
     for plane in space.planes:
         if kind_of(plane.name) is Kind.HOST:
             ops, _ = plane.texts("hlo_op")
-            number, there = plane.integers("device_ordinal")
-            found |= set(number[(ops >= 0) & there].tolist())
-    found = {n for n in found if 0 <= n < 1 << 31}
-    return ("CPU", tuple(sorted(found)), len(found)) if found else ("Host", (-1,), 1)
+            number, present = plane.integers("device_ordinal")
+            ordinals |= set(number[(ops >= 0) & present].tolist())
+    ordinals = {n for n in ordinals if 0 <= n < 1 << 31}
+    return ("CPU", tuple(sorted(ordinals)), len(ordinals)) if ordinals else ("Host", (-1,), 1)
 
 
 def _ranks(
@@ -201,36 +201,40 @@ def _ranks(
         had = hosts.setdefault(file.host, file)
         numbers = tuple(sorted({*had.numbers, *file.numbers}))
         hosts[file.host] = replace(had, numbers=numbers, room=max(had.room, file.room))
-    every = list(hosts.values())
-    if every and all(file.kind == "CPU" for file in every):
-        return _ranks_of_processes(every)
-    room = {f.host: max(f.room, *(n + 1 for n in f.numbers if n < 1 << 16), 1) for f in every}
-    if every and all(file.worker >= 0 for file in every):
-        most = max(room.values())
+    files_of_hosts = list(hosts.values())
+    if files_of_hosts and all(file.kind == "CPU" for file in files_of_hosts):
+        return _ranks_of_processes(files_of_hosts)
+    room = {
+        f.host: max(f.room, *(n + 1 for n in f.numbers if n < 1 << 16), 1) for f in files_of_hosts
+    }
+    if files_of_hosts and all(file.worker >= 0 for file in files_of_hosts):
+        widest = max(room.values())
         return {
-            (f.host, n): (f.worker * most + n, f"host {f.worker}, {f.kind} {n}")
-            for f in every
+            (f.host, n): (f.worker * widest + n, f"host {f.worker}, {f.kind} {n}")
+            for f in files_of_hosts
             for n in f.numbers
         }
-    if all(len(file.numbers) == 1 for file in every):
+    if all(len(file.numbers) == 1 for file in files_of_hosts):
         return {}
-    found, first = {}, 0
-    for file in sorted(every, key=lambda f: natural_order(f.host)):
+    ranks, first = {}, 0
+    for file in sorted(files_of_hosts, key=lambda f: natural_order(f.host)):
         for number in file.numbers:
-            found[file.host, number] = (first + number, f"{file.kind} {number}")
+            ranks[file.host, number] = (first + number, f"{file.kind} {number}")
         first += room[file.host]
-    if len(every) > 1:
-        issues.add("rank-derived", f"{source.label}: {len(every)} hosts, by host and device")
-    return found
+    if len(files_of_hosts) > 1:
+        issues.add(
+            "rank-derived", f"{source.label}: {len(files_of_hosts)} hosts, by host and device"
+        )
+    return ranks
 
 
 def _ranks_of_processes(files: Sequence[_File]) -> dict[tuple[str, int], tuple[int, str]]:
     """Ranks of CPU devices, whose numbers contain that of the process."""
     numbers = [n for file in files for n in file.numbers]
     stride = next((s for s in _STRIDES if max(numbers) >= s), _STRIDES[-1])
-    each = max(n % stride for n in numbers) + 1
+    per_process = max(n % stride for n in numbers) + 1
     return {
-        (file.host, n): (n // stride * each + n % stride, f"device_ordinal {n}")
+        (file.host, n): (n // stride * per_process + n % stride, f"device_ordinal {n}")
         for file in files
         for n in file.numbers
     }
