@@ -309,18 +309,6 @@ class TraceBuilder:
         """Event rows added so far: the row the next :meth:`extend` will return."""
         return self._rows
 
-    def times(self, first_row: int) -> tuple[I64, I64]:
-        """Start and duration, ns, of all rows from ``first_row`` on, which began an ``extend``.
-
-        Rows added so far are merged into one block, so that the arrays are views, not copies.
-        """
-        at = before = 0
-        while before < first_row:
-            before += len(self._events[at])
-            at += 1
-        self._events[at:] = [_drained(EventTable, self._events[at:])]
-        return self._events[at].start_ns, self._events[at].dur_ns
-
     def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
         """Earliest start and latest end of the rows from ``first_row`` on, ns.
 

@@ -4,7 +4,6 @@ import gc
 import gzip
 import importlib.util
 import json
-import random
 
 import pytest
 from trace_events import Memory, arrows, e, issues, meta, packed, plain, read, rows, samples, x
@@ -12,7 +11,6 @@ from trace_events import Memory, arrows, e, issues, meta, packed, plain, read, r
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.io.sources import FileSource
-from traceconv.readers.shared.trace_events import arrows as binding
 from traceconv.readers.shared.trace_events.timeline import Named, Placed, Skipped
 
 BUILT = importlib.util.find_spec("traceconv.native._scan") is not None
@@ -447,24 +445,6 @@ def test_arrow_binds_to_an_instant_at_its_very_time():
     alone = [x("dst", 30, 4, tid=2), *marks[1:], flow("s", 5), flow("f", 30, 2)]
     trace = read(alone)
     assert (arrows(trace), issues(trace)) == ([], {"flow-without-end": 1})
-
-
-def test_arrows_are_the_same_a_lane_at_a_time(monkeypatch):
-    """Lanes are sorted for arrows in parts; no end is bound otherwise for that."""
-    rng = random.Random(7)
-    events = []
-    for tid in range(20):
-        for i in range(30):
-            events.append(x(f"{tid}/{i}", rng.randrange(400), rng.randrange(60), tid=tid))
-        events += [e("i", f"mark {tid}/{i}", rng.randrange(500), tid=tid, s="t") for i in range(5)]
-    for i in range(300):
-        ends = [(ph, rng.randrange(520), rng.randrange(24)) for ph in "stf"]
-        events += [flow(ph, ts, tid, id=str(i)) for ph, ts, tid in ends if rng.random() < 0.9]
-    whole = read(events)
-    assert len(arrows(whole)) > 100
-    monkeypatch.setattr(binding, "ROWS_AT_ONCE", 1)
-    assert arrows(read(events)) == arrows(whole)
-    assert issues(read(events)) == issues(whole)
 
 
 def test_one_start_many_ends():

@@ -18,7 +18,8 @@ from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_BEGIN, SLICE_END, 
 from traceconv.readers.perfetto.legacy import FLOW_AROUND, FLOW_NEXT, FlowEnd
 from traceconv.readers.perfetto.marks import COMPLETE, Flows, Marks
 from traceconv.readers.shared.pairing import nested
-from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
+from traceconv.readers.shared.trace_events.arrows import Binder
+from traceconv.readers.shared.trace_events.placing import Anchors
 
 Rows = NDArray[np.intp]
 

@@ -32,7 +32,8 @@ from traceconv.readers.ascend.raw.slice_files import (
 )
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import occurrences
-from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
+from traceconv.readers.shared.trace_events.arrows import Binder
+from traceconv.readers.shared.trace_events.placing import Anchors
 
 MAGIC = 0x5A5A
 NEVER = -1

@@ -9,87 +9,10 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import BACKWARDS, I32, I64
 from traceconv.readers.shared.trace_events.contract import Skipped
-from traceconv.readers.shared.trace_events.placing import LaneCodes, Lanes, Texts, Touched
+from traceconv.readers.shared.trace_events.placing import Anchors, LaneCodes, Lanes, Texts
 from traceconv.readers.shared.trace_events.tables import Flows, Tables
 
 Index = NDArray[np.intp]
-
-
-class Anchors(msgspec.Struct):
-    """Slices that flows may bind to: lane, start, duration, row in the builder."""
-
-    lane: LaneCodes
-    start: I64
-    dur: I64
-    row: I32
-
-    def ordered(self, order: Index) -> tuple[LaneCodes, I64, I32]:
-        """Lane, end and row in this order; the slices are given up, column by column."""
-        lane, self.lane = self.lane.take(order), _NO_CODES
-        row, self.row = self.row.take(order), _NO_CODES
-        end, self.start = self.start.take(order), _NO_TIMES
-        end += self.dur.take(order)
-        self.dur = _NO_TIMES
-        return lane, end, row
-
-
-_NO_CODES, _NO_TIMES = np.empty(0, np.int32), np.empty(0, np.int64)
-
-
-ROWS_AT_ONCE = 1 << 16
-"""Rows that are sorted for flows at a time; more where one lane has more."""
-
-MOST_PARTS = 32
-"""About how many parts rows are sorted in at most: each costs a pass over all rows."""
-
-
-class LaneBinder:
-    """Finds the slices that ends of flows touch in a whole file, some lanes at a time.
-
-    Args:
-        slices, points: as of :class:`Binder`.
-        times: start and duration, ns, of the rows of the builder from ``first_row`` on.
-    """
-
-    def __init__(
-        self, slices: Touched, points: Touched, times: tuple[I64, I64], first_row: int
-    ) -> None:
-        self._slices, self._points = slices, points
-        self._start, self._dur = times
-        self._first = first_row
-        self.lanes = np.unique(slices.lane)
-
-    def rows(self, lane_of: I32, shape: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
-        """As :meth:`Binder.rows`, of ends in the lanes that ``lane_of`` says of their shapes."""
-        found = np.full(len(shape), -1, np.int32)
-        part_of = self._parts(int(lane_of.max(initial=-1)) + 1)
-        end = part_of.take(lane_of).take(shape)
-        slice_, point = (part_of.take(of.lane) for of in (self._slices, self._points))
-        for part in np.unique(end).tolist():
-            binder = Binder(
-                self._anchors(self._slices, np.flatnonzero(slice_ == part)),
-                self._anchors(self._points, np.flatnonzero(point == part)),
-            )
-            ends = np.flatnonzero(end == part)
-            lane = lane_of.take(shape.take(ends))
-            found[ends] = binder.rows(lane, time.take(ends), encloses.take(ends))
-            del binder  # before the next one is made
-        return found
-
-    def _parts(self, lanes: int) -> NDArray[np.int8]:
-        """The number of the part that each lane is in; there are ``lanes`` or more."""
-        at_least = max(
-            lanes, *(int(t.lane.max(initial=-1)) + 1 for t in (self._slices, self._points))
-        )
-        rows = np.bincount(self._slices.lane, minlength=at_least)
-        rows += np.bincount(self._points.lane, minlength=at_least)
-        most = max(ROWS_AT_ONCE, int(rows.sum()) // MOST_PARTS)
-        return ((np.cumsum(rows) - rows) // most).astype(np.int8)
-
-    def _anchors(self, touched: Touched, chosen: Index) -> Anchors:
-        row = touched.row.take(chosen)
-        at = row - self._first  # of 64 bits: indexes that numpy need not convert, twice
-        return Anchors(touched.lane.take(chosen), self._start.take(at), self._dur.take(at), row)
 
 
 class Binder:
@@ -112,7 +35,8 @@ class Binder:
         order: Index = np.lexsort((-slices.dur, key))  # at one time, the longest first
         self._key = key.take(order)
         del key
-        self._lane, self._end, self._row = slices.ordered(order)
+        self._lane, self._row = slices.lane.take(order), slices.row.take(order)
+        self._end = (slices.start + slices.dur).take(order)
         self._tree: list[I64] | None = None
 
     @property
@@ -278,7 +202,7 @@ class Arrows(msgspec.Struct):
     texts: Texts
     build: TraceBuilder
 
-    def draw(self, flows: Flows, binder: LaneBinder) -> None:
+    def draw(self, flows: Flows, binder: Binder) -> None:
         """Join, bind and add all flows.
 
         Args:
@@ -336,10 +260,10 @@ class Arrows(msgspec.Struct):
     def _lose(self, code: str, flows: Flows, ends: Index) -> None:
         self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
 
-    def _bind(self, flows: Flows, head: I32, tail: I32, binder: LaneBinder) -> None:
+    def _bind(self, flows: Flows, head: I32, tail: I32, binder: Binder) -> None:
         lane = self.tables.shapes.lane
         encloses = flows.encloses | (self._stages() != _FINISH).take(flows.shape)
-        row = binder.rows(lane, flows.shape, flows.start, encloses)
+        row = binder.rows(lane.take(flows.shape), flows.start, encloses)
         drawn = (row[head] >= 0) & (row[tail] >= 0)
         loose = np.where(row[head] < 0, head, tail)[~drawn]
         recorded = np.isin(lane[flows.shape[loose]], binder.lanes)

@@ -16,16 +16,16 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.pairing import Marks, nested_by_name
-from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
+from traceconv.readers.shared.trace_events.arrows import Arrows, Binder
 from traceconv.readers.shared.trace_events.contract import Classify, Placed, Revise, Skipped
 from traceconv.readers.shared.trace_events.intake import Series
 from traceconv.readers.shared.trace_events.placing import (
     SKIPPED,
+    Anchors,
     Lanes,
     Naming,
     Placer,
     Texts,
-    Touched,
 )
 from traceconv.readers.shared.trace_events.tables import BEGIN, Flows, Rows, Samples, Tables
 from traceconv.scratch.memory import give_back
@@ -184,7 +184,6 @@ class _Assembly:
         present = np.flatnonzero(np.bincount(flows.shape)).tolist()
         foreign = [code for code in present if self._lanes.place(code) is None]  # another capture's
         self._flows = flows.take(~np.isin(flows.shape, foreign)) if foreign else flows
-        self._first_row = build.rows
         touched = np.zeros(len(tables.shapes.lanes), bool)
         touched[tables.shapes.lane[self._flows.shape]] = True
         self._placer = Placer(tables, self._lanes, self._texts, build, offset_ns, touched, revise)
@@ -262,8 +261,8 @@ class _Assembly:
             self._tables.tally.saw("flow", int((~kept).sum()))
             self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
             flows = flows.take(kept)
-        slices, points = Touched.joined(self._placer.slices), Touched.joined(self._placer.points)
-        binder = LaneBinder(slices, points, self._build.times(self._first_row), self._first_row)
+        slices, points = map(Anchors.joined, (self._placer.slices, self._placer.points))
+        binder = Binder(slices, points)
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
     def _check_grid(self) -> None:

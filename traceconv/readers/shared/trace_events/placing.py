@@ -217,21 +217,20 @@ LaneCodes = NDArray[np.signedinteger[Any]]
 """Lanes by number; in two bytes where they fit."""
 
 
-class Touched(msgspec.Struct, frozen=True):
-    """Rows that flows may bind to: lane, and row in the builder."""
+class Anchors(msgspec.Struct, frozen=True):
+    """Slices that flows may bind to: lane, start, duration, row in the builder."""
 
     lane: LaneCodes
+    start: I64
+    dur: I64
     row: I32
 
     @classmethod
-    def joined(cls, parts: list[Touched]) -> Touched:
-        """The rows of many parts, which are emptied."""
-        if not parts:
-            return cls(np.empty(0, np.int16), np.empty(0, np.int32))
-        lane = np.concatenate([part.lane for part in parts])
-        row = np.concatenate([part.row for part in parts])
-        parts.clear()
-        return cls(lane, row)
+    def joined(cls, parts: list[Anchors]) -> Anchors:
+        """The slices of many parts."""
+        none = cls(np.empty(0, np.int16), *(np.empty(0, np.int64),) * 2, np.empty(0, np.int32))
+        columns = zip(*map(msgspec.structs.astuple, [none, *parts]), strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 ANSWERS = 16
@@ -300,8 +299,8 @@ class Placer:
         self._types = list(tables.types)
         self._answers: dict[ByName, _Answers] = {}
         self._by_type: dict[int, I8] = {}
-        self.slices: list[Touched] = []
-        self.points: list[Touched] = []
+        self.slices: list[Anchors] = []
+        self.points: list[Anchors] = []
         self.span: tuple[int, int] | None = None
 
     def put(self, rows: Rows, instants: bool = False) -> None:
@@ -430,4 +429,4 @@ class Placer:
             bound = which & self._touched.take(lane)
             if bound.any():
                 row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
-                into.append(Touched(lane[bound], row))
+                into.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))
