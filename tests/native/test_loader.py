@@ -29,7 +29,7 @@ def test_parts_that_were_not_built_are_none(monkeypatch):
 
     monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
     monkeypatch.setattr(native, "import_module", missing)
-    monkeypatch.setattr(native, "_is_built", native._is_built.__wrapped__)  # what was found is kept
+    monkeypatch.setattr(native, "_built", native._built.__wrapped__)  # what was found is kept
     assert [part() for part in (*TIERED, native.allocator)] == [None] * (len(TIERED) + 1)
 
 

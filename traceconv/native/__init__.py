@@ -66,143 +66,74 @@ class Allocator(Protocol):
         ...
 
 
+def _part(name: str) -> Any:
+    """A compiled module; None where it is not built, or turned off."""
+    off = os.environ.get("TRACECONV_NATIVE") == "0"
+    return None if off else _built(name)
+
+
+@cache
+def _built(name: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ImportError:
+        return None
+
+
 def coder() -> type[Coder] | None:
     """Encodes arguments for Perfetto (``json.c``)."""
-    if not _usable("_encode"):
-        return None
-    from traceconv.native import _encode
-
-    return _encode.Coder
+    return getattr(_part("_encode"), "Coder", None)
 
 
 def packets() -> Callable[..., tuple[bytes, bytes]] | None:
     """Encodes events as Perfetto packets (``encode.c``)."""
-    if not _usable("_encode"):
-        return None
-    from traceconv.native import _encode
-
-    return _encode.packets
+    return getattr(_part("_encode"), "packets", None)
 
 
 def names() -> Callable[[list[str], int], bytes] | None:
     """Encodes names of events as entries of a table (``encode.c``)."""
-    if not _usable("_encode"):
-        return None
-    from traceconv.native import _encode
-
-    return _encode.names
+    return getattr(_part("_encode"), "names", None)
 
 
 def scanner() -> type[Scanner] | None:
     """Reads trace events into columns (``scan.c``)."""
-    if not _usable("_scan"):
-        return None
-    from traceconv.native import _scan
-
-    return _scan.Scanner
+    return getattr(_part("_scan"), "Scanner", None)
 
 
 def members() -> Callable[..., tuple[bytes, bytes, bytes]] | None:
     """Finds values in JSON objects by key (``scan.c``)."""
-    if not _usable("_scan"):
-        return None
-    from traceconv.native import _scan
-
-    return _scan.members
+    return getattr(_part("_scan"), "members", None)
 
 
 def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
     """Copies trace events with new process numbers and ids (``patch.c``)."""
-    if not _usable("_patch"):
-        return None
-    from traceconv.native import _patch
-
-    return _patch.copy
+    return getattr(_part("_patch"), "copy", None)
 
 
 def records() -> Callable[..., bytes | None] | None:
     """Makes text records of columns (``records.c``)."""
-    if not _usable("_records"):
-        return None
-    from traceconv.native import _records
-
-    return _records.records
-
-
-class Replayer(Protocol):
-    """The part ``replay.c``: the graph of a job, replayed; see ``_replay.pyi``."""
-
-    def ends(
-        self, before: Any, source: Any, meets: Any, lengths: Any, delays: Any, scenarios: int, /
-    ) -> bytes:
-        """When each operation ends in each scenario."""
-        ...
-
-    def levels(self, before: Any, meet: Any, /) -> bytes:
-        """In which order operations can be replayed."""
-        ...
-
-
-def replay() -> Replayer | None:
-    """Replays the graph of a job (``replay.c``)."""
-    if not _usable("_replay"):
-        return None
-    from traceconv.native import _replay
-
-    return _replay
+    return getattr(_part("_records"), "records", None)
 
 
 def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     """Moves slices that cross to further lanes (``lanes.c``)."""
-    if not _usable("_lanes"):
-        return None
-    from traceconv.native import _lanes
-
-    return _lanes.first_fit
+    return getattr(_part("_lanes"), "first_fit", None)
 
 
-class Wire(Protocol):
-    """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
-
-    Codes: Any
-
-    def frames(self, data: Any, at: int, end: int, most: int, /) -> tuple[bytes, bytes, int, int]:
-        """Where the records of a run are."""
-        ...
-
-    def columns(
-        self, data: Any, start: Any, size: Any, wanted: tuple[int, ...], /
-    ) -> tuple[bytes, bytes, bytes]:
-        """The last value of each wanted field in every message."""
-        ...
-
-    def repeated(
-        self, data: Any, start: Any, size: Any, number: int, /
-    ) -> tuple[bytes, bytes, bytes]:
-        """All occurrences of a field."""
-        ...
-
-    def annotations(self, data: Any, start: Any, size: Any, ends: Any, /, *tables: Any) -> Any:
-        """DebugAnnotations as JSON."""
-        ...
+def replay() -> Any:
+    """Replays the graph of a job (``replay.c``): the module ``_replay``, or None."""
+    return _part("_replay")
 
 
-def wire() -> Wire | None:
-    """Reads protobuf messages into columns (``wire.c``)."""
-    if not _usable("_wire"):
-        return None
-    from traceconv.native import _wire
-
-    return _wire
+def wire() -> Any:
+    """Reads protobuf messages into columns (``wire.c``): the module ``_wire``, or None."""
+    return _part("_wire")
 
 
 def allocator() -> Allocator | None:
     """Keeps large arrays in files (``memory.c``); without a Python tier, so never turned off."""
-    if not _is_built("_memory"):
-        return None
-    from traceconv.native import _memory
-
-    return _memory
+    found: Allocator | None = _built("_memory")
+    return found
 
 
 TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_replay")
@@ -211,18 +142,4 @@ TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_replay")
 
 def in_use() -> list[str]:
     """The :data:`TIERS` in use; Python does the work of the others."""
-    return [part for part in TIERS if _usable(part)]
-
-
-def _usable(part: str) -> bool:
-    off = "TRACECONV_NATIVE" in os.environ and os.environ["TRACECONV_NATIVE"] == "0"
-    return not off and _is_built(part)
-
-
-@cache
-def _is_built(part: str) -> bool:
-    try:
-        import_module(f"{__name__}.{part}")
-    except ImportError:
-        return False
-    return True
+    return [name for name in TIERS if _part(name) is not None]

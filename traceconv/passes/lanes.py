@@ -25,9 +25,6 @@ FIRST_FIT = 32
 """Lanes in which slices may nest; further ones have one slice at a time, so that even thousands
 of slices crossing each other take n log n steps."""
 
-PEEL_EFFORT = 6
-"""The vectorised test looks at each row this often on average before the exact one takes over."""
-
 
 def lanes(trace: Trace) -> Trace:
     """Every track nests; tracks without rows are removed; ``Track.lane`` numbers the sub-lanes.
@@ -89,40 +86,8 @@ def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
             np.ascontiguousarray(start), np.ascontiguousarray(end), MAX_DEPTH, FIRST_FIT
         )
         return np.frombuffer(placed, np.int32), deep
-    lane = np.zeros(len(start), np.int32)
-    slow = _crossing(start, end)
-    lane[slow], deep = _greedy(start[slow].tolist(), end[slow].tolist())
-    return lane, deep
-
-
-def _crossing(start: I64, end: I64) -> NDArray[np.intp]:
-    """The rows that must be placed one by one; all others stay on their lane.
-
-    Top-level groups (runs of slices that touch or contain each other) are independent. Level by
-    level the outermost slices are peeled off: in a group that nests, every other slice ends before
-    the one it began in. Only groups in which that fails take the exact, slow test.
-    """
-    group = np.cumsum(_outermost(start, end)) - 1
-    bad = np.zeros(int(group[-1]) + 1, bool)
-    rows, effort = np.arange(len(start)), PEEL_EFFORT * len(start)
-    for _ in range(MAX_DEPTH):
-        top = _outermost(start[rows], end[rows])
-        # the outermost slice each row began in: the last one marked at or before it
-        holder = rows[np.maximum.accumulate(np.where(top, np.arange(len(rows)), 0))]
-        crossing = end[rows] > end[holder]
-        bad[group[rows[crossing]]] = True
-        effort -= len(rows)
-        rows = rows[~top & ~bad[group[rows]]]
-        if not len(rows) or effort < 0:
-            break
-    bad[group[rows]] = True  # deeper than the test looked
-    return np.flatnonzero(bad[group])
-
-
-def _outermost(start: I64, end: I64) -> NDArray[np.bool_]:
-    """Rows that begin after all earlier rows have ended."""
-    reach = np.maximum.accumulate(end)
-    return np.append(True, start[1:] >= reach[:-1])
+    lane, deep = _greedy(start.tolist(), end.tolist())
+    return np.array(lane, np.int32), deep
 
 
 def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]:

@@ -3,7 +3,6 @@
 import gzip
 import zlib
 
-import numpy as np
 import pytest
 from perfetto_files import flow, note, process, thread
 from trace_bytes import START, field, msg, packet, track
@@ -13,7 +12,6 @@ from traceconv.core.errors import SourceError
 from traceconv.find import discovery
 from traceconv.io.sources import sources
 from traceconv.readers.perfetto import packets as reading
-from traceconv.readers.perfetto import slices as slices_module
 from traceconv.run.stages import events
 
 LANE = track(1, (2, "lane"))
@@ -242,20 +240,6 @@ def test_gpu_slices_that_wait(tmp_path):
     (trace,) = traceconv.open(str(path)).traces()
     ends = zip(trace.flows.src.tolist(), trace.flows.dst.tolist(), strict=True)
     assert sorted(ends) == [(0, 2), (0, 3), (1, 2), (2, 3)]
-
-
-def test_numbers_are_sorted_block_by_block(monkeypatch):
-    """As one stable sort would; also numbers that are too many for it."""
-    made = np.random.default_rng(5)
-    for highest in (1, 7, 40_000, 1 << 40):
-        code = made.integers(0, highest, 20_000)
-        expected = np.argsort(code, kind="stable")
-        monkeypatch.setattr(slices_module, "_BLOCK", 997)
-        assert np.array_equal(slices_module.by_code(code), expected)
-        monkeypatch.setattr(slices_module, "_BLOCK", 1 << 16)
-        assert np.array_equal(
-            slices_module.by_code(np.repeat(code, 4)), np.argsort(np.repeat(code, 4), kind="stable")
-        )
 
 
 def on(uuid, begin_ns, end_ns, name, *fields):

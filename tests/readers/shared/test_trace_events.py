@@ -1,6 +1,5 @@
 """Trace events become slices, instants, samples and arrows; nothing is lost in silence."""
 
-import gc
 import gzip
 import importlib.util
 import json
@@ -208,13 +207,6 @@ def test_hostile_text_behind_events(text):
     trace = read(b"[%b,%b,%b" % (A, B, text))
     assert rows(trace) == BOTH
     assert set(issues(trace)) <= {"truncated", "malformed-record", "unclosed-array"}
-
-
-def test_collector_is_as_before():
-    """Garbage collection is switched on again, also after an error."""
-    with pytest.raises(MalformedInputError):
-        read(b"[1,2]")
-    assert gc.isenabled()
 
 
 # -- times ---------------------------------------------------------------------------------------

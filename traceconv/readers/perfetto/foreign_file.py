@@ -25,7 +25,6 @@ from traceconv.readers.perfetto.slices import (
     Arrows,
     Slices,
     arrows,
-    by_code,
     old_arrows,
     slices,
     touched,
@@ -484,7 +483,7 @@ def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Yield every value with its rows."""
     if not len(key):
         return
-    order = by_code(key)
+    order = np.argsort(key, kind="stable")
     borders = np.flatnonzero(np.diff(key[order])) + 1
     for rows in np.split(order, borders):
         yield int(key[rows[0]]), rows

@@ -23,9 +23,6 @@ from traceconv.readers.shared.trace_events.placing import Anchors
 
 Rows = NDArray[np.intp]
 
-_BLOCK = 1 << 20
-"""Events that are sorted at a time."""
-
 
 @dataclass
 class Slices:
@@ -57,41 +54,9 @@ class Slices:
         )
 
 
-def by_time(marks: Marks) -> Rows:
-    """The order of events by lane, then time, then place in the file."""
-    order = by_code(marks.lane)
-    lane, time = marks.lane[order], marks.time[order]
-    if ((time[1:] >= time[:-1]) | (lane[1:] != lane[:-1])).all():
-        return order  # as most writers leave them
-    return np.lexsort((marks.time, marks.lane))
-
-
-def by_code(code: I32 | I64) -> Rows:
-    """The stable order of small numbers, none negative.
-
-    It is made block by block: what a sort takes beside its result is no array, so no limit on
-    memory would hold for it.
-    """
-    if len(code) <= _BLOCK or int(code.max()) >= _BLOCK:
-        return np.argsort(code, kind="stable")
-    count = np.bincount(code)
-    place = np.cumsum(count) - count  # of the next event of each
-    order = np.empty(len(code), np.intp)
-    for first in range(0, len(code), _BLOCK):
-        some = code[first : first + _BLOCK]
-        narrow = some.astype(np.int16) if len(count) < 1 << 15 else some
-        own = np.argsort(narrow, kind="stable")
-        found = np.bincount(some, minlength=len(count))
-        used = np.flatnonzero(found)
-        shift = place - (np.cumsum(found) - found)
-        order[np.arange(len(some)) + np.repeat(shift[used], found[used])] = own + first
-        place += found
-    return order
-
-
 def slices(marks: Marks) -> Slices:
     """Every mark in its slice. ``marks`` are whole; names and categories are final codes."""
-    order = by_time(marks)
+    order = np.lexsort((marks.time, marks.lane))  # those of one time in the order of the file
     kind = marks.kind[order]
     pairs = (kind == SLICE_BEGIN) | (kind == SLICE_END)
     own = order[pairs]

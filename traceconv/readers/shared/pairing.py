@@ -39,7 +39,7 @@ def paired(key: I64, begins: NDArray[np.bool_]) -> tuple[Rows, Rows, NDArray[np.
         The rows of the begins and of the ends of all pairs, in the order of the begins, and which
         rows are paired. A begin after an open one replaces it.
     """
-    order = _stable(key)
+    order = np.argsort(key, kind="stable")
     ordered, first = key[order], begins[order]
     # a begin directly before an end of its key; all other events have no partner
     at = np.flatnonzero((ordered[1:] == ordered[:-1]) & (first[:-1] > first[1:]))
@@ -50,17 +50,6 @@ def paired(key: I64, begins: NDArray[np.bool_]) -> tuple[Rows, Rows, NDArray[np.
     matched = partner >= 0
     matched[end] = True
     return start, end, matched
-
-
-def _stable(key: I64) -> Rows:
-    """The stable order of keys, none negative; packed with their rows where that fits, since
-    values sort faster than indices.
-    """
-    bits = len(key).bit_length()
-    if not len(key) or int(key.max()) >> (62 - bits):
-        return np.argsort(key, kind="stable")
-    packed = np.sort(key << bits | np.arange(len(key)))
-    return packed & ((1 << bits) - 1)
 
 
 def occurrences(key: I64, time: I64) -> tuple[Rows, I64]:

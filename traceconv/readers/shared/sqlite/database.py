@@ -36,25 +36,16 @@ ROWID = "rowid"
 """The number of a row, which every table has; requested like a column."""
 
 
-def plain_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """A column of a SELECT as stored, or its default."""
-    name, plain = found_in(names, present), _literal(default)
-    return plain if name is None else f"IFNULL({quoted(name)}, {plain})"
-
-
 def found_in(names: str, present: tuple[str, ...]) -> str | None:
     """The name of a requested column in this database."""
     found = next((n for n in names.split("|") if n in present), None)
     return ROWID if found is None and names == ROWID else found
 
 
-def _literal(default: Any) -> str:
-    return "NULL" if default != default else repr(default)  # NULL is read as NaN
-
-
-def checked_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """As :func:`plain_term`, but always a number of the requested type."""
-    name, plain = found_in(names, present), _literal(default)
+def _number(names: str, default: Any, present: tuple[str, ...]) -> str:
+    """A column of a SELECT as a number of the type of its default, which stands for all else."""
+    name = found_in(names, present)
+    plain = "NULL" if default != default else repr(default)  # NULL is read as NaN
     if name is None:
         return plain
     column = quoted(name)
@@ -249,12 +240,9 @@ class Database:
         found = self._decoded(table, requested, present)
         if found is not None:
             return {name: column for (name, _), column in zip(dtype, found, strict=True)}
-        try:
-            plain = [plain_term(n, default, present) for n, default in requested.items()]
-            rows = self._fetched(table, plain, np.dtype(dtype))
-        except (TypeError, ValueError, OverflowError):  # a value is not a number
-            terms = [checked_term(n, default, present) for n, default in requested.items()]
-            rows = self._fetched(table, terms, np.dtype(dtype))
+        terms = ", ".join(_number(n, default, present) for n, default in requested.items())
+        query = f"SELECT {terms} FROM {quoted(table)} NOT INDEXED"
+        rows = np.fromiter(self._rows(query, table), np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
 
     def _decoded(
@@ -279,10 +267,6 @@ class Database:
         return [
             next(read) if name is not None else np.full(rows, default) for name, default in names
         ]
-
-    def _fetched(self, table: str, terms: Iterable[str], dtype: Any) -> Column:
-        query = f"SELECT {', '.join(terms)} FROM {quoted(table)} NOT INDEXED"
-        return np.fromiter(self._rows(query, table), dtype)
 
     def texts(
         self, table: str, key: str, value: str, only: NDArray[np.int64] | None = None

@@ -261,8 +261,7 @@ class _Assembly:
             self._tables.tally.saw("flow", int((~kept).sum()))
             self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
             flows = flows.take(kept)
-        slices, points = map(Anchors.joined, (self._placer.slices, self._placer.points))
-        binder = Binder(slices, points)
+        binder = Binder(*map(Anchors.joined, (self._placer.slices, self._placer.points)))
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
     def _check_grid(self) -> None:

@@ -227,9 +227,10 @@ class Anchors(msgspec.Struct, frozen=True):
 
     @classmethod
     def joined(cls, parts: list[Anchors]) -> Anchors:
-        """The slices of many parts."""
+        """The slices of many parts, which are emptied."""
         none = cls(np.empty(0, np.int16), *(np.empty(0, np.int64),) * 2, np.empty(0, np.int32))
         columns = zip(*map(msgspec.structs.astuple, [none, *parts]), strict=True)
+        parts.clear()
         return cls(*map(np.concatenate, columns))
 
 

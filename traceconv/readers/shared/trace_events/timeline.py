@@ -16,9 +16,8 @@ The work is done in the other modules of this package, by a C extension where th
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -117,18 +116,6 @@ SEVERAL = 256
 """Fewer events than this in front of an odd one, and the Python tier takes a whole chunk."""
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection inside: decoding makes objects by the million and no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Reading:
     """One file on its way into tables.
 
@@ -150,7 +137,7 @@ class Reading:
         Raises:
             MalformedInputError: it holds no list of events, or none of them can be read.
         """
-        with source.open(name) as stream, collector_paused():
+        with source.open(name) as stream:
             stays = stream.mapped is not None
             scanner = native_scanner(self._probes, stays, self._keep)
             steps = MAPPED_STEP if stays else STREAM_STEP
