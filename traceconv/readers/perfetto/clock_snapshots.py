@@ -6,7 +6,6 @@ snapshot at or before it. Groups that share a clock can be chained.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from traceconv.core.columns import I64
 
 BOOTTIME = 6
 MAX_HOPS = 4
-_FOREVER = 1 << 70
 
 ClockKey = int | tuple[int, int]
 """A builtin or global clock id, or (sequence id, clock id) of a sequence's own clock."""
@@ -65,7 +63,6 @@ class Clocks:
     _last: dict[ClockKey, int] = field(default_factory=dict)  # ns, moved on by incremental clocks
     _groups: dict[tuple[ClockKey, ...], Group] = field(default_factory=dict)
     _unordered: set[ClockKey] = field(default_factory=set)
-    _spans: dict[ClockKey, tuple[int, int, int] | None] = field(default_factory=dict)
 
     def choose(self, clock: int) -> None:
         """Make ``clock`` the default, and the trace's own unless times were converted already."""
@@ -82,7 +79,6 @@ class Clocks:
         clocks = tuple(r.clock for r in readings)
         if len(set(clocks)) != len(clocks):
             raise BadSnapshot("a clock is in it twice")
-        self._spans.clear()
         group = self._groups.get(clocks) or {clock: [] for clock in clocks}
         for reading in readings:
             self._check(reading, group[reading.clock])
@@ -92,25 +88,9 @@ class Clocks:
             self._last[clock] = ticks * unit
             group[clock].append(ticks * unit)
 
-    def convert(self, clock: ClockKey, ticks: int) -> int | None:
-        """``ticks`` of ``clock`` on the trace's clock, ns; None if nothing relates the two."""
-        if clock == self.trace:
-            return ticks
-        if clock not in self._spans:
-            self._spans[clock] = (0, 0, 0) if self.path(clock, self.trace) else None
-        span = self._spans[clock]
-        if span is None:
-            return None
-        unit, incremental = self._units[clock]
-        ns = ticks * unit
-        if incremental:
-            ns = self._last[clock] = self._last[clock] + ns
-        if not span[0] <= ns < span[1]:
-            span = self._spans[clock] = _along(self.path(clock, self.trace), ns)
-        return ns + span[2]
-
-    def convert_all(self, clock: ClockKey, ticks: I64) -> I64 | None:
-        """:meth:`convert` for many stamps of one clock, in the order in which they were made.
+    def convert(self, clock: ClockKey, ticks: I64) -> I64 | None:
+        """Stamps of one clock, in the order in which they were made, as ns of the trace's clock;
+        None if nothing relates the two.
 
         Stamps beyond int64 wrap around, as those of the importer do.
         """
@@ -140,10 +120,6 @@ class Clocks:
     def incremental(self, clock: ClockKey) -> bool:
         """Whether stamps of the clock are differences."""
         return self._units.get(clock, (1, False))[1]
-
-    def known(self, clock: ClockKey) -> bool:
-        """Whether the clock is in a snapshot (BOOTTIME always is)."""
-        return clock == BOOTTIME or clock in self._units
 
     def path(self, source: ClockKey, target: ClockKey) -> list[Step]:
         """The shortest chain between two clocks; empty if they are not connected."""
@@ -178,17 +154,3 @@ class Clocks:
 def _wrapped(value: int) -> int:
     """``value`` as an int64 that wraps around."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _along(path: list[Step], ns: int) -> tuple[int, int, int]:
-    """From, to (exclusive) and offset: what to add to times of the first clock around ``ns``."""
-    low, high, total = -_FOREVER, _FOREVER, 0
-    for source, target, group in path:
-        stamps = group[source]
-        at = max(bisect_right(stamps, ns + total) - 1, 0)
-        if at:
-            low = max(low, stamps[at] - total)
-        if at + 1 < len(stamps):
-            high = min(high, stamps[at + 1] - total)
-        total += group[target][at] - stamps[at]
-    return low, high, total

@@ -259,10 +259,10 @@ class _Block:
                 ns = us * 1000
             else:
                 ns = int(event.integer(TrackEvent.TIMESTAMP_ABSOLUTE_US)[at]) * 1000
-            converted = clocks.convert(MONOTONIC, ns)
-            ns = ns if converted is None else converted
             self._timed_rows[at] = -(2**63) <= ns < 2**63
-            self._ns[at] = ns if self._timed_rows[at] else 0
+            if self._timed_rows[at]:
+                converted = clocks.convert(MONOTONIC, np.array([ns]))
+                self._ns[at] = ns if converted is None else converted[0]
 
     # -- events of Chrome ------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
-from traceconv.core.ordering import factored_rows
+from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Strings
+from traceconv.core.ordering import different, factored_rows
 from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
@@ -100,31 +100,19 @@ _Kinds = Sequence[tuple[str, Mask]]
 def resolved(events: Events, marks: Marks, sequences: Sequences, build: TraceBuilder) -> list[str]:
     """Make names string ids and categories indices of the list that is returned; -1 = none."""
     undefined = 0
-    categories: dict[str, int] = {}
+    categories = Strings()
     for column, table, number in (
         (marks.name, events.names, build.string),
-        (
-            marks.category,
-            events.categories,
-            lambda text: categories.setdefault(text, len(categories)),
-        ),
+        (marks.category, events.categories, categories.intern),
     ):
         texts = table.texts(sequences)
-        codes = np.full(2 * max(len(texts), 1) + 2, -1, np.int32)
-        missing = np.zeros(len(codes), bool)
+        codes = np.full(max(texts, default=-1) + 1, -1, np.int32)
         for code, raw in sorted(texts.items()):
-            if code >= len(codes):
-                more = np.full(code + 2 - len(codes), -1, np.int32)
-                codes, missing = (
-                    np.concatenate((codes, more)),
-                    np.concatenate((missing, more == 0)),
-                )
-            missing[code] = raw is None
             if raw is not None:
                 codes[code] = number(raw.decode("utf-8", "replace"))
         stated = column >= 0
-        undefined += int(missing[column[stated]].sum())
         column[stated] = codes[column[stated]]
+        undefined += int((column[stated] < 0).sum())
     build.skip("interned-unknown", "names and categories", undefined)
     return list(categories)
 
@@ -142,9 +130,9 @@ class _Content:
     def put(self) -> None:
         """Add everything."""
         events, build = self._events, self._build
-        marks = events.marks()
-        categories = resolved(events, marks, self._sequences, build)
-        self._refuse(marks)
+        marks = self._marks = events.marks()
+        self._categories = resolved(events, marks, self._sequences, build)
+        self._refuse()
         keys = events.lanes.keys
         order = np.argsort(marks.time, kind="stable")[::-1]
         named = order[marks.name[order] >= 0]
@@ -152,21 +140,20 @@ class _Content:
         name[marks.lane[named]] = marks.name[named]
         names = [self._build.strings[i] if i >= 0 else "" for i in name.tolist()]
         known = Lanes(self._descriptors, keys, names)
-        lanes = [self._own(lane) for lane in known.lanes]
+        lanes = self._lanes = [self._own(lane) for lane in known.lanes]
         mine = np.array([self._part.has(lane) for lane in known.lanes], bool)
         whole = slices(marks)
         of_none = self._of_none(known.lanes)
-        self._book_of_none(whole, marks, of_none)
+        self._book_of_none(whole, of_none)
         own = mine[marks.lane[whole.mark]]
         made = whole.take(own, mine[marks.lane[whole.alone]])
-        self._book(made, marks)
+        self._book(made)
         used = np.flatnonzero(np.bincount(marks.lane[made.mark])).tolist()
-        places = Places([lanes[i] for i in used], build.comm_words)
-        rows, first = self._rows(marks, made, lanes, categories, places)
+        self._places = Places([lanes[i] for i in used], build.comm_words)
         row_of = np.full(len(whole.mark), -1, np.int64)
-        row_of[own] = rows + first
-        self._arrows(marks, whole, row_of, mine)
-        self._samples(lanes, mine, of_none, places)
+        row_of[own] = self._rows(made)
+        self._arrows(whole, row_of, mine)
+        self._samples(mine, of_none)
 
     def _own(self, lane: Lane) -> Lane:
         """A lane as that of its rank, if the file has several ranks."""
@@ -176,9 +163,9 @@ class _Content:
         name = " ".join(words[2:]) if len(words) > 2 else lane.name
         return replace(lane, name=name, process=None, identity=("rank", name))
 
-    def _refuse(self, marks: Marks) -> None:
+    def _refuse(self) -> None:
         """Drop events on tracks that cannot have any."""
-        build = self._build
+        build, marks = self._build, self._marks
         for lane, key in enumerate(self._events.lanes.keys):
             problem = self._descriptors.problem(key)
             if not problem:
@@ -199,8 +186,8 @@ class _Content:
             return np.zeros(len(lanes), bool)
         return np.array([not any(part.has(lane) for part in parts) for lane in lanes], bool)
 
-    def _book_of_none(self, whole: Slices, marks: Marks, of_none: Mask) -> None:
-        build = self._build
+    def _book_of_none(self, whole: Slices, of_none: Mask) -> None:
+        build, marks = self._build, self._marks
         instant = marks.kind[whole.mark] == INSTANT
         lost = of_none[marks.lane[whole.mark]]
         for what, count in (
@@ -210,8 +197,8 @@ class _Content:
             build.seen(what, count)
             build.skip("track-without-rank", "", count, what)
 
-    def _book(self, made: Slices, marks: Marks) -> None:
-        build = self._build
+    def _book(self, made: Slices) -> None:
+        build, marks = self._build, self._marks
         instants = int((marks.kind[made.mark] == INSTANT).sum())
         build.seen("slice", len(made.mark) - instants)
         build.seen("instant", instants)
@@ -223,29 +210,18 @@ class _Content:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows(
-        self,
-        marks: Marks,
-        made: Slices,
-        lanes: Sequence[Lane],
-        categories: Sequence[str],
-        places: Places,
-    ) -> tuple[I64, int]:
-        """Add the slices and instants.
-
-        Returns:
-            The row of each of ``made`` counted from the first one, and the first one.
-        """
-        build, mark = self._build, made.mark
+    def _rows(self, made: Slices) -> I64:
+        """Add the slices and instants; the row of each of ``made``."""
+        build, marks, mark = self._build, self._marks, made.mark
         name = marks.name[mark]
         nameless = int((name < 0).sum())
         if nameless:
             name = np.where(name < 0, build.string(""), name).astype(np.int32)
             build.skip("missing-name", "", nameless)
-        track, op, step = self._placed(marks, mark, name, lanes, categories, places)
+        track, op, step = self._placed(mark, name)
         start, dur = marks.time[mark] + self._part.shift_ns, made.dur
         kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
-        args = self._merged_args(marks, made)
+        args = self._merged_args(made)
         rows, kept = self._each_once(
             (track, start, dur, name, kind, self._alike(args)),
             (marks.lane[mark],),
@@ -255,18 +231,11 @@ class _Content:
             track=track[kept], start_ns=start[kept], dur_ns=dur[kept], name=name[kept],
             kind=kind[kept], op=op[kept], step=step[kept], args=args[kept],
         )  # fmt: skip
-        return rows, first
+        return rows + first
 
-    def _placed(
-        self,
-        marks: Marks,
-        mark: I64,
-        name: I32,
-        lanes: Sequence[Lane],
-        categories: Sequence[str],
-        places: Places,
-    ) -> tuple[I32, I8, I32]:
+    def _placed(self, mark: I64, name: I32) -> tuple[I32, I8, I32]:
         """Track, class and step of every row."""
+        marks, categories = self._marks, self._categories
         track = np.zeros(len(mark), np.int32)
         op = np.zeros(len(mark), np.int8)
         step = np.full(len(mark), -1, np.int32)
@@ -275,45 +244,30 @@ class _Content:
         key = (marks.lane[mark].astype(np.int64) * wide + marks.category[mark] + 1) * len(stages)
         for one, rows in grouped(key + stage):
             of, at = divmod(one, len(stages))
-            lane, category = lanes[of // wide], of % wide - 1
+            lane, category = self._lanes[of // wide], of % wide - 1
             kind, collective = stages[at]
-            sort = places.sort(lane, categories[category] if category >= 0 else "", kind)
+            sort = self._places.sort(lane, categories[category] if category >= 0 else "", kind)
             if collective and sort is Sort.KERNEL:
                 sort = Sort.COLLECTIVE
-            self._place(lane, sort, rows, name, places, track, op, step)
+            names, which = different(name[rows])
+            table = np.array([self._place(lane, sort, one) for one in names.tolist()], np.int32)
+            track[rows], op[rows], step[rows] = table[which].T
         return track, op, step
 
-    def _place(
-        self,
-        lane: Lane,
-        sort: Sort | None,
-        rows: NDArray[np.intp],
-        name: I32,
-        places: Places,
-        track: I32,
-        op: I8,
-        step: I32,
-    ) -> None:
-        """Fill in the rows of one lane and category, by their names."""
-        build = self._build
-        known: dict[Track, int] = {}
-        there = np.zeros(len(build.strings), bool)
-        there[name[rows]] = True
-        distinct = np.flatnonzero(there)
-        table = np.empty((len(distinct), 3), np.int32)
-        for i, string in enumerate(distinct.tolist()):
-            text = build.strings[string]
-            done = _class(sort, text, places)
-            made = places.track(lane, sort, text, done)
-            if made.layer in (Layer.DEVICE, Layer.COMM):
-                build.hints.free_rule = "device"
-            host = made.layer is Layer.HOST
-            if host or made.layer is Layer.RUNTIME:
-                done = OpClass.HOST if done is OpClass.OTHER else done
-            number = known.setdefault(made, build.add_track(made))
-            table[i] = number, done, step_number(text) if host else -1
-        number_of = np.cumsum(there, dtype=np.int32) - np.int32(1)
-        track[rows], op[rows], step[rows] = table[number_of[name[rows]]].T
+    def _place(self, lane: Lane, sort: Sort | None, string: int) -> tuple[int, int, int]:
+        """Track, class and step of the rows of one lane, category and name."""
+        build, text, done = self._build, self._build.strings[string], OpClass.OTHER
+        if sort in (Sort.KERNEL, Sort.COLLECTIVE, Sort.COPY, Sort.STREAM):
+            done = self._places.kernel(sort, text)
+        elif sort is Sort.WAIT:
+            done = OpClass.WAIT
+        made = self._places.track(lane, sort, text, done)
+        if made.layer in (Layer.DEVICE, Layer.COMM):
+            build.hints.free_rule = "device"
+        host = made.layer is Layer.HOST
+        if (host or made.layer is Layer.RUNTIME) and done is OpClass.OTHER:
+            done = OpClass.HOST
+        return build.add_track(made), done, step_number(text) if host else -1
 
     def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
         """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
@@ -325,8 +279,9 @@ class _Content:
             stage = of_mark[mark]
         return [(None, False), *self._gpu.kinds], stage
 
-    def _merged_args(self, marks: Marks, made: Slices) -> I32:
+    def _merged_args(self, made: Slices) -> I32:
         """Arguments of rows: those of their first and their last event."""
+        marks = self._marks
         own = marks.args[made.mark]
         closed = made.end >= 0
         last = np.where(closed, marks.args[made.end], -1)
@@ -388,14 +343,14 @@ class _Content:
 
     # -- flows and samples ------------------------------------------------------------------------
 
-    def _arrows(self, marks: Marks, whole: Slices, row_of: I64, mine: Mask) -> None:
+    def _arrows(self, whole: Slices, row_of: I64, mine: Mask) -> None:
         """Draw what leads from row to row of the rank.
 
         Args:
             whole:  the slices of all ranks: a chain of flows leads from one to another.
             row_of: in the rank, of each of them; -1 if it is not of the rank.
         """
-        row = touched(marks, whole)
+        marks, row = self._marks, touched(self._marks, whole)
         start = marks.time[whole.mark]
         flow, launch = self._build.string("flow"), self._build.string("launch")
         for found, name in (
@@ -424,7 +379,7 @@ class _Content:
             src, dst = src[kept], dst[kept]
         build.flows(src=src, dst=dst, name=name)
 
-    def _samples(self, lanes: Sequence[Lane], mine: Mask, of_none: Mask, places: Places) -> None:
+    def _samples(self, mine: Mask, of_none: Mask) -> None:
         build, found = self._build, self._events.samples()
         for lane, rows in grouped(found.lane.astype(np.int64)):
             if not mine[lane] and not of_none[lane]:
@@ -448,35 +403,16 @@ class _Content:
                     value[own] = np.cumsum(value[own])
             finite = np.isfinite(value)
             build.skip("counter-not-numeric", "", int((~finite).sum()), "counter")
-            track = build.add_track(places.counter(lanes[lane], known.counter.unit))
+            track = build.add_track(self._places.counter(self._lanes[lane], known.counter.unit))
             times = found.time[rows][finite] + self._part.shift_ns
             build.counters(track=track, start_ns=times, value=value[finite])
         for gpu, name, times, values in self._gpu.samples():
-            track = build.add_track(
-                Track(
-                    Layer.COUNTER,
-                    name,
-                    f"GPU {gpu}",
-                    "GPU Counters",
-                    unit=_unit(name),
-                    device=gpu,
-                    device_kind="GPU",
-                )
-            )
+            unit = name[name.rindex("(") + 1 : -1] if name.endswith(")") and "(" in name else ""
+            track = build.track(
+                Layer.COUNTER, name, f"GPU {gpu}", "GPU Counters", unit=unit, device=gpu,
+                device_kind="GPU",
+            )  # fmt: skip
             build.counters(track=track, start_ns=times + self._part.shift_ns, value=values)
-
-
-def _unit(name: str) -> str:
-    """The unit at the end of a counter's name: "Power (W)"."""
-    return name[name.rindex("(") + 1 : -1] if name.endswith(")") and "(" in name else ""
-
-
-def _class(sort: Sort | None, name: str, places: Places) -> OpClass:
-    if sort in (Sort.KERNEL, Sort.COLLECTIVE, Sort.COPY, Sort.STREAM):
-        return places.kernel(sort, name)
-    if sort is Sort.WAIT:
-        return OpClass.WAIT
-    return OpClass.OTHER
 
 
 def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:

@@ -486,7 +486,7 @@ class Sequences:
             rows = np.flatnonzero(odd & (own == sequence) & (clock == one))
             converted = None
             if not is_sequence_clock(one) or sequence:
-                converted = clocks.convert_all(_key(sequence, one), raw[rows])
+                converted = clocks.convert(_key(sequence, one), raw[rows])
                 if clocks.incremental(_key(sequence, one)) and (raw[rows] < 0).any():
                     first = packets.where(int(rows[raw[rows] < 0][0]))
                     self.fault("P07-delta", first, int((raw[rows] < 0).sum()))

@@ -37,10 +37,9 @@ from traceconv.writers import (
 from traceconv.writers.size_limit.measure import (
     Derived,
     Each,
+    Job,
     Measured,
     Size,
-    header,
-    measured,
     summed,
     total,
     with_counts,
@@ -147,40 +146,33 @@ def plan(
     Raises:
         SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
     """
+    job = Job(spilled, document, writer_factory, each)
     member = writer_factory().member_capacity
     if member is not None:
         room = _room(member.max_bytes, member.max_events)
         if limit is None or not limit.room.fits(room):
-            inner = _reduced_members(spilled, document, writer_factory, room, each)
+            inner = _reduced_members(job, room)
             if inner.dropped:
-                own = inner.parts[0]
-                whole = _whole(own.traces, own.document, writer_factory, limit, each)
+                [own] = inner.parts
+                whole = _whole(replace(job, spilled=own.traces, document=own.document), limit)
                 issues = inner.issues.copy()
                 issues.extend(whole.issues)
                 return replace(whole, issues=issues, dropped=(*inner.dropped, *whole.dropped))
-    return _whole(spilled, document, writer_factory, limit, each)
+    return _whole(job, limit)
 
 
-def _whole(
-    spilled: Sequence[SpilledRank],
-    document: Document,
-    writer_factory: WriterFactory,
-    limit: SizeLimit | None,
-    each: Each,
-) -> Plan:
+def _whole(job: Job, limit: SizeLimit | None) -> Plan:
     """The plan for all ranks together; members of archives fit already."""
     if limit is None or (limit.max_bytes is None and limit.max_events is None):
-        return Plan((Part(document, tuple(spilled)),))
+        return job.whole()
     from traceconv.writers.size_limit.reduce import least
 
-    room = limit.room
-    planned = _with_run_args(document) if limit.policy == "reduce" else document
-    cost_of = partial(writer_factory().costs, document=planned)
-    bare = least if limit.policy == "reduce" else None
-    ranks = list(each(partial(measured, cost_of=cost_of, least=bare), spilled))
-    whole = header(writer_factory, document).plus(summed([rank.total for rank in ranks]))
+    room, reduces = limit.room, limit.policy == "reduce"
+    planned = _with_run_args(job) if reduces else job
+    ranks = planned.measured(least if reduces else None)
+    whole = job.header(job.document).plus(summed([rank.total for rank in ranks]))
     if whole.fits(room):
-        return Plan((Part(document, tuple(spilled)),), limit.max_bytes, whole.bytes)
+        return replace(job.whole(), max_bytes=limit.max_bytes, predicted=whole.bytes)
     if limit.policy == "fail":
         raise SizeLimitError(
             f"the output would take up to {_size_text(whole)}, the limit is {_size_text(room)}; "
@@ -190,39 +182,33 @@ def _whole(
     if limit.policy == "split":
         from traceconv.writers.size_limit.split import split
 
-        made = split(spilled, document, writer_factory, room, ranks, each)
+        made = split(job, room, ranks)
     else:
-        made = _reduced(spilled, planned, writer_factory, room, ranks, each)
+        made = _reduced(planned, room, ranks)
     return replace(made, max_bytes=limit.max_bytes)
 
 
-def _reduced_members(
-    spilled: Sequence[SpilledRank],
-    document: Document,
-    writer_factory: WriterFactory,
-    room: Size,
-    each: Each,
-) -> Plan:
+def _reduced_members(job: Job, room: Size) -> Plan:
     """The ranks as members of an archive: those too large for a viewer are reduced, each alone."""
     from traceconv.writers.size_limit.reduce import least, shortened
 
-    planned = _with_run_args(document)
-    cost_of = partial(writer_factory().costs, document=planned)
-    sizes = list(each(partial(measured, cost_of=cost_of, least=least), spilled))
+    planned = _with_run_args(job)
     traces: list[SpilledRank] = []
     issues = Issues()
     table: list[DroppedRows] = []
-    for one, size in zip(spilled, sizes, strict=True):
+    for one, size in zip(job.spilled, planned.measured(least), strict=True):
         if size.total.fits(room):
             traces.append(one)
             continue
-        lone = replace(planned, ranks=(one.rank,))
-        made = _reduced([one], lone, writer_factory, room, [size], each)
+        lone = replace(planned.document, ranks=(one.rank,))
+        made = _reduced(replace(planned, spilled=[one], document=lone), room, [size])
         traces += made.parts[0].traces
         issues.extend(made.issues)
         table += made.dropped
     counts = issues.count("size-limit"), issues.count("size-coalesced")
-    head = _with_dropped(planned, shortened(table, TABLE_ROWS), *counts) if table else document
+    head = job.document
+    if table:
+        head = _with_dropped(planned.document, shortened(table, TABLE_ROWS), *counts)
     return Plan((Part(head, tuple(traces)),), None, 0, issues, tuple(table))
 
 
@@ -235,28 +221,23 @@ def _size_text(size: Size) -> str:
     return " and ".join(word for word in (n_bytes, rows) if word)
 
 
-def _with_run_args(document: Document) -> Document:
+def _with_run_args(job: Job) -> Job:
     """The arguments of coalesced slices are written even where other arguments are not."""
-    if document.args is None:
-        return document
-    return replace(document, args=document.args | {"count", "busy_ns", "longest"})
+    if job.document.args is None:
+        return job
+    args = job.document.args | {"count", "busy_ns", "longest"}
+    return replace(job, document=replace(job.document, args=args))
 
 
-def _reduced(
-    spilled: Sequence[SpilledRank],
-    document: Document,
-    writer_factory: WriterFactory,
-    room: Size,
-    ranks: Sequence[Measured],
-    each: Each,
-) -> Plan:
+def _reduced(job: Job, room: Size, ranks: Sequence[Measured]) -> Plan:
     """One file in which every rank keeps what always stays, and its share of the rest."""
     from traceconv.writers.size_limit.measure import shares
     from traceconv.writers.size_limit.reduce import longest_row, shortened
 
+    document = job.document
     shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
     worst = [longest_row(rank.longest for rank in ranks)] * (shown + 1)
-    head = header(writer_factory, _with_dropped(document, worst, UNLIMITED, UNLIMITED))
+    head = job.header(_with_dropped(document, worst, UNLIMITED, UNLIMITED))
     bottom = head.plus(summed([rank.least for rank in ranks]))
     if not bottom.fits(room):
         raise SizeLimitError(
@@ -266,7 +247,6 @@ def _reduced(
         )
     spare = room.minus(bottom)
     needs = [rank.total.minus(rank.least) for rank in ranks]
-    cost_of = partial(writer_factory().costs, document=document)
     issues, predicted = Issues(), head
     table: list[DroppedRows] = []
     traces: list[SpilledRank] = []
@@ -274,8 +254,9 @@ def _reduced(
     parts = [
         rank.least.plus(share) for rank, share in zip(ranks, shares(spare, needs), strict=True)
     ]
-    shrunk = each(partial(_shrunk, cost_of=cost_of), list(zip(spilled, parts, strict=True)))
-    for one, done in zip(spilled, shrunk, strict=True):
+    shrink = partial(_shrunk, cost_of=job.cost_of)
+    shrunk = job.each(shrink, list(zip(job.spilled, parts, strict=True)))
+    for one, done in zip(job.spilled, shrunk, strict=True):
         table += done.dropped
         _count_dropped(issues, one.rank, done.dropped)
         traces.append(Derived(one, partial(_cut, cut=done.cut)))

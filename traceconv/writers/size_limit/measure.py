@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document, SpilledRank, WriterFactory
+from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, WriterFactory
 
-Job = TypeVar("Job")
+One = TypeVar("One")
 Result = TypeVar("Result")
 
 
 class Each(Protocol):
     """As ``map``: a function of one argument, done with every job, in order."""
 
-    def __call__(self, work: Callable[[Job], Result], jobs: Sequence[Job], /) -> Iterable[Result]:
+    def __call__(self, work: Callable[[One], Result], jobs: Sequence[One], /) -> Iterable[Result]:
         """The results."""
         ...
 
@@ -53,10 +55,37 @@ def total(costs: Costs) -> Size:
     return Size(costs.fixed + sum(int(c.sum()) for c in columns), sum(map(len, columns)))
 
 
-def header(writer_factory: WriterFactory, document: Document) -> Size:
-    """The size of a file without any trace."""
-    writer = writer_factory()
-    return Size(len(writer.begin(document)) + len(writer.end()), 0)
+@dataclass(frozen=True)
+class Job:
+    """The ranks to be written.
+
+    Attributes:
+        spilled: ascending; loaded one at a time, several times.
+        each:    as ``map`` of one argument: does the work on ranks, possibly elsewhere.
+    """
+
+    spilled: Sequence[SpilledRank]
+    document: Document
+    writer: WriterFactory
+    each: Each = map
+
+    @property
+    def cost_of(self) -> Callable[[Trace], Costs]:
+        """What the rows of a rank take."""
+        return partial(self.writer().costs, document=self.document)
+
+    def header(self, document: Document) -> Size:
+        """The size of a file without any trace."""
+        writer = self.writer()
+        return Size(len(writer.begin(document)) + len(writer.end()), 0)
+
+    def whole(self) -> Plan:
+        """All ranks in one file."""
+        return Plan((Part(self.document, tuple(self.spilled)),))
+
+    def measured(self, least: Callable[[Trace], Trace] | None = None) -> list[Measured]:
+        """Every rank; ``least`` makes what always stays of it, nothing without it."""
+        return list(self.each(partial(measured, cost_of=self.cost_of, least=least), self.spilled))
 
 
 def with_issues(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
@@ -96,7 +125,7 @@ def measured(
     cost_of: Callable[[Trace], Costs],
     least: Callable[[Trace], Trace] | None = None,
 ) -> Measured:
-    """Measure one rank; ``least`` makes what always stays of it, nothing without it."""
+    """Measure one rank; see :meth:`Job.measured`."""
     trace = spilled.load()
     costs = cost_of(trace)
     bare = total(cost_of(least(trace))) if least else Size(0, 0)

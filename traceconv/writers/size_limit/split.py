@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.model import I64, KINDS, Kind, Trace
-from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, WriterFactory
+from traceconv.writers import Costs, Document, Part, Plan, SpilledRank
 from traceconv.writers.size_limit.measure import (
     Derived,
-    Each,
+    Job,
     Measured,
     Size,
-    header,
     summed,
     with_counts,
     with_issues,
@@ -45,34 +44,25 @@ ENDLESS = 2**63 - 1
 Found = TypeVar("Found")
 
 
-def split(
-    spilled: Sequence[SpilledRank],
-    document: Document,
-    writer_factory: WriterFactory,
-    room: Size,
-    ranks: Sequence[Measured],
-    each: Each = map,
-) -> Plan:
+def split(job: Job, room: Size, ranks: Sequence[Measured]) -> Plan:
     """The plan for as many files as it takes.
 
     Raises:
         SizeLimitError: not even the rows that start in one nanosecond fit.
     """
     whole = {"number": MAX_PARTS, "of": MAX_PARTS, "start_ns": -ENDLESS, "end_ns": -ENDLESS}
-    head = header(writer_factory, _document(document, whole, ENDLESS))
+    head = job.header(_document(job.document, whole, ENDLESS))
     head = head.plus(Size(sum(rank.fixed for rank in ranks), 0))
     space = room.minus(head)
     _check(space, head, summed([rank.total for rank in ranks]))
-    cost_of = partial(writer_factory().costs, document=document)
-    starts = [rank.starts for rank in ranks if rank.starts]
-    edges, sizes = _binned(spilled, cost_of, space, starts, each)
+    edges, sizes = _binned(job, space, [rank.starts for rank in ranks if rank.starts])
     inner = _cuts(edges, sizes, space)
     issues, rows = Issues(), np.zeros((len(KINDS), len(inner) + 1), np.int64)
-    tallies = each(partial(_of_rank, measure=partial(_tally, cuts=inner)), spilled)
-    for one, (found, torn) in zip(spilled, tallies, strict=True):
+    tallies = job.each(partial(_of_rank, measure=partial(_tally, cuts=inner)), job.spilled)
+    for one, (found, torn) in zip(job.spilled, tallies, strict=True):
         rows += found
         issues.add("flow-split", count=torn, rank=one.rank)
-    parts = _parts(spilled, document, inner.tolist(), rows, issues.count("flow-split"))
+    parts = _parts(job, inner.tolist(), rows, issues.count("flow-split"))
     return Plan(parts, room.bytes, int(sizes[0].sum()) + len(parts) * head.bytes, issues)
 
 
@@ -90,16 +80,14 @@ def _check(space: Size, head: Size, whole: Size) -> None:
         )
 
 
-def _parts(
-    spilled: Sequence[SpilledRank], document: Document, inner: list[int], rows: I64, torn: int
-) -> tuple[Part, ...]:
-    cuts = [-ENDLESS, *inner, ENDLESS]
+def _parts(job: Job, inner: list[int], rows: I64, torn: int) -> tuple[Part, ...]:
+    cuts, document = [-ENDLESS, *inner, ENDLESS], job.document
     shown = [None, *(cut - document.base_ns for cut in inner), None]
     parts = []
     for i in range(len(cuts) - 1):
         part = {"number": i + 1, "of": len(cuts) - 1, "start_ns": shown[i], "end_ns": shown[i + 1]}
         window = partial(_within, stage=f"part {i + 1}", start_ns=cuts[i], end_ns=cuts[i + 1])
-        traces = tuple(Derived(one, window) for one in spilled)
+        traces = tuple(Derived(one, window) for one in job.spilled)
         counts = dict(zip(KINDS, rows[:, i].tolist(), strict=True))
         own = replace(document, facts=with_counts(document.facts, counts))
         parts.append(Part(_document(own, part, torn), traces))
@@ -121,13 +109,7 @@ def _within(trace: Trace, stage: str, start_ns: int, end_ns: int) -> Trace:
     return trace.keep(stage, *masks)
 
 
-def _binned(
-    spilled: Sequence[SpilledRank],
-    cost_of: Callable[[Trace], Costs],
-    space: Size,
-    starts: Sequence[tuple[int, int]],
-    each: Each,
-) -> tuple[I64, I64]:
+def _binned(job: Job, space: Size, starts: Sequence[tuple[int, int]]) -> tuple[I64, I64]:
     """Edges of bins fine enough, and what starts in each: bytes and rows, shape (2, bins)."""
     first = min((a for a, _ in starts), default=0)
     length = max((b for _, b in starts), default=0) + 1 - first
@@ -136,8 +118,8 @@ def _binned(
     most = np.array([space], np.int64).T
     while True:
         sizes = np.zeros((2, len(edges) - 1), np.int64)
-        measure = partial(_sizes, cost_of=cost_of, edges=edges)
-        for found in each(partial(_of_rank, measure=measure), spilled):
+        measure = partial(_sizes, cost_of=job.cost_of, edges=edges)
+        for found in job.each(partial(_of_rank, measure=measure), job.spilled):
             sizes += found
         width = np.diff(edges)
         if ((sizes > most).any(axis=0) & (width == 1)).any():
