@@ -180,6 +180,11 @@ def stacked(ranked: Ranked) -> dict[str, NDArray[Any]]:
     return {RANK: rank, **joined}
 
 
+def joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Parts of one rank's facts below each other; of the columns of the first."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def with_job(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
     """The stacked facts, and below them, if the ranks are several, those of all together."""
     rows = stacked(ranked)

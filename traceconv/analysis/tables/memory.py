@@ -19,10 +19,11 @@ from traceconv.analysis.tables.definition import (
     texts,
 )
 from traceconv.analysis.tables.fields import rounded
-from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.groups import Groups, mean, numbered, share
+from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
-from traceconv.core.model import Layer, Trace, Track, TrackKind
+from traceconv.core.model import Kind, Layer, Trace, Track, TrackKind
 from traceconv.core.side_tables import ABSENT, Columns
 
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -106,27 +107,59 @@ def _peaks(ranked: Ranked) -> Columns:
     return ordered(rows, rows["Peak(B)"])
 
 
-def _step_facts(trace: Trace) -> Columns:
-    steps, found = measured(trace.steps), []
-    for _, (component, measure, time, size) in _by_track(trace) if len(steps) else ():
-        low = np.searchsorted(time, steps.start_ns, "right")
-        high = np.searchsorted(time, steps.start_ns + steps.dur_ns, "left")
-        for step, a, b in zip(steps.step.tolist(), low.tolist(), high.tolist(), strict=True):
-            if b > a:  # some were taken within the step
+def _within(trace: Trace, start_ns: I64, end_ns: I64, number: I64) -> dict[str, Any]:
+    """Each series in each span with samples in it: number of the span, first, peak and last."""
+    found: list[tuple[Any, ...]] = []
+    for _, (component, measure, time, size) in _by_track(trace) if len(number) else ():
+        low = np.searchsorted(time, start_ns, "right")
+        high = np.searchsorted(time, end_ns, "left")
+        for one, a, b in zip(number.tolist(), low.tolist(), high.tolist(), strict=True):
+            if b > a:
                 inside = size[max(a - 1, 0) : b]
                 begun = inside[0] if a > 0 else np.nan
-                found.append((step, component, measure, begun, inside.max(), inside[-1]))
+                found.append((one, component, measure, begun, inside.max(), inside[-1]))
     if not found:
-        return NOTHING
+        return {}
     columns = [*zip(*found, strict=True)]
     begun, peak, last = (rounded(np.array(one, np.float64)) for one in columns[3:])
-    number = np.array(columns[0], np.int64)
     return {
-        "Step": np.where(number < 0, ABSENT, number),
+        "of": np.array(columns[0], np.int64),
         "Component": texts(columns[1]), "Measure": texts(columns[2]),
         "First(B)": begun, "Peak(B)": peak, "Last(B)": last,
         "Growth(B)": np.where(begun == ABSENT, ABSENT, last - begun),
     }  # fmt: skip
+
+
+def _step_facts(trace: Trace) -> Columns:
+    steps = measured(trace.steps)
+    rows = _within(trace, steps.start_ns, steps.end_ns, steps.step.astype(np.int64))
+    if not rows:
+        return NOTHING
+    number = rows.pop("of")
+    return {"Step": np.where(number < 0, ABSENT, number), **rows}
+
+
+def _phase_facts(trace: Trace) -> Columns:
+    """Per phase and series over all its ranges: the mean of first and growth, and the peak."""
+    host = np.flatnonzero(trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE))
+    rows, phases = marked_phases(trace, host)
+    events = trace.events
+    found = _within(trace, events.start_ns[rows], events.ends(rows), np.arange(len(rows)))
+    if not found:
+        return NOTHING
+    known = found["First(B)"] != ABSENT
+    found = {name: column[known] for name, column in found.items()}
+    phase = phases[found.pop("of")]
+    series = (numbered(found["Component"]), numbered(found["Measure"]))
+    groups = Groups.of(phase.numbers(), *series)
+    return {
+        "Phase": phase[groups.first].column(),
+        **{name: found[name][groups.first] for name in ("Component", "Measure")},
+        "Count": groups.size,
+        "First(B)": mean(groups.total(found["First(B)"]), groups.size),
+        "Peak(B)": groups.high(found["Peak(B)"]),
+        "Growth(B)": mean(groups.total(found["Growth(B)"]), groups.size),
+    }
 
 
 TABLES: Sequence[Table] = (
@@ -175,5 +208,19 @@ TABLES: Sequence[Table] = (
         _step_facts,
         stacked,
         capped=True,
+    ),
+    Table(
+        "memory_phase",
+        "Memory by phase of a step",
+        "Of each series of memory and phase (data loading, forward, backward, optimizer, as in the "
+        "table phase) over its ranges with samples in them: Count = ranges; First = mean value "
+        "when a range begins; Peak = largest during all; Growth = mean change during a range.",
+        "counters of memory, and ranges named forward, backward, optimizer or DataLoader",
+        (
+            *Column.whole(RANK), *Column.text("Phase", "Component", "Measure"),
+            *Column.whole("Count"), *Column.size("First", "Peak", "Growth"),
+        ),
+        _phase_facts,
+        stacked,
     ),
 )  # fmt: skip

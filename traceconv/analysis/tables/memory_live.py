@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from traceconv.analysis.tables.definition import (
     Column,
     Ranked,
     Table,
+    joined,
     stacked,
     texts,
 )
@@ -84,8 +86,7 @@ def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks 
     said = {key: column[known] for key, column in said.items()}
     lanes = events.track[rows].astype(np.int64)
     if keys is _SNAPSHOT:
-        groups = [track.group or f"GPU {max(track.device, 0)}" for track in trace.tracks]
-        device = Texts(groups, lanes)
+        device = _places(trace, rows)
         size = np.where(names_of(trace, rows).among("alloc"), size, -size)
     elif keys is _PADDLE:
         device = said["place"]
@@ -154,17 +155,49 @@ def _facts(trace: Trace) -> Columns:
     if blocks is None:
         return NOTHING
     device = blocks.device.numbers()
-    parts = [_at_peak(blocks, np.flatnonzero(device == one)) for one in np.unique(device).tolist()]
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    owns = [np.flatnonzero(device == one) for one in np.unique(device).tolist()]
+    return joined([_live_at(blocks, own, _peak(blocks, own)) for own in owns])
 
 
-def _at_peak(blocks: _Blocks, own: NDArray[np.intp]) -> Columns:
-    """Blocks of one device when their sum is largest, by operator and module."""
+def _peak(blocks: _Blocks, own: NDArray[np.intp]) -> int:
+    """When the sum of the blocks of one device is largest."""
     start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     time = np.concatenate((end, start))  # of equal times, releases come first
     order = np.argsort(time, kind="stable")
     held = np.cumsum(np.concatenate((-size, size))[order])
-    peak = int(time[order[held.argmax()]])
+    return int(time[order[held.argmax()]])
+
+
+def _oom_facts(trace: Trace) -> Columns:
+    """What lives when an allocation fails for want of memory, for each such record."""
+    rows = np.flatnonzero(trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.INSTANT))
+    rows = rows[names_of(trace, rows).among("oom")]
+    blocks = _of_records(trace) if len(rows) else None
+    if blocks is None:
+        return NOTHING
+    wanted, free = (one.whole(ABSENT) for one in fields(trace, rows, "size", "device free"))
+    parts = []
+    places, times = _places(trace, rows).tolist(), trace.events.start_ns[rows].tolist()
+    for place, time, *sizes in zip(places, times, wanted.tolist(), free.tolist(), strict=True):
+        own = np.flatnonzero(blocks.device.among(place))
+        if len(own):
+            part = _live_at(blocks, own, time)
+            part["Timestamp(ns)"] = part.pop("Peak Timestamp(ns)")
+            for name, size in zip(("Requested(B)", "Device Free(B)"), sizes, strict=True):
+                part[name] = np.full(len(part["Bytes"]), size, np.int64)
+            parts.append(part)
+    return joined(parts) if parts else NOTHING
+
+
+def _places(trace: Trace, rows: NDArray[np.intp]) -> Texts:
+    """The device of records of a memory snapshot."""
+    groups = [track.group or f"GPU {max(track.device, 0)}" for track in trace.tracks]
+    return Texts(groups, trace.events.track[rows].astype(np.int64))
+
+
+def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDArray[Any]]:
+    """Blocks of one device that live at an instant, by operator and module."""
+    start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     live = (start <= peak) & (end > peak)
     begun, made = own[live & (start > _FIRST)], own[start == peak][-1:]
     groups = Groups.of(blocks.operator[begun].numbers(), blocks.module[begun].numbers())
@@ -192,10 +225,11 @@ def _live(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     if not rows:
         return {}
-    groups = Groups.of(rows[RANK], numbered(rows["Device"]))
+    time = rows.get("Timestamp(ns)", np.zeros(len(rows[RANK]), np.int64))
+    groups = Groups.of(rows[RANK], numbered(rows["Device"]), time)
     held = np.where(rows["Operator"] == UNUSED, 0, rows["Bytes"])
     rows["Ratio(%)"] = share(rows["Bytes"], groups.spread(groups.total(held)))
-    order = np.lexsort((-rows["Bytes"], numbered(rows["Device"]), rows[RANK]))
+    order = np.lexsort((-rows["Bytes"], time, numbered(rows["Device"]), rows[RANK]))
     return {name: column[order] for name, column in rows.items()}
 
 
@@ -221,5 +255,20 @@ TABLES: Sequence[Table] = (
         _live,
         capped=True,
         reads=("operator_memory",),
+    ),
+    Table(
+        "memory_oom",
+        "What memory holds when an allocation fails",
+        "As the table memory_live, at the instant of each record of an allocation that found no "
+        "memory: Requested = its size, Device Free = memory of the device that nothing holds.",
+        "memory snapshots of PyTorch with such a record (action oom)",
+        (
+            *Column.whole(RANK), *Column.ns("Timestamp"),
+            *Column.text("Device", "Operator", "Module"), *Column.whole("Blocks"), BYTES,
+            *Column.percent("Ratio"), *Column.size("Largest", "Requested", "Device Free"),
+        ),
+        _oom_facts,
+        _live,
+        capped=True,
     ),
 )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Tables of memory: when an allocation fails, and by phase of a step."""
+
+import pytest
+from paths import ROOT
+
+import traceconv
+from traceconv.analysis.tables import memory
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Layer
+from traceconv.io.sources import FileSource
+
+MIB = 1 << 20
+
+
+def test_what_lives_when_an_allocation_fails():
+    """The blocks of the device that the record is of, what was asked for, and what was free."""
+    path = ROOT / "golden" / "memory_snapshot" / "training" / "input"
+    table = traceconv.stats(str(path), by="memory_oom")["memory_oom"].columns
+    assert table["Operator"].tolist() == ["load (load.py:7)", "forward (forward.py:7)"]
+    assert table["Bytes"].tolist() == [8 * MIB, 4 * MIB]
+    assert set(table["Requested(B)"].tolist()) == {64 * MIB}
+    assert set(table["Device Free(B)"].tolist()) == {30 * MIB}
+    assert table["Ratio(%)"].sum() == pytest.approx(100)
+
+
+def test_categories_of_a_memory_timeline_have_peaks():
+    """Changes at one instant are one sample; what existed before counts from the first change."""
+    path = ROOT / "golden" / "memory_timeline" / "raw" / "input"
+    table = traceconv.stats(str(path), by="memory")["memory"].columns
+    peaks = dict(zip(table["Measure"].tolist(), table["Peak(B)"].tolist(), strict=True))
+    assert peaks["Total"] == 4096 + 8192 + 1024 + 256
+    assert peaks["Parameter"] == 4096 and peaks["Optimizer State"] == 8192
+    assert peaks["Activation"] == peaks["Gradient"] == 1024
+    assert peaks["Temporary"] == 0
+
+
+def test_memory_by_phase_is_over_its_ranges(tmp_path):
+    """Two forward passes that begin at 10 and 30 bytes and grow by 20 and 30; a range without
+    samples is left out."""
+    build = TraceBuilder(Capture("test", FileSource(tmp_path, "x"), ("x",), rank=0))
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    for start, name in ((100, "forward"), (200, "forward"), (300, "backward"), (400, "optimizer")):
+        build.slice(host, start, 50, name)
+    held = build.track(Layer.COUNTER, "Allocated", "GPU 0", unit="B")
+    for time, size in ((50, 10), (120, 90), (140, 30), (210, 60), (320, 5)):
+        build.counter(held, time, size)
+    facts = memory.TABLES[-1].facts(build.finish())
+    keys = ("Phase", "Count", "First(B)", "Peak(B)", "Growth(B)")
+    rows = zip(*(facts[key].tolist() for key in keys), strict=True)
+    assert sorted(rows) == [("Backward", 1, 60, 60, -55), ("Forward", 2, 20, 90, 25)]
