@@ -41,8 +41,8 @@ class OtherSources:
         self.issues = Issues()
         self._files: list[tuple[PassesOn, Source, str, int]] = []
         self._base_ns = base_ns
-        accounts = {one.rank: one.account for one in spilled}
-        seen: set[tuple[str, str]] = set()
+        accounts = {rank.rank: rank.account for rank in spilled}
+        placed_files: set[tuple[str, str]] = set()
         for capture in captures:
             account = accounts.get(-1 if capture.rank is None else capture.rank)
             if account is None or not account.issues.count(UNREAD):
@@ -54,8 +54,12 @@ class OtherSources:
                 reader = registry.reader_named(capture.reader)
                 key = (capture.source.label, name)
                 shift = ns + correction.of(middle) - middle
-                if isinstance(reader, PassesOn) and key not in seen and abs(shift) <= INT64_MAX:
-                    seen.add(key)
+                if (
+                    isinstance(reader, PassesOn)
+                    and key not in placed_files
+                    and abs(shift) <= INT64_MAX
+                ):
+                    placed_files.add(key)
                     self._files.append((reader, capture.source, name, shift))
 
     def into(self, document: Document) -> Document:
@@ -79,6 +83,6 @@ class OtherSources:
 
 def keeps_all(options: MergeOptions, writer: WriterFactory) -> bool:
     """Whether a merge keeps all events, in an archive."""
-    whole = replace(options.selection, ranks=None) == Selection()
+    selects_all = replace(options.selection, ranks=None) == Selection()
     unlimited = options.limit is None and options.mode != "summary"
-    return whole and unlimited and isinstance(writer(), ArchiveWriter)
+    return selects_all and unlimited and isinstance(writer(), ArchiveWriter)

@@ -84,26 +84,26 @@ def copied(
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
     job = _job_summary(captures, options, run, clock) if options.analyse else None
-    every = known_issues(issues, clock, {})
+    all_issues = known_issues(issues, clock, {})
     # our own files state the base of their times
-    bases = {getattr(one.detail, "base_ns", 0) for one in captures}
+    bases = {getattr(capture.detail, "base_ns", 0) for capture in captures}
     if len(bases) > 1:
         raise Unusual("base_ns differs between files")
-    stated = trace_metadata(options.mode, captures, clock, every, bases.pop(), {})
-    facts = {**stated, "copied": True}
-    plain = partial(Report.of, options.mode, target.path, captures, clock, every)
+    metadata = trace_metadata(options.mode, captures, clock, all_issues, bases.pop(), {})
+    facts = {**metadata, "copied": True}
+    plain = partial(Report.of, options.mode, target.path, captures, clock, all_issues)
 
     def accept(done: Sequence[output.Written]) -> None:
-        for one in done:
-            every.extend(one.issues)
-            _check(one, every)
+        for copy in done:
+            all_issues.extend(copy.issues)
+            _check(copy, all_issues)
         if target.strict:
             refuse_losses(plain(written=done))
 
     written = _copy(captures, target, facts, accept, run.progress)
     if job is None:
         return plain(written=written)
-    overview = job.overview(options, clock, every, None)
+    overview = job.overview(options, clock, all_issues, None)
     return plain(written=written, overview=overview, headline=job.headline(), verdict=job.verdict())
 
 
@@ -123,15 +123,15 @@ def kept(
     """
     from traceconv.validation import BAD, validate
 
-    every = known_issues(issues, clock, {})
+    all_issues = known_issues(issues, clock, {})
 
     def accept(done: Sequence[output.Written]) -> None:
-        if not any(sum(one.counts.values()) for one in done):
+        if not any(sum(output_file.counts.values()) for output_file in done):
             raise Unusual("no events")
-        for one in done:
-            if one.unnamed is None or one.content > CHECKED_BYTES:
+        for output_file in done:
+            if output_file.unnamed is None or output_file.content > CHECKED_BYTES:
                 continue
-            for finding in validate(one.unnamed).findings:
+            for finding in validate(output_file.unnamed).findings:
                 if finding.severity in BAD and finding.rule not in _KEPT_FAULTS:
                     raise Unusual(f"viewers: {finding.sentence}")
 
@@ -140,7 +140,7 @@ def kept(
     part = Part(Document(0, ranks, {}), [_Kept(capture, 0)])
     writer = partial(_Keeping, _Members())
     written = output.write([part], writer, target.path, force=target.force, accept=accept)
-    return Report.of(options.mode, target.path, [capture], clock, every, written=written)
+    return Report.of(options.mode, target.path, [capture], clock, all_issues, written=written)
 
 
 def _job_summary(
@@ -151,8 +151,8 @@ def _job_summary(
     from traceconv.run.summaries import Summarizing, analysed
 
     work = Summarizing(run_summary.request(), options.of_analysis)
-    with analysed(captures, Issues(), run) as every:
-        read, summaries = every.summaries(work)
+    with analysed(captures, Issues(), run) as ranks:
+        read, summaries = ranks.summaries(work)
     return JobSummary(summaries, run_summary.judge(summaries, clock, read), clock)
 
 
@@ -163,7 +163,7 @@ def _copy(
     accept: Callable[[Sequence[output.Written]], None],
     progress: Progress,
 ) -> Sequence[output.Written]:
-    known = _Members()
+    members = _Members()
     total = sum(stored(c) for c in captures)
     for capture in captures:
         capture.source.progress = partial(_advance, progress, total)
@@ -172,12 +172,12 @@ def _copy(
     parts = [Part(document, [_Rank(c, i) for i, c in enumerate(captures)])]
 
     def accept_copies(done: Sequence[output.Written]) -> None:
-        known.base()
-        if not any(sum(one.counts.values()) for one in done):
+        members.base()
+        if not any(sum(copy.counts.values()) for copy in done):
             raise nothing_read(captures)
         accept(done)
 
-    writer = partial(_Writer, known)
+    writer = partial(_Writer, members)
     return output.write(parts, writer, target.path, force=target.force, accept=accept_copies)
 
 
@@ -188,9 +188,9 @@ def _check(copy: output.Written, issues: Issues) -> None:
         return
     from traceconv.validation import BAD, validate
 
-    found = [one for one in validate(copy.unnamed).findings if one.severity in BAD]
-    for one in found:
-        issues.add("copy-faulty", copy.path, one.rule, one.count)
+    faults = [finding for finding in validate(copy.unnamed).findings if finding.severity in BAD]
+    for finding in faults:
+        issues.add("copy-faulty", copy.path, finding.rule, finding.count)
 
 
 def _advance(progress: Progress, total: int, n: int) -> None:
@@ -266,9 +266,9 @@ class _Copying(ChromeJsonWriter):
 
     between: ClassVar[bytes] = b",\n"
 
-    def __init__(self, known: _Members) -> None:
+    def __init__(self, members: _Members) -> None:
         super().__init__()
-        self._known = known
+        self._known = members
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
         assert isinstance(trace, _Copy)
@@ -283,8 +283,8 @@ class _Keeping(_Copying):
         return b'{"traceEvents":[\n'
 
     def end(self) -> bytes:
-        of = [one for members in self._known.of.values() for one in members.items()]
-        members = [_member(key, value) for key, value in of]
+        pairs = [pair for members in self._known.of.values() for pair in members.items()]
+        members = [_member(key, value) for key, value in pairs]
         return b",\n".join([b"\n]", *members]) + b"}\n"
 
 

@@ -44,10 +44,10 @@ def write(
         ("recorded", replay.lengths, replay.delays),
         (f"with {', '.join(changes)}", job.lengths, job.delays.sum(axis=1)),
     )
-    of_rank = {one.rank: one for one in captures if one.rank is not None}
+    of_rank = {capture.rank: capture for capture in captures if capture.rank is not None}
     issues = Issues()
     with started(run, [0] * len(of_rank), shared=True) as executor:
-        found = []
+        spilled = []
         for side, (word, lengths, delays) in enumerate(sides):
             times = _times(replay, lengths, delays)
             for column, rank in enumerate(replay.graph.ranks):
@@ -55,9 +55,9 @@ def write(
                 capture = replace(of_rank[rank], rank=2 * column + side, name=name, pid=-1)
                 trace = lanes(_trace(replay, column, capture, times, lengths))
                 path = rank_path(executor.folder, trace.rank)
-                found.append(spill(trace, NO_COLLECTIVES, path))
-        found.sort(key=lambda one: one.rank)
-        ranks = Ranks(tuple(one.account.capture for one in found), tuple(found), issues)
+                spilled.append(spill(trace, NO_COLLECTIVES, path))
+        spilled.sort(key=lambda rank: rank.rank)
+        ranks = Ranks(tuple(rank.account.capture for rank in spilled), tuple(spilled), issues)
         options = MergeOptions(mode="detail", align="none")
         return finish(ranks, options, target, executor, run.progress)
 
@@ -72,9 +72,11 @@ def _times(replay: Replay, lengths: F64, delays: F64) -> tuple[I64, I64, I64]:
     borders = np.concatenate(([0.0], np.cumsum(steps + graph.pauses_ns)))
     if graph.together:  # times are from the origin of the step
         start, ends = start + borders[graph.step], ends + borders[graph.step]
-    first = int(graph.start_ns.min())
-    found = [np.rint(one).astype(np.int64) + first for one in (start, ends, borders)]
-    return found[0], found[1], found[2]
+    first_ns = int(graph.start_ns.min())
+    rounded = [
+        np.rint(column_ns).astype(np.int64) + first_ns for column_ns in (start, ends, borders)
+    ]
+    return rounded[0], rounded[1], rounded[2]
 
 
 def _trace(
@@ -82,16 +84,18 @@ def _trace(
 ) -> Trace:
     """The operations of a rank."""
     graph = replay.graph
-    known = next(one for one in replay.every if one.rank == graph.ranks[column])
+    rank_of_job = next(
+        rank_summary for rank_summary in replay.every if rank_summary.rank == graph.ranks[column]
+    )
     start, end, borders = times
     build = TraceBuilder(capture)
     rows = np.flatnonzero(graph.rank == column)
     rows = rows[np.argsort(start[rows], kind="stable")]
     comm = graph.kind[rows] >= 0
-    leads = known.replay.lead[graph.row[rows]]
+    leads = rank_of_job.replay.lead[graph.row[rows]]
     names = [
         f"{graph.kinds[kind][0]} of {graph.kinds[kind][1]}" if kind >= 0
-        else known.replay.names[lead] if lead >= 0 else "work"
+        else rank_of_job.replay.names[lead] if lead >= 0 else "work"
         for kind, lead in zip(graph.kind[rows].tolist(), leads.tolist(), strict=True)
     ]  # fmt: skip
     tracks = {
@@ -100,13 +104,15 @@ def _trace(
     }
     moves = np.maximum(end - np.rint(lengths).astype(np.int64), start)  # when the transfer begins
     for talks, (track, op) in tracks.items():
-        mine = rows[comm == talks]
-        own = [name for name, one in zip(names, comm.tolist(), strict=True) if one == talks]
-        waits = mine[moves[mine] > start[mine]] if talks else mine[:0]
-        spans = [(mine, start[mine], end[mine], own)]
+        of_class = rows[comm == talks]
+        own_names = [
+            name for name, talking in zip(names, comm.tolist(), strict=True) if talking == talks
+        ]
+        waits = of_class[moves[of_class] > start[of_class]] if talks else of_class[:0]
+        spans = [(of_class, start[of_class], end[of_class], own_names)]
         spans.append((waits, start[waits], moves[waits], ["wait"] * len(waits)))
-        for some, low, high, texts in spans:
-            build.seen("slice", len(some))
+        for chosen, low, high, texts in spans:
+            build.seen("slice", len(chosen))
             build.extend(
                 track=track, start_ns=low, dur_ns=np.maximum(high - low, 0),
                 name=np.array([build.string(text) for text in texts], np.int32), op=op,

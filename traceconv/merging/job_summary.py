@@ -53,19 +53,19 @@ class JobSummary(msgspec.Struct, frozen=True):
         captures: Sequence[Capture],
     ) -> JobSummary:
         """The summary of a job whose ranks were summarized when they were read."""
-        folders = [executor.folder if one.in_memory else one.path.parent for one in spilled]
+        folders = [executor.folder if rank.in_memory else rank.path.parent for rank in spilled]
         summaries = [
-            rank_summary.load(summary_path(folder, one.rank))
-            for folder, one in zip(folders, spilled, strict=True)
+            rank_summary.load(summary_path(folder, rank.rank))
+            for folder, rank in zip(folders, spilled, strict=True)
         ]
         return cls(summaries, run_summary.judge(summaries, clock, captures), clock)
 
     def verdict(self) -> str:
         """Which rank delays the others, in a line; "" where there is one rank only."""
-        found = self.judged.verdict
-        if len(found.ranks) < 2 or found.hang:
+        straggler_verdict = self.judged.verdict
+        if len(straggler_verdict.ranks) < 2 or straggler_verdict.hang:
             return ""
-        return found.line()
+        return straggler_verdict.line()
 
     def headline(self) -> str:
         """The time that steps lose, in one line."""
@@ -79,36 +79,39 @@ class JobSummary(msgspec.Struct, frozen=True):
         Args:
             base_ns: the zero of the trace; None for the earliest event.
         """
-        found = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
+        figures = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
         window = options.selection.time is not None
-        return {**found, "remarks": [*found["remarks"], *run_summary.remarks(options.mode, window)]}
+        return {
+            **figures,
+            "remarks": [*figures["remarks"], *run_summary.remarks(options.mode, window)],
+        }
 
     def step_items(self) -> dict[str, Any]:
         """What every nanosecond of the steps went to, for the report."""
-        world_size = max((one.world_size for one in self.summaries), default=-1)
-        return stored({one.rank: one.items for one in self.summaries}, world_size)
+        world_size = max((summary.world_size for summary in self.summaries), default=-1)
+        return stored({summary.rank: summary.items for summary in self.summaries}, world_size)
 
     def marks(self) -> dict[int, list[Mark]]:
         """The slices and instants to add, by rank."""
-        found: dict[int, list[Mark]] = {}
+        marks_by_rank: dict[int, list[Mark]] = {}
         for finding in self.judged.findings.findings:
-            found.setdefault(finding.rank, []).append(_mark(finding))
+            marks_by_rank.setdefault(finding.rank, []).append(_mark(finding))
         verdict = self.judged.verdict
         for late in (*verdict.culprits, *filter(None, verdict.steps.values())):
-            found.setdefault(late.rank, []).append(_late_mark(late))
-        for one in self.judged.path.segments:
-            to = self.clock.offsets[one.rank].correction
-            start, end = to.before(one.start_ns), to.before(one.end_ns)
+            marks_by_rank.setdefault(late.rank, []).append(_late_mark(late))
+        for segment in self.judged.path.segments:
+            to = self.clock.offsets[segment.rank].correction
+            start, end = to.before(segment.start_ns), to.before(segment.end_ns)
             if end > start:
-                found.setdefault(one.rank, []).append(
-                    _path_mark(one, start, end - start, self.judged.path.shape)
+                marks_by_rank.setdefault(segment.rank, []).append(
+                    _path_mark(segment, start, end - start, self.judged.path.shape)
                 )
         shape = job_shape(self.summaries)
         for summary in self.summaries:
             stage = shape.stage(summary.rank)
             if stage >= 0:
-                found.setdefault(summary.rank, []).extend(_stage_marks(summary, stage))
-        return found
+                marks_by_rank.setdefault(summary.rank, []).extend(_stage_marks(summary, stage))
+        return marks_by_rank
 
 
 def _mark(finding: findings.Finding) -> Mark:
@@ -122,23 +125,23 @@ def _mark(finding: findings.Finding) -> Mark:
         "rule": finding.rule.id,
         "figures": dict(finding.case.figures),
     }
-    times = tuple(one.start_ns for one in finding.slices)
+    times = tuple(slice_.start_ns for slice_ in finding.slices)
     steps = tuple(finding.case.steps[:SLICES_KEPT])
     name = f"{finding.rule.id}: {finding.amount()}"
-    return Mark(name, args=_known(args), times_ns=times, steps=steps)
+    return Mark(name, args=_not_empty(args), times_ns=times, steps=steps)
 
 
-def _known(args: Mapping[str, Any]) -> dict[str, Any]:
+def _not_empty(args: Mapping[str, Any]) -> dict[str, Any]:
     """What there is to say, without what is empty."""
     return {key: value for key, value in args.items() if value not in ("", None, [], {})}
 
 
 def _late_mark(late: stragglers.Finding) -> Mark:
-    parts = zip(SORTS, late.parts_ns, strict=False)
+    own_work = zip(SORTS, late.parts_ns, strict=False)
     args = {
         "what": late.text(),
         "cause": late.why,
-        "own work beyond its peers": {part: time_text(ns) for part, ns in parts if ns},
+        "own work beyond its peers": {sort: time_text(ns) for sort, ns in own_work if ns},
         "pattern": late.pattern,
         "late in steps": list(late.late_steps),
         "together with ranks": list(late.together),
@@ -146,21 +149,23 @@ def _late_mark(late: stragglers.Finding) -> Mark:
     }
     where = f"step {late.step}" if late.step >= 0 else "the run"
     name = f"{'Straggler of' if late.pattern else 'Latest in'} {where}: {late.text()}"
-    return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())
+    return Mark(name, LATE, _not_empty(args), steps=(late.step,) if late.step >= 0 else ())
 
 
-def _path_mark(one: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mark:
-    parts = {part: ns for part, ns in zip(PATH_PARTS, one.parts, strict=True) if ns}
+def _path_mark(segment: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mark:
+    parts = {sort: ns for sort, ns in zip(PATH_PARTS, segment.parts, strict=True) if ns}
     args = {
-        "what": f"{one.kind} of group {one.group}" if one.kind else "the rank's own work",
-        "step": one.step[0],
-        "consists of": {} if one.kind else {part: time_text(ns) for part, ns in parts.items()},
-        "came last": shape.called(one.last) if one.last >= 0 else "",
-        "certain": "yes" if one.certain else "no",
-        "not decided": one.why,
+        "what": f"{segment.kind} of group {segment.group}"
+        if segment.kind
+        else "the rank's own work",
+        "step": segment.step[0],
+        "consists of": {} if segment.kind else {sort: time_text(ns) for sort, ns in parts.items()},
+        "came last": shape.called(segment.last) if segment.last >= 0 else "",
+        "certain": "yes" if segment.certain else "no",
+        "not decided": segment.why,
     }
-    name = one.kind or max(parts, key=lambda part: parts[part])
-    return Mark(name, PATH, _known(args), times_ns=(start_ns,), dur_ns=dur_ns)
+    name = segment.kind or max(parts, key=lambda sort: parts[sort])
+    return Mark(name, PATH, _not_empty(args), times_ns=(start_ns,), dur_ns=dur_ns)
 
 
 def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:

@@ -89,7 +89,7 @@ def read_ranks(
     in_memory = len(captures) == 1 and not executor.parallel
     work = reading(options, executor.folder, in_memory=in_memory)
     # the report on a job that hangs says where
-    dumps = all(one.reader == "flight_recorder" for one in captures)
+    dumps = all(capture.reader == "flight_recorder" for capture in captures)
     if summarized := dumps and not options.summarizes:
         from traceconv.analysis.summarize import SummaryRequest
 
@@ -138,10 +138,10 @@ def settled(ranks: Ranks, options: MergeOptions, executor: Executor, progress: P
         EmptyResultError, SelectionError: nothing is left, or what was selected is in no rank.
     """
     progress(0, 0, "aligning clocks")
-    known = [p.collective_records() for p in ranks.spilled]
+    records = [p.collective_records() for p in ranks.spilled]
     spans = {p.rank: p.account.span for p in ranks.spilled}
     clock = clocks.plan(
-        ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
+        ranks.captures, options.align, records, options.align_max_error_ns, spans=spans
     )
     warn_of_disjoint_runs(ranks.captures, clock.aligned_spans(spans), ranks.issues)
     job: JobSummary | None = None
@@ -150,17 +150,19 @@ def settled(ranks: Ranks, options: MergeOptions, executor: Executor, progress: P
 
         progress(0, 0, "comparing ranks")
         job = JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
-    own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
+    with_marks = (
+        _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
+    )
     spilled: Sequence[SpilledRank] = [
         p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction))
-        for p in own or ranks.spilled
+        for p in with_marks or ranks.spilled
     ]
-    present = [one.account.present for one in spilled]
+    present = [rank.account.present for rank in spilled]
     refuse_missing(
         options.selection.numbers,
         {
-            "graph": {n for one in present for n in one.graphs.tolist()},
-            "step": {n for one in present for n in one.steps.tolist()},
+            "graph": {n for rank in present for n in rank.graphs.tolist()},
+            "step": {n for rank in present for n in rank.steps.tolist()},
         },
     )
     refuse_empty(spilled, options)
@@ -180,34 +182,34 @@ def finish(
     """
     done = settled(ranks, options, executor, progress)
     spilled, clock, base_ns, job = done.spilled, done.clock, done.base_ns, done.job
-    found = {one.rank: one.account for one in spilled}
-    issues = known_issues(ranks.issues, clock, found)
+    accounts = {rank.rank: rank.account for rank in spilled}
+    issues = known_issues(ranks.issues, clock, accounts)
     document = Document(
         base_ns,
         tuple(p.rank for p in spilled),
-        trace_metadata(options.mode, ranks.captures, clock, issues, base_ns, found),
+        trace_metadata(options.mode, ranks.captures, clock, issues, base_ns, accounts),
         None if options.args is None else frozenset(options.args),
         {p.rank: p.account.capture.pid for p in spilled},
         _across(spilled) if options.layout == "lane" else None,
     )
     if options.limit:
         progress(0, 0, "finding what fits")
-    others = OtherSources(ranks.captures, spilled, clock, base_ns)
+    other_sources = OtherSources(ranks.captures, spilled, clock, base_ns)
     keeps_all = beside.keeps_all(options, target.writer)
-    document = others.into(document) if keeps_all else document
+    document = other_sources.into(document) if keeps_all else document
     plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
-    plan = others.planned(plan) if keeps_all else plan
+    plan = other_sources.planned(plan) if keeps_all else plan
     issues.extend(plan.issues)
     analysed = job if options.analyse else None
     overview = analysed.overview(options, clock, issues, base_ns) if analysed else None
 
     def report(written: Sequence[output.Written]) -> Report:
-        every = issues.copy()
-        for one in written:
-            every.extend(one.issues)
-        every.extend(others.issues)
+        all_issues = issues.copy()
+        for output_file in written:
+            all_issues.extend(output_file.issues)
+        all_issues.extend(other_sources.issues)
         return Report.of(
-            options.mode, target.path, ranks.captures, clock, every, found=found,
+            options.mode, target.path, ranks.captures, clock, all_issues, found=accounts,
             dropped=plan.dropped, written=written, overview=overview,
             step_items=analysed.step_items() if analysed else None,
             headline=job.headline() if job else "", verdict=job.verdict() if job else "",
@@ -228,10 +230,12 @@ def _write(
     progress: Progress,
 ) -> Sequence[output.Written]:
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
-        named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
+        with_paths = [
+            replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)
+        ]
         label = f"writing {Path(target.path).name}"
         counted = partial(counted_progress, progress, plan.predicted, label)
-        return engines.ordered(executor.watched(encode, named, counted))
+        return engines.ordered(executor.watched(encode, with_paths, counted))
 
     return output.write(
         plan,
@@ -256,24 +260,26 @@ def _across(spilled: Sequence[SpilledRank]) -> Across:
     from traceconv.writers.perfetto.tracks import thread_of
 
     lost = {
-        one.rank: losses(one.account.steps, one.account.overlap, one.account.coverage.devices)
-        for one in spilled
+        rank.rank: losses(rank.account.steps, rank.account.overlap, rank.account.coverage.devices)
+        for rank in spilled
     }
-    waits = any(one.exposed_ns for one in lost.values())
+    waits = any(rank.exposed_ns for rank in lost.values())
 
-    def order(one: SpilledRank) -> tuple[float, int]:
-        known = lost[one.rank]
-        share = (known.exposed_ns if waits else known.computing_ns) / max(known.known_ns, 1)
-        return share if known.known_ns else 2.0, one.rank
+    def order(rank: SpilledRank) -> tuple[float, int]:
+        losses_of_rank = lost[rank.rank]
+        share = (losses_of_rank.exposed_ns if waits else losses_of_rank.computing_ns) / max(
+            losses_of_rank.known_ns, 1
+        )
+        return share if losses_of_rank.known_ns else 2.0, rank.rank
 
     lanes = {
         track.whole
-        for one in spilled
-        for track in one.account.tracks
-        if thread_of(track, one.account.capture) is None
+        for rank in spilled
+        for track in rank.account.tracks
+        if thread_of(track, rank.account.capture) is None
     }
     return Across(
-        tuple(one.rank for one in sorted(spilled, key=order)),
+        tuple(rank.rank for rank in sorted(spilled, key=order)),
         tuple(sorted(lanes, key=Track.order_key)),
     )
 
@@ -291,10 +297,10 @@ def _within(
     jobs = [
         Narrowing(p, start, end, _file(executor, f"window-{p.rank}", len(spilled))) for p in spilled
     ]
-    found = list(engines.ordered(executor.run(narrow, jobs)))
+    narrowed = list(engines.ordered(executor.run(narrow, jobs)))
     last_ns = max((p.account.span[1] for p in spilled if p.account.span), default=base_ns)
-    refuse_empty_window(found, time, last_ns - base_ns)
-    return found
+    refuse_empty_window(narrowed, time, last_ns - base_ns)
+    return narrowed
 
 
 def _annotated(

@@ -105,28 +105,30 @@ class Copier:
             window.pos = self._head(window.data[: window.end])
             begun, status = False, _MORE
             while status != _END:
-                status, at, copied, phases = self._copy(
+                status, position, copied, phases = self._copy(
                     window.data, window.pos, window.end, self._processes, self._mask,
                     not self.phases,
                 )  # fmt: skip
                 for code, n in enumerate(memoryview(phases).cast("q")):
                     if n:
                         self.phases[chr(code)] += n
-                one = b""
+                event = b""
                 if status == _ODD:
                     try:
-                        at, one = self._one(window.data, at)
+                        position, event = self._next_event(window.data, position)
                     except _Cut:
                         status = _MORE
-                for block in filter(None, (copied, one)):
+                for block in filter(None, (copied, event)):
                     if begun:
                         yield b",\n"
                     yield block
                     begun = True
-                window.pos = at
-                if status == _MORE and (window.end - at > MAX_RECORD_BYTES or not window.more()):
+                window.pos = position
+                if status == _MORE and (
+                    window.end - position > MAX_RECORD_BYTES or not window.more()
+                ):
                     raise Unusual(f"{source.title(name)}: cut off, or not a list of events")
-            tail = _rest(window)
+            tail = _unread(window)
         self._tail(tail)
         processes = b",\n".join(self._naming())
         if processes:
@@ -162,19 +164,19 @@ class Copier:
 
     def _tail(self, tail: bytes) -> None:
         """Members behind the events."""
-        rest = tail.strip()
+        text = tail.strip()
         if not self._object:
-            if rest:
+            if text:
                 raise Unusual("something follows the list of events")
             return
-        if rest.startswith(b","):
-            rest = b"{" + rest[1:]
-        elif rest == b"}":
+        if text.startswith(b","):
+            text = b"{" + text[1:]
+        elif text == b"}":
             return
-        _value(rest, "behind the events")  # parts left as they are written are not looked into
-        members, _ = _members(rest, 0)
+        _value(text, "behind the events")  # parts left as they are written are not looked into
+        members, _ = _members(text, 0)
         for key, a, b in members:
-            self._add(key, rest[a:b])
+            self._add(key, text[a:b])
 
     def _add(self, name: str, value: bytes) -> None:
         if name in self.members or name == "traceEvents":
@@ -186,7 +188,7 @@ class Copier:
     def _events(
         self, data: bytes, at: int, end: int, _pids: Processes, _mask: int, _first: bool
     ) -> tuple[int, int, bytes, bytes]:
-        """As ``copy`` of the C part, which leaves what is unusual to :meth:`_one`."""
+        """As ``copy`` of the C part, which leaves what is unusual to :meth:`_next_event`."""
         copied: list[bytes] = []
         status = _MORE
         while at < end:
@@ -195,17 +197,17 @@ class Copier:
                 status, at = _END, close.end()
                 break
             try:
-                at, one = self._one(data, at)
+                at, event = self._next_event(data, at)
             except _Cut:
                 break
-            if one:
-                copied.append(one)
+            if event:
+                copied.append(event)
         return status, at, b",\n".join(copied), b""
 
-    def _one(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """The event at or behind ``at``: where it ends, and its copy (b"" if written later)."""
-        start = data.find(b"{", at)
-        before = data[at : start if start >= 0 else None].strip()
+    def _next_event(self, data: bytes, offset: int) -> tuple[int, bytes]:
+        """The event at or behind ``offset``: where it ends, and its copy (b"" if written later)."""
+        start = data.find(b"{", offset)
+        before = data[offset : start if start >= 0 else None].strip()
         if before != (b"," if self.phases else b""):
             if start < 0 and before in (b"", b","):
                 raise _Cut
@@ -215,17 +217,17 @@ class Copier:
         tokens, end = _members(data, start)
         event = data[start:end]
         _value(event, "an event")
-        found = {key: event[a - start : b - start] for key, a, b in tokens}
-        if len(found) < len(tokens) or "id2" in found:
+        members = {key: event[a - start : b - start] for key, a, b in tokens}
+        if len(members) < len(tokens) or "id2" in members:
             raise Unusual("an event with a doubled key, or with id2")
-        phase = _value(found.get("ph", b'""'), "a phase")
+        phase = _value(members.get("ph", b'""'), "a phase")
         if not isinstance(phase, str) or len(phase) != 1:
             raise Unusual("an event without a phase")
         self.phases[phase] += 1
         if phase != "M":
-            _plain(found, phase, self.any_thread)
-        number = self._processes[found.get("pid", b'""')]
-        if phase == "M" and self._tells(found, number):
+            _refuse_unusual(members, phase, self.any_thread)
+        number = self._processes[members.get("pid", b'""')]
+        if phase == "M" and self._is_metadata(members, number):
             return end, b""
         return end, self._patched(event, start, tokens, phase, number)
 
@@ -248,15 +250,15 @@ class Copier:
             done = b - start
         return b"".join([*out, event[done:]])
 
-    def _tells(self, found: dict[str, bytes], number: bytes) -> bool:
+    def _is_metadata(self, members: dict[str, bytes], number: bytes) -> bool:
         """Whether an event says something about a process; it is remembered."""
-        what = _value(found.get("name", b"null"), "a name")
-        if what not in _PROCESS:
+        name = _value(members.get("name", b"null"), "a name")
+        if name not in _PROCESS:
             return False
-        args = _value(found.get("args", b"null"), "arguments")
+        args = _value(members.get("args", b"null"), "arguments")
         values = list(args.values()) if isinstance(args, dict) else []
         if values:
-            self._metadata[what][number] = values[0]
+            self._metadata[name][number] = values[0]
         return True
 
     def _naming(self) -> Iterator[bytes]:
@@ -265,13 +267,13 @@ class Copier:
         by_number = {number: token for token, number in self._processes.items()}
         places = {n: order if isinstance(order, int) else 0 for n, order in orders.items()}
         numbers = sorted(by_number, key=lambda n: (places.get(n, 0), int(n)))
-        for place, number in enumerate(numbers):
+        for position, number in enumerate(numbers):
             called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
             yield _metadata_event("process_name", number, "name", f"{self._name} {called}")
             if number in labels:
                 yield _metadata_event("process_labels", number, "labels", labels[number])
             yield _metadata_event(
-                "process_sort_index", number, "sort_index", self._index * STRIDE + place
+                "process_sort_index", number, "sort_index", self._index * STRIDE + position
             )
 
 
@@ -300,14 +302,14 @@ class Keeper(Copier):
     ) -> bytes:
         return event
 
-    def _tells(self, found: dict[str, bytes], number: bytes) -> bool:
+    def _is_metadata(self, members: dict[str, bytes], number: bytes) -> bool:
         return False
 
     def _naming(self) -> Iterator[bytes]:
         return iter(())
 
 
-def _rest(window: Window) -> bytes:
+def _unread(window: Window) -> bytes:
     """The rest of the file that has not been consumed.
 
     Raises:
@@ -316,9 +318,9 @@ def _rest(window: Window) -> bytes:
     while window.more():
         if window.end - window.pos > MAX_RECORD_BYTES:
             raise Unusual("much follows the list of events")
-    rest = bytes(window.data[window.pos : window.end])
+    tail = bytes(window.data[window.pos : window.end])
     window.close()
-    return rest
+    return tail
 
 
 class _Cut(Exception):
@@ -357,20 +359,20 @@ def _text(token: bytes) -> str:
     return str(_value(token, "a key"))
 
 
-def _plain(found: dict[str, bytes], phase: str, any_thread: bool) -> None:
+def _refuse_unusual(members: dict[str, bytes], phase: str, any_thread: bool) -> None:
     """Raise Unusual unless viewers place an event where its times and its thread say."""
-    for key in ("ts", "dur") if "dur" in found or phase == "X" else ("ts",):
-        ns, state, _ = exact_ns(found.get(key, b""))
+    for key in ("ts", "dur") if "dur" in members or phase == "X" else ("ts",):
+        ns, state, _ = exact_ns(members.get(key, b""))
         if state != GOOD or (key == "dur" and ns < 0):
-            raise Unusual(f"an event whose {key} is not a time: {found.get(key, b'')[:40]!r}")
-    tid = _value(found.get("tid", b'""'), "a thread")
+            raise Unusual(f"an event whose {key} is not a time: {members.get(key, b'')[:40]!r}")
+    tid = _value(members.get("tid", b'""'), "a thread")
     if any_thread:
         return
     if not isinstance(tid, str) and (not isinstance(tid, int) or not 0 <= tid < _THREADS):
-        raise Unusual(f"a thread that viewers do not know: {found['tid'][:40]!r}")
+        raise Unusual(f"a thread that viewers do not know: {members['tid'][:40]!r}")
 
 
-def _value(text: bytes, what: str, kind: Any = Any) -> Any:
+def _value(text: bytes, label: str, kind: Any = Any) -> Any:
     """The JSON value that a part of the file holds.
 
     Raises:
@@ -379,12 +381,12 @@ def _value(text: bytes, what: str, kind: Any = Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_JSON as e:
-        raise Unusual(f"{what}: not JSON: {e}") from e
+        raise Unusual(f"{label}: not JSON: {e}") from e
 
 
-def _metadata_event(what: str, number: bytes, key: str, value: Any) -> bytes:
+def _metadata_event(name: str, number: bytes, key: str, value: Any) -> bytes:
     head = b'{"ph": "M", "name": "%s", "pid": %s, "tid": 0, "args": {"%s": ' % (
-        what.encode(),
+        name.encode(),
         number,
         key.encode(),
     )

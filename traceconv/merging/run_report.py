@@ -94,16 +94,16 @@ class Report:
 
     def __repr__(self) -> str:
         ranks = f"rank{'s' * (len(self.ranks) != 1)} {format_ranges(self.ranks)}"
-        wrote = ", ".join(str(one.path) for one in self.written) or "nothing"
+        wrote = ", ".join(str(output_file.path) for output_file in self.written) or "nothing"
         return f"<Report: {self.mode} of {ranks}, wrote {wrote}>"
 
     @property
     def ledger(self) -> dict[int, dict[str, dict[str, int]]]:
         """Per rank, what every stage added or took away, by kind of row."""
         stages: dict[int, dict[str, dict[str, int]]] = {}
-        for rank, known in self.found.items():
+        for rank, account in self.found.items():
             of_rank = stages.setdefault(rank, {})
-            for (stage, kind), rows in known.ledger.items():
+            for (stage, kind), rows in account.ledger.items():
                 of_rank.setdefault(stage, {})[kind] = rows
         return stages
 
@@ -117,7 +117,7 @@ class Report:
             "captures": list(self.captures),
             "clock": dict(self.clock),
             "ledger": {str(r): stages for r, stages in self.ledger.items()},
-            "notes": {str(rank): _noted(known) for rank, known in self.found.items()},
+            "notes": {str(rank): _noted(account) for rank, account in self.found.items()},
             "dropped": list(self.dropped),
             "issues": [issue.as_dict() for issue in self.issues],
             "written": [w.as_dict() for w in self.written],
@@ -135,33 +135,33 @@ class Report:
 
     def lines(self) -> list[str]:
         """The few lines a user reads after a merge, without issues and files."""
-        many = len(self.ranks) != 1
+        is_plural = len(self.ranks) != 1
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
-        whose = f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), "
+        whose = f"rank{'s' * is_plural} {format_ranges(self.ranks)} ({kinds}), "
         whose += "as recorded" if self.mode == "source" else f"{self.mode} view"
         lines = ["; ".join(filter(None, (whose, steps_text(self.found))))]
         lines += filter(None, (self.headline or self._headline(), self.verdict or self._slowest()))
-        if many:
+        if is_plural:
             lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
         return [*lines, *self._emptiness()]
 
     def _emptiness(self) -> list[str]:
         """What to do about a summary that has nothing to sum up."""
-        lines, many = [], len(self.ranks)
+        lines, n_ranks = [], len(self.ranks)
         without = Counter[str]()
-        for one in self.issues:
-            without[one.code] += one.count
-        if self.mode == "summary" and self.found and without["no-device-events"] >= many:
+        for issue in self.issues:
+            without[issue.code] += issue.count
+        if self.mode == "summary" and self.found and without["no-device-events"] >= n_ranks:
             lines.append(
                 'no device work is known, so this view has steps only; `mode="detail"` has all'
             )
-        own_log = any(one["reader"] == "event_log" for one in self.captures)
-        if own_log and without["no-steps"] >= many:
+        own_log = any(capture["reader"] == "event_log" for capture in self.captures)
+        if own_log and without["no-steps"] >= n_ranks:
             lines.append(
                 "no steps are marked: give rows the kind step, or name them with `step_marker`"
             )
         unknown = without["no-device-events"] + without["computing-unknown"]
-        if own_log and unknown >= many:
+        if own_log and unknown >= n_ranks:
             lines.append(
                 "nothing in this log says what is device work: add kind=COLUMN (its values: "
                 "compute, comm, memcpy, gpu, host, step ...), kind='gpu' for all rows, or "
@@ -174,30 +174,40 @@ class Report:
         from traceconv.analysis.losses import losses
         from traceconv.report.headline import headline
 
-        every = {
-            rank: losses(one.steps, one.overlap, one.coverage.devices)
-            for rank, one in self.found.items()
+        losses_by_rank = {
+            rank: losses(account.steps, account.overlap, account.coverage.devices)
+            for rank, account in self.found.items()
         }
-        if not any(one.steps for one in every.values()):
+        if not any(lost.steps for lost in losses_by_rank.values()):
             return ""
-        return headline(every, job_size=self.world_size)
+        return headline(losses_by_rank, job_size=self.world_size)
 
     def _slowest(self) -> str:
         """The rank that computes longest per step, where that is more than steps scatter."""
-        known = {rank: _computing(one.steps) for rank, one in self.found.items()}
-        known = {rank: one for rank, one in known.items() if one[0] > 0}
-        if len(known) < 2:
+        computing = {rank: _computing(account.steps) for rank, account in self.found.items()}
+        computing = {
+            rank: mean_and_variance
+            for rank, mean_and_variance in computing.items()
+            if mean_and_variance[0] > 0
+        }
+        if len(computing) < 2:
             return ""
-        slow = max(known, key=lambda rank: known[rank][0])
-        rest = [one for rank, one in known.items() if rank != slow]
-        usual = sum(mean for mean, _ in rest) / len(rest)
-        own, variance = known[slow]
-        doubt = _CERTAIN * (variance + sum(v for _, v in rest) / len(rest) ** 2) ** 0.5
-        if own - usual <= doubt:
+        slow = max(computing, key=lambda rank: computing[rank][0])
+        others_computing = [
+            mean_and_variance for rank, mean_and_variance in computing.items() if rank != slow
+        ]
+        usual = sum(mean for mean, _ in others_computing) / len(others_computing)
+        slowest, variance = computing[slow]
+        doubt = (
+            _CERTAIN
+            * (variance + sum(v for _, v in others_computing) / len(others_computing) ** 2) ** 0.5
+        )
+        if slowest - usual <= doubt:
             return ""
         return (
-            f"rank {slow} computes most: {time_text(own)} per step, "
-            f"{100 * (own - usual) / usual:.1f} % more than the other{'s' * (len(rest) > 1)}"
+            f"rank {slow} computes most: {time_text(slowest)} per step, "
+            f"{100 * (slowest - usual) / usual:.1f} % more than the "
+            f"other{'s' * (len(others_computing) > 1)}"
         )
 
 
@@ -207,34 +217,34 @@ def known_issues(
     """The issues known before anything is written: from finding and reading captures, from
     aligning their clocks, and of each rank.
     """
-    every = Issues()
-    every.extend(issues)
-    every.extend(clock.issues)
-    for rank, known in found.items():
-        every.extend(known.issues, rank=rank)
-    return every
+    all_issues = Issues()
+    all_issues.extend(issues)
+    all_issues.extend(clock.issues)
+    for rank, account in found.items():
+        all_issues.extend(account.issues, rank=rank)
+    return all_issues
 
 
 def steps_text(found: Mapping[int, RankAccount]) -> str:
     """How many steps each rank has; "" if none has any."""
     counts: dict[str, list[int]] = {}
-    for rank, known in found.items():
-        marked = known.steps.source != StepSource.WHOLE_RANGE
-        graphs = np.unique(known.steps.graph[marked], return_counts=True)
+    for rank, account in found.items():
+        marked = account.steps.source != StepSource.WHOLE_RANGE
+        graphs = np.unique(account.steps.graph[marked], return_counts=True)
         pairs = zip(*(column.tolist() for column in graphs), strict=True)
-        each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
-        text = " + ".join(each) or ("none marked" if len(marked) else "none")
+        counts_by_graph = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
+        text = " + ".join(counts_by_graph) or ("none marked" if len(marked) else "none")
         counts.setdefault(text, []).append(rank)
-    covered = sorted({known.coverage.text for known in found.values()} - {""})
+    covered = sorted({account.coverage.text for account in found.values()} - {""})
     data = f" ({' or '.join(covered)})" if covered else ""
     if counts.keys() <= {"none"}:
         return ""
     several = len(counts) > 1
-    parts = [
+    texts = [
         f"{text} on rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if several else text
         for text, ranks in counts.items()
     ]
-    return f"steps per rank: {', '.join(parts)}{data}"
+    return f"steps per rank: {', '.join(texts)}{data}"
 
 
 def trace_metadata(
@@ -249,13 +259,17 @@ def trace_metadata(
         found:   what is known of each rank.
     """
     counts: Counter[str] = Counter()
-    for one in found.values():
-        counts.update(one.counts)
+    for account in found.values():
+        counts.update(account.counts)
     grave = [issue for issue in issues if issue.severity is not Severity.INFO]
     tally: Counter[str] = Counter()
     for issue in grave:
         tally[issue.code] += issue.count
-    of_job = [[one.code, one.file, one.count, list(one.places)] for one in grave if one.rank < 0]
+    of_job = [
+        [issue.code, issue.file, issue.count, list(issue.places)]
+        for issue in grave
+        if issue.rank < 0
+    ]
     return {
         "version": __version__,
         "base_ns": str(base_ns),
@@ -269,8 +283,10 @@ def trace_metadata(
         **({"job_issues": of_job} if of_job else {}),
         "dropped": [],
         "windows": {
-            str(rank): (one.windows - base_ns).tolist() if len(one.windows) <= WINDOWS_KEPT else []
-            for rank, one in found.items()
+            str(rank): (account.windows - base_ns).tolist()
+            if len(account.windows) <= WINDOWS_KEPT
+            else []
+            for rank, account in found.items()
         },
     }
 
@@ -301,17 +317,17 @@ def _computing(steps: StepTable) -> tuple[float, float]:
     return float(computing.mean()), float(computing.var(ddof=1)) / len(computing)
 
 
-def _noted(known: RankAccount) -> dict[str, Any]:
+def _noted(account: RankAccount) -> dict[str, Any]:
     """The part of the document about a rank, as JSON values."""
-    found = {
-        "graphs_found": known.present.graphs.tolist(),
-        "steps_found": known.present.steps.tolist(),
-        "steps_total": known.present.iterations,
-        "steps": _steps(known.steps),
-        "coverage": _coverage(known.coverage),
+    facts = {
+        "graphs_found": account.present.graphs.tolist(),
+        "steps_found": account.present.steps.tolist(),
+        "steps_total": account.present.iterations,
+        "steps": _steps(account.steps),
+        "coverage": _coverage(account.coverage),
     }
-    overlap = {} if known.overlap is None else {"overlap": _overlap(known.overlap)}
-    return {**_hinted(known.hints), **known.notes, **found, **overlap}
+    overlap = {} if account.overlap is None else {"overlap": _overlap(account.overlap)}
+    return {**_hinted(account.hints), **account.notes, **facts, **overlap}
 
 
 def _hinted(hints: Hints) -> dict[str, Any]:
@@ -330,27 +346,29 @@ def _hinted(hints: Hints) -> dict[str, Any]:
 def _steps(steps: StepTable) -> list[dict[str, int | None]]:
     """One object per step. Unknown values are null; figures that no step has are left out, and so
     is the graph of steps without one."""
-    known = [name for name in steps.shown_lengths() if (getattr(steps, name) != UNKNOWN).any()]
+    known_lengths = [
+        name for name in steps.shown_lengths() if (getattr(steps, name) != UNKNOWN).any()
+    ]
     places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
-    names = (*places, *known)
+    names = (*places, *known_lengths)
     rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
     return [
         {
-            name: None if name in ("graph", *known) and value == UNKNOWN else value
+            name: None if name in ("graph", *known_lengths) and value == UNKNOWN else value
             for name, value in zip(names, row, strict=True)
         }
         for row in rows
     ]
 
 
-def _coverage(known: Coverage) -> dict[str, Any]:
+def _coverage(coverage: Coverage) -> dict[str, Any]:
     """Which steps have device data, and the recorded spans of each layer, ns."""
     return {
-        "steps": known.steps,
-        "recorded": known.recorded,
-        "vendor": known.vendor,
+        "steps": coverage.steps,
+        "recorded": coverage.recorded,
+        "vendor": coverage.vendor,
         "layers": {str(layer): [list(span) for span in spans]
-                   for layer, spans in known.layers.items()},
+                   for layer, spans in coverage.layers.items()},
     }  # fmt: skip
 
 
@@ -367,8 +385,12 @@ def _overlap(sums: OverlapSums) -> dict[str, Any]:
 
 def _times(sums: OverlapTimes) -> dict[str, int]:
     """The lengths by class; of unclassified tasks only where there are any."""
-    every = sums._asdict()
-    return every if sums.unclassified else {k: ns for k, ns in every.items() if k != "unclassified"}
+    lengths = sums._asdict()
+    return (
+        lengths
+        if sums.unclassified
+        else {k: ns for k, ns in lengths.items() if k != "unclassified"}
+    )
 
 
 def described(capture: Capture) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def check(path: str, force: bool, index: int, of: int) -> None:
         OutputPathError: its name is none, its folder is missing, or it is there already.
     """
     if not 0 <= index < of:
-        last = f"{of - 1}/{of}"
-        raise OptionError(f"no shard {index}/{of}: they count from 0/{of} to {last}", "shard")
+        highest = f"{of - 1}/{of}"
+        raise OptionError(f"no shard {index}/{of}: they count from 0/{of} to {highest}", "shard")
     if is_url(path):
         raise OutputPathError(
             f"{path}: a shard is a folder of files that are mapped; name one on disk"
@@ -137,32 +137,32 @@ def together(paths: Sequence[str], allow_missing: bool) -> list[tuple[Path, Shar
         InputError: they are not of one merge, one is doubled, or one is missing and
             ``allow_missing`` is off.
     """
-    found: dict[int, tuple[Path, Shard]] = {}
+    by_number: dict[int, tuple[Path, Shard]] = {}
     loaded = [(Path(path), load(path)) for path in paths]
     if not loaded:
         raise InputError("no shards given")
     first_path, first = loaded[0]
     for path, shard in loaded:
-        if difference := _difference(shard, first):
+        if difference := _what_differs(shard, first):
             raise InputError(f"{first_path} and {path} are not of one merge: {difference}")
-        if shard.index in found:
-            raise InputError(f"{found[shard.index][0]} and {path} are both shard {shard.index}")
-        found[shard.index] = (path, shard)
-    missing = sorted(set(range(first.of)) - set(found))
+        if shard.index in by_number:
+            raise InputError(f"{by_number[shard.index][0]} and {path} are both shard {shard.index}")
+        by_number[shard.index] = (path, shard)
+    missing = sorted(set(range(first.of)) - set(by_number))
     if missing and not allow_missing:
         names = ", ".join(f"{i}/{first.of}" for i in missing[:20])
         raise InputError(f"shard {names} is missing; name it, or pass `allow_missing_ranks=True`")
-    return [found[i] for i in sorted(found)]
+    return [by_number[i] for i in sorted(by_number)]
 
 
-def _difference(one: Shard, other: Shard) -> str:
+def _what_differs(shard: Shard, other: Shard) -> str:
     """In what two shards differ that they may not; "" if they fit."""
-    if one.of != other.of:
-        return f"there are {other.of} shards of one and {one.of} of the other"
-    if one.ranks != other.ranks:
+    if shard.of != other.of:
+        return f"there are {other.of} shards of one and {shard.of} of the other"
+    if shard.ranks != other.ranks:
         return "they found different ranks"
-    keys = {*one.options, *other.options}
-    unlike = sorted(k for k in keys if one.options.get(k) != other.options.get(k))
+    keys = {*shard.options, *other.options}
+    unlike = sorted(k for k in keys if shard.options.get(k) != other.options.get(k))
     return f"they differ in {', '.join(unlike)}" if unlike else ""
 
 
@@ -189,7 +189,7 @@ def write_shard(
     index, of = number
     noted = rank_file.issue_rows(list(issues))
     spilled: list[str] = []
-    found: dict[int, RankAccount] = {}
+    accounts: dict[int, RankAccount] = {}
     failed: list[list[Any]] = []
 
     def note(capture: Capture, error: TraceconvError) -> None:
@@ -197,13 +197,13 @@ def write_shard(
 
     with replacing_folder(Path(path)) as folder:
         work = reading(options, folder, alone=True)
-        mine = captures[index::of]
-        for _, one in map_ranks(work, mine, executor, run, issues, failed=note):
-            spilled.append(one.path.name)
-            found[one.rank] = one.account
+        share = captures[index::of]
+        for _, spilled_rank in map_ranks(work, share, executor, run, issues, failed=note):
+            spilled.append(spilled_rank.path.name)
+            accounts[spilled_rank.rank] = spilled_rank.account
         ranks = [c.rank for c in captures if c.rank is not None]
         describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, noted))
-    return found
+    return accounts
 
 
 def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, MergeOptions]:
@@ -214,10 +214,10 @@ def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, Merge
             ``allow_missing`` is off.
     """
     shards = together(paths, allow_missing)
-    first = shards[0][1]
+    first_shard = shards[0][1]
     try:
-        options, issues = MergeOptions.of_dict(first.options), Issues()
-        issues.extend(rank_file.issues_of(first.issues))
+        options, issues = MergeOptions.of_dict(first_shard.options), Issues()
+        issues.extend(rank_file.issues_of(first_shard.issues))
     except (TypeError, ValueError, KeyError, IndexError) as e:
         raise MalformedInputError(str(shards[0][0]), "", f"its options do not fit: {e}") from e
     spilled = sorted(
@@ -226,20 +226,22 @@ def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, Merge
             for folder, shard in shards
             for name in shard.spilled
         ),
-        key=lambda one: one.rank,
+        key=lambda rank_in_shard: rank_in_shard.rank,
     )
-    read_from(one.path for one in spilled)
+    read_from(rank_in_shard.path for rank_in_shard in spilled)
     failed = sorted(failure for _, shard in shards for failure in shard.failed)
     for rank, where, reason in failed:
         if not allow_missing:
             raise InputError(f"rank {rank} could not be read: {reason}")
         book_failure(issues, rank, where, reason)
-    present = {one.rank for one in spilled} | {rank for rank, _, _ in failed}
-    missing = sorted(set(first.ranks) - present)
-    if len(spilled) > len({one.rank for one in spilled}) or not spilled:
+    present = {rank_in_shard.rank for rank_in_shard in spilled} | {rank for rank, _, _ in failed}
+    missing = sorted(set(first_shard.ranks) - present)
+    if len(spilled) > len({rank_in_shard.rank for rank_in_shard in spilled}) or not spilled:
         raise InputError(f"{', '.join(paths)}: no rank, or one rank twice")
     if missing and not allow_missing:
         raise InputError(f"rank {format_ranges(missing)} is in none of the shards")
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
-    return Ranks(tuple(one.account.capture for one in spilled), tuple(spilled), issues), options
+    return Ranks(
+        tuple(rank_in_shard.account.capture for rank_in_shard in spilled), tuple(spilled), issues
+    ), options

@@ -92,8 +92,10 @@ def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
     """
     where = placed(trace, collective_records(trace))
     texts = [marks.get(key, "") for key in where.keys]
-    some = np.array([bool(text) for text in texts], bool)[where.item] if texts else where.item > 0
-    item, row, spans = where.item[some], where.row[some], where.spans[some]
+    is_marked = (
+        np.array([bool(text) for text in texts], bool)[where.item] if texts else where.item > 0
+    )
+    item, row, spans = where.item[is_marked], where.row[is_marked], where.spans[is_marked]
     if not len(item):
         return trace
     trace = _with_argument(trace, row, [texts[i] for i in item.tolist()])
@@ -116,20 +118,22 @@ def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
 
 def _with_argument(trace: Trace, rows: I64, texts: Sequence[str]) -> Trace:
     """The trace with one more argument of some events whose arguments are an object."""
-    of = {row: text for row, text in zip(rows.tolist(), texts, strict=True) if row >= 0}
-    changed = np.array(sorted(of), np.int64)
+    text_of = {row: text for row, text in zip(rows.tolist(), texts, strict=True) if row >= 0}
+    changed = np.array(sorted(text_of), np.int64)
     values = []
     for row in changed.tolist():
-        known = trace.args[int(trace.events.args[row])]
-        own = known if isinstance(known, Mapping) else {}
+        decoded = trace.args[int(trace.events.args[row])]
+        members = decoded if isinstance(decoded, Mapping) else {}
         values.append(
-            json.dumps({**own, ARGUMENT: of[row]}, ensure_ascii=False).encode("utf-8", "replace")
+            json.dumps({**members, ARGUMENT: text_of[row]}, ensure_ascii=False).encode(
+                "utf-8", "replace"
+            )
         )
     if not values:
         return trace
-    args, first = trace.args.extended(values)
+    args, first_id = trace.args.extended(values)
     column = trace.events.args.copy()
-    column[changed] = np.arange(first, first + len(changed), dtype=np.int32)
+    column[changed] = np.arange(first_id, first_id + len(changed), dtype=np.int32)
     return replace(trace, args=args, events=trace.events.with_columns(args=column))
 
 
@@ -145,14 +149,16 @@ def laid_out(trace: Trace, starts: I64, slots: I64) -> Trace:
     moved = (slots[: len(starts)] - starts[:, 0]).astype(np.int64)
     row, sample = row[row >= 0], sample[sample >= 0]
     steps = trace.steps
-    at = holding(starts, steps.start_ns)
-    steps, at = steps.take(at >= 0), at[at >= 0]
+    step_index = holding(starts, steps.start_ns)
+    steps, step_index = steps.take(step_index >= 0), step_index[step_index >= 0]
     lengths = ("start_ns", "device_start_ns", "work_start_ns")
     return replace(
         trace,
         events=trace.events.with_columns(start_ns=trace.events.start_ns + moved[row]),
         counters=trace.counters.with_columns(start_ns=trace.counters.start_ns + moved[sample]),
-        steps=steps.with_columns(**{name: getattr(steps, name) + moved[at] for name in lengths}),
+        steps=steps.with_columns(
+            **{name: getattr(steps, name) + moved[step_index] for name in lengths}
+        ),
         windows=no_windows(),
     )
 
@@ -164,20 +170,20 @@ def spans_of(whole: Run, compared: Run, rank: int) -> I64:
     Args:
         whole: the run with all of its steps.
     """
-    every, own = whole.ranks[rank], compared.ranks[rank]
-    start = every.steps["start_ns"]
-    after = np.append(start[1:], every.steps["end_ns"][-1:])
-    kept = np.isin(start, own.steps["start_ns"])
-    return np.stack((start, after), axis=1)[kept]
+    all_steps, compared_steps = whole.ranks[rank], compared.ranks[rank]
+    start = all_steps.steps["start_ns"]
+    after = np.append(start[1:], all_steps.steps["end_ns"][-1:])
+    is_compared = np.isin(start, compared_steps.steps["start_ns"])
+    return np.stack((start, after), axis=1)[is_compared]
 
 
 def marks_of(items: Items) -> tuple[dict[Key, str], dict[Key, str]]:
     """What to say of the items that changed, before and after: verdict, difference, and how."""
-    found: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
+    texts: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
     for row in range(len(items)):
         proven = items.verdicts[row] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
-        other = bool(items.changed[row]) and items.keys["sort"][row] != Sort.WAIT
-        if not (proven or other):
+        changed = bool(items.changed[row]) and items.keys["sort"][row] != Sort.WAIT
+        if not (proven or changed):
             continue
         words = [items.verdicts[row] if proven else "", *changes(items, row)]
         if proven:
@@ -185,8 +191,8 @@ def marks_of(items: Items) -> tuple[dict[Key, str], dict[Key, str]]:
         now = tuple(str(items.keys[name][row]) for name in KEY)
         was = tuple(str(items.was[name][row]) or key for name, key in zip(KEY, now, strict=True))
         text = ", ".join(filter(None, words))
-        found[0][was], found[1][now] = text, text
-    return found
+        texts[0][was], texts[1][now] = text, text
+    return texts
 
 
 @dataclass(frozen=True)
@@ -220,25 +226,31 @@ def write(comparison: RunComparison, sources: Sources, target: Target, run: RunO
     ]
     spans = [spans for side in starts for spans in side.values()]
     longest = np.zeros(max(map(len, spans)), np.int64)  # duration of each step
-    for one in spans:
-        longest[: len(one)] = np.maximum(longest[: len(one)], one[:, 1] - one[:, 0])
+    for step_spans in spans:
+        longest[: len(step_spans)] = np.maximum(
+            longest[: len(step_spans)], step_spans[:, 1] - step_spans[:, 0]
+        )
     slots = np.concatenate((np.zeros(1, np.int64), np.cumsum(longest)[:-1]))
     marks = marks_of(items)
-    every = [[c for c in sources.captures[side] if c.rank in starts[side]] for side in (0, 1)]
+    captures = [[c for c in sources.captures[side] if c.rank in starts[side]] for side in (0, 1)]
     issues = Issues()
-    sizes = [stored(capture) for side in every for capture in side]
-    shared = all(capture.source.shared for side in every for capture in side)
+    sizes = [stored(capture) for side in captures for capture in side]
+    shared = all(capture.source.shared for side in captures for capture in side)
     with started(run, sizes, shared) as executor:
-        found: list[SpilledRank] = []
+        spilled_ranks: list[SpilledRank] = []
         for side in (0, 1):
             number = {pair[side]: 2 * i + side for i, pair in enumerate(pairs)}
             work = Side(executor.folder, WORDS[side], number, starts[side], slots, marks[side],
                         sources.view)  # fmt: skip
             done = map_ranks(
-                work, every[side], executor, run, issues, what=f"laying out {WORDS[side]}"
+                work, captures[side], executor, run, issues, what=f"laying out {WORDS[side]}"
             )
-            found += [spilled for _, spilled in done]
-        found.sort(key=lambda one: one.rank)
-        ranks = Ranks(tuple(one.account.capture for one in found), tuple(found), issues)
+            spilled_ranks += [spilled for _, spilled in done]
+        spilled_ranks.sort(key=lambda spilled: spilled.rank)
+        ranks = Ranks(
+            tuple(spilled.account.capture for spilled in spilled_ranks),
+            tuple(spilled_ranks),
+            issues,
+        )
         options = MergeOptions(mode="detail", align="none")
         return finish(ranks, options, target, executor, run.progress)

@@ -39,10 +39,10 @@ class Prediction(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, trace: Trace) -> Prediction:
         """The prediction for a rank, as it was read."""
-        made = cls({}, {name: {} for name in FORMATS}, {name: {} for name in FORMATS})
+        prediction = cls({}, {name: {} for name in FORMATS}, {name: {} for name in FORMATS})
         for mode in VIEWS:
             view = passed(trace, compose(mode, zero_counters=False))
-            account = made.accounts[mode] = RankAccount.of(view)
+            account = prediction.accounts[mode] = RankAccount.of(view)
             for name in FORMATS:
                 writer = registry.writer_named(name)
                 span = view.span()
@@ -50,38 +50,38 @@ class Prediction(msgspec.Struct, frozen=True):
                 costs = writer().costs(view, document)
                 columns = costs.events, costs.counters, costs.flows
                 rows = costs.fixed + sum(int(c.sum()) for c in columns) - _ends(document, writer)
-                made.rows[name][mode] = rows
-                made.alone[name][mode] = rows + _head(mode, {trace.rank: account}, writer)
-        return made
+                prediction.rows[name][mode] = rows
+                prediction.alone[name][mode] = rows + _head(mode, {trace.rank: account}, writer)
+        return prediction
 
 
-def together(every: Mapping[int, Prediction]) -> Sizes:
+def together(predictions: Mapping[int, Prediction]) -> Sizes:
     """The size of all ranks in one file; {} without ranks."""
     return {
         name: {
-            mode: sum(one.rows[name][mode] for one in every.values())
+            mode: sum(prediction.rows[name][mode] for prediction in predictions.values())
             + _head(
                 mode,
-                {rank: one.accounts[mode] for rank, one in every.items()},
+                {rank: prediction.accounts[mode] for rank, prediction in predictions.items()},
                 registry.writer_named(name),
             )
             for mode in VIEWS
         }
         for name in FORMATS
-        if every
+        if predictions
     }
 
 
 def _head(mode: str, ranks: Mapping[int, RankAccount], writer: Callable[[], Writer]) -> int:
     """Bytes before and behind all ranks, with the metadata of the file."""
-    captures: Sequence[Capture] = [one.capture for one in ranks.values()]
+    captures: Sequence[Capture] = [account.capture for account in ranks.values()]
     clock = clocks.plan(captures, "auto")
-    base_ns = min((one.span[0] for one in ranks.values() if one.span), default=0)
+    base_ns = min((account.span[0] for account in ranks.values() if account.span), default=0)
     issues = known_issues((), clock, ranks)
     facts = trace_metadata(mode, captures, clock, issues, base_ns, ranks)
     return _ends(Document(base_ns, tuple(ranks), facts), writer)
 
 
 def _ends(document: Document, writer: Callable[[], Writer]) -> int:
-    one = writer()
-    return len(one.begin(document)) + len(one.end())
+    file_writer = writer()
+    return len(file_writer.begin(document)) + len(file_writer.end())

@@ -59,15 +59,15 @@ def _with_figures(trace: Trace) -> Trace:
     for row in np.flatnonzero(events.op == OpClass.ITERATION).tolist():
         key = (int(events.graph[row]), int(events.step[row]), int(events.start_ns[row]))
         if key in position:
-            one = {name: column[position[key]] for name, column in columns.items()}
-            figures = {name: None if value == UNKNOWN else value for name, value in one.items()}
+            lengths = {name: column[position[key]] for name, column in columns.items()}
+            figures = {name: None if value == UNKNOWN else value for name, value in lengths.items()}
             rows.append(row)
             values.append(_json({**trace.args[int(events.args[row])], **figures}))
     if not rows:
         return trace
-    args, first = trace.args.extended(values)
+    args, first_id = trace.args.extended(values)
     column = events.args.copy()
-    column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
+    column[rows] = np.arange(first_id, first_id + len(rows), dtype=np.int32)
     return replace(trace, events=events.with_columns(args=column), args=args)
 
 
@@ -75,8 +75,10 @@ def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
     if not marks:
         return trace
     steps = trace.steps
-    numbers, first = np.unique(steps.step, return_index=True)  # of graphs that share it, the first
-    begins = dict(zip(numbers.tolist(), steps.start_ns[first].tolist(), strict=True))
+    numbers, first_rows = np.unique(
+        steps.step, return_index=True
+    )  # of graphs that share it, the first
+    begins = dict(zip(numbers.tolist(), steps.start_ns[first_rows].tolist(), strict=True))
     start_ns = (trace.span() or (0, 0))[0]
     placed = [
         (time, mark)
@@ -90,7 +92,7 @@ def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
 
 
 def _rows(
-    trace: Trace, placed: Sequence[tuple[int, Mark]], lanes: Sequence[str], first: int
+    trace: Trace, placed: Sequence[tuple[int, Mark]], lanes: Sequence[str], first_args: int
 ) -> EventTable:
     n = len(placed)
     names = [trace.strings.intern(mark.name) for _, mark in placed]
@@ -105,7 +107,7 @@ def _rows(
         name=np.array(names, np.int32),
         graph=none,
         step=none,
-        args=np.arange(first, first + n, dtype=np.int32),
+        args=np.arange(first_args, first_args + n, dtype=np.int32),
     )
 
 

@@ -38,10 +38,10 @@ def forward_backward(trace: Trace) -> Trace:
     if (trace.steps.source == StepSource.WHOLE_RANGE).any():
         return trace
     events = trace.events
-    own = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
-    steps = events.take(own & (events.op == OpClass.ITERATION) & (events.step >= 0))
+    step_rows = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
+    steps = events.take(step_rows & (events.op == OpClass.ITERATION) & (events.step >= 0))
     steps = steps.take(np.argsort(steps.start_ns, kind="stable"))
-    marked = events.take(own & (events.op == OpClass.FP_BP))
+    marked = events.take(step_rows & (events.op == OpClass.FP_BP))
     steps = steps.take(_in_each(steps, marked, first=True) < 0)
     issues = trace.issues.copy()
     forward, backward = _names(trace, issues) if len(steps) else ("", "")
@@ -50,15 +50,15 @@ def forward_backward(trace: Trace) -> Trace:
         return trace
     start = _in_each(steps, _operators(trace, forward), first=True)
     end = _in_each(steps, _operators(trace, backward), first=False)
-    found = np.flatnonzero((start >= 0) & (end > start))
+    bounded = np.flatnonzero((start >= 0) & (end > start))
     where = f"forward from {forward}, backward to {backward}"
-    trace = trace.with_issue("borders-missing", where, len(steps) - len(found))
-    if not len(found):
+    trace = trace.with_issue("borders-missing", where, len(steps) - len(bounded))
+    if not len(bounded):
         return trace
-    rows = phase_rows(trace, steps.take(found), start[found], end[found])
+    rows = phase_rows(trace, steps.take(bounded), start[bounded], end[bounded])
     tracks = [trace.tracks[i] for i in np.unique(rows.track).tolist()]
     rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
-    return trace.with_issue("borders-derived", where, len(found)).add_events(
+    return trace.with_issue("borders-derived", where, len(bounded)).add_events(
         "borders", tracks, rows
     )
 
@@ -74,7 +74,7 @@ def _names(trace: Trace, issues: Issues) -> tuple[str, str]:
         issues.add("malformed-record", table.file, str(e)[:200])
         return names
     recorded = (str(next(iter(columns.get(c, ())), "")) for c in ("fp_start", "bp_end"))
-    forward, backward = (name or other for name, other in zip(names, recorded, strict=True))
+    forward, backward = (name or fallback for name, fallback in zip(names, recorded, strict=True))
     return forward, backward
 
 
@@ -82,17 +82,17 @@ def _operators(trace: Trace, name: str) -> EventTable:
     """Device rows of the operators with this name, in the event name or the arguments."""
     events = trace.events
     work = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
-    named = work & rows_named(trace, NameTest(lambda text: _is_named(text, name)))
-    if not named.any():
+    matching = work & rows_named(trace, NameTest(lambda text: _has_name(text, name)))
+    if not matching.any():
         from traceconv.passes.scopes import FULL_NAME
 
         for row in np.flatnonzero(work & (events.args >= 0)).tolist():
             full = FULL_NAME.search(trace.args.raw(int(events.args[row])))
-            named[row] = full is not None and _is_named(full[1].decode("utf-8", "replace"), name)
-    return events.take(named)
+            matching[row] = full is not None and _has_name(full[1].decode("utf-8", "replace"), name)
+    return events.take(matching)
 
 
-def _is_named(text: str, name: str) -> bool:
+def _has_name(text: str, name: str) -> bool:
     return text == name or text.endswith(f"/{name}")
 
 
@@ -101,7 +101,7 @@ def _in_each(steps: EventTable, rows: EventTable, *, first: bool) -> NDArray[np.
 
     A row is within a step if both of its ends are, and it belongs to no other graph.
     """
-    found = np.full(len(steps), -1, np.int64)
+    bounds = np.full(len(steps), -1, np.int64)
     rows = rows.take(np.argsort(rows.start_ns, kind="stable"))
     for i, (start, end, graph) in enumerate(
         zip(steps.start_ns.tolist(), steps.end_ns.tolist(), steps.graph.tolist(), strict=True)
@@ -110,5 +110,5 @@ def _in_each(steps: EventTable, rows: EventTable, *, first: bool) -> NDArray[np.
         near = rows.take(slice(low, high))
         near = near.take((near.end_ns <= end) & ((near.graph == graph) | (near.graph < 0)))
         if len(near):
-            found[i] = near.start_ns[0] if first else near.end_ns.max()
-    return found
+            bounds[i] = near.start_ns[0] if first else near.end_ns.max()
+    return bounds

@@ -101,15 +101,15 @@ def replays(trace: Trace) -> Replays | None:
     rows, replay = arrows.dst[order].astype(np.intp), replay[order]
     by_name = np.lexsort((np.arange(len(rows)), events.name[rows], replay))
     bounds = np.searchsorted(replay, np.arange(len(launch) + 1))
-    place = np.arange(len(rows)) - bounds[replay]
+    position = np.arange(len(rows)) - bounds[replay]
     batch = _batches(trace, launch)
-    known: dict[tuple[bytes, int], tuple[int, I64]] = {}
+    graphs: dict[tuple[bytes, int], tuple[int, I64]] = {}
     graph, node = np.empty(len(launch), np.int64), np.empty(len(rows), np.int64)
-    for number, (first, after) in enumerate(zip(bounds[:-1].tolist(), bounds[1:], strict=True)):
-        own = by_name[first:after]
-        key = events.name[rows[own]].tobytes(), int(batch[number])
-        graph[number], nodes = known.setdefault(key, (len(known), place[own]))
-        node[own] = nodes
+    for number, (begin, after) in enumerate(zip(bounds[:-1].tolist(), bounds[1:], strict=True)):
+        rows_by_name = by_name[begin:after]
+        key = events.name[rows[rows_by_name]].tobytes(), int(batch[number])
+        graph[number], nodes = graphs.setdefault(key, (len(graphs), position[rows_by_name]))
+        node[rows_by_name] = nodes
     return Replays(rows, replay, node, graph, launch, batch)
 
 
@@ -118,16 +118,18 @@ def _batches(trace: Trace, launch: NDArray[np.intp]) -> I64:
     events, sizes = trace.events, trace.hints.batch_sizes
     captured = np.unique(_nodes(trace)["batch"])
     captured = captured[captured != ABSENT]
-    stated = {i: sizes[name] for i, name in enumerate(trace.strings) if name in sizes}
-    rows = np.flatnonzero(trace.rows_of(Layer.HOST) & np.isin(events.name, list(stated)))
+    size_by_name = {i: sizes[name] for i, name in enumerate(trace.strings) if name in sizes}
+    rows = np.flatnonzero(trace.rows_of(Layer.HOST) & np.isin(events.name, list(size_by_name)))
     if not len(rows) or not len(captured):
         return np.full(len(launch), ABSENT)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
-    found = np.array([stated[name] for name in events.name[rows].tolist()] + [ABSENT], np.int64)
-    size = found[holding(spans, events.start_ns[launch])]
-    at = np.where(size == ABSENT, len(captured), np.searchsorted(captured, size))
-    return np.append(captured, ABSENT)[at]
+    sizes_by_row = np.array(
+        [size_by_name[name] for name in events.name[rows].tolist()] + [ABSENT], np.int64
+    )
+    size = sizes_by_row[holding(spans, events.start_ns[launch])]
+    captured_index = np.where(size == ABSENT, len(captured), np.searchsorted(captured, size))
+    return np.append(captured, ABSENT)[captured_index]
 
 
 def _nodes(trace: Trace) -> Columns:
@@ -144,12 +146,12 @@ def graph_replays(trace: Trace) -> Trace:
     A side table that cannot be read only loses these.
     """
     side_table = trace.side_tables.get(NODES)
-    found = replays(trace) if side_table is not None or _is_annotated(trace) else None
-    if found is None:
+    replayed = replays(trace) if side_table is not None or _is_annotated(trace) else None
+    if replayed is None:
         return trace
     if side_table is None:
-        at, members = _annotated(trace, found)
-        return trace.with_arguments(found.rows[at], members) if members else trace
+        node_rows, members = _annotated(trace, replayed)
+        return trace.with_arguments(replayed.rows[node_rows], members) if members else trace
     issues = trace.issues.copy()
     try:
         columns = side_table.columns
@@ -157,12 +159,12 @@ def graph_replays(trace: Trace) -> Trace:
         issues.add("malformed-record", side_table.file, str(e)[:200])
         return replace(trace, issues=issues)
     side_table.account(issues)
-    at, shared, how = _matched(trace, found, columns)
-    rows = np.flatnonzero(at >= 0)
-    keys = np.stack((at, shared, how, found.graphs, found.node), axis=1)[rows]
+    node_rows, shared, how = _matched(trace, replayed, columns)
+    rows = np.flatnonzero(node_rows >= 0)
+    keys = np.stack((node_rows, shared, how, replayed.graphs, replayed.node), axis=1)[rows]
     texts = _Members(columns)
     members = [texts[key] for key in map(tuple, keys.tolist())]
-    return replace(trace.with_arguments(found.rows[rows], members), issues=issues)
+    return replace(trace.with_arguments(replayed.rows[rows], members), issues=issues)
 
 
 class _Members(dict[tuple[int, ...], bytes]):
@@ -177,10 +179,10 @@ class _Members(dict[tuple[int, ...], bytes]):
         self._columns = columns
 
     def __missing__(self, key: tuple[int, ...]) -> bytes:
-        at, shared, how, graph, node = key
+        row, shared, how, graph, node = key
         text = b',"graph":%d,"node":%d' % (graph, node)
         for bit, (column, argument) in enumerate(ARGUMENTS.items()):
-            value = self._columns[column][at]
+            value = self._columns[column][row]
             if value not in ("", ABSENT) and shared >> bit & 1:
                 plain = value if isinstance(value, str) else int(value)
                 raw = plain if column in _AS_JSON else json.dumps(plain, ensure_ascii=False)
@@ -195,28 +197,28 @@ _ALL = (1 << len(ARGUMENTS)) - 1
 _OPERATOR = 1
 
 
-def _matched(trace: Trace, found: Replays, columns: Columns) -> tuple[I64, I64, I64]:
+def _matched(trace: Trace, replayed: Replays, columns: Columns) -> tuple[I64, I64, I64]:
     """Per replayed row: its row in the side table, or -1; which of :data:`ARGUMENTS` are certain,
     as bits; and how it is known, as an index of :data:`KNOWN`."""
-    captures, rows = _Captures(columns), found.rows
-    at, how = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
+    captures, rows = _Captures(columns), replayed.rows
+    node_rows, how = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
     shared = np.full(len(rows), _ALL)
     if captures.ids:
-        at[:] = [captures.ids.get(one.id, -1) for one in _arguments(trace, rows)]
-    by_id = at >= 0
-    bounds = np.searchsorted(found.replay, np.arange(len(found.graph) + 1))
+        node_rows[:] = [captures.ids.get(arguments.id, -1) for arguments in _arguments(trace, rows)]
+    by_id = node_rows >= 0
+    bounds = np.searchsorted(replayed.replay, np.arange(len(replayed.graph) + 1))
     matches: dict[int, tuple[I64, I64, int]] = {}
-    for number, graph in enumerate(found.graph.tolist()):
-        own = slice(bounds[number], bounds[number + 1])
+    for number, graph in enumerate(replayed.graph.tolist()):
+        of_replay = slice(bounds[number], bounds[number + 1])
         if graph not in matches:
-            matches[graph] = captures.match(trace, rows[own], int(found.batch[number]))
+            matches[graph] = captures.match(trace, rows[of_replay], int(replayed.batch[number]))
         nodes, certain, way = matches[graph]
         # nodes of a graph are numbered as its first replay ran them
-        place = found.node[own]
-        at[own] = np.where(by_id[own], at[own], nodes[place])
-        shared[own] = np.where(by_id[own], _ALL, certain[place])
-        how[own] = np.where(by_id[own], KNOWN.index(BY_ID), way)
-    return at, shared, how
+        node_of = replayed.node[of_replay]
+        node_rows[of_replay] = np.where(by_id[of_replay], node_rows[of_replay], nodes[node_of])
+        shared[of_replay] = np.where(by_id[of_replay], _ALL, certain[node_of])
+        how[of_replay] = np.where(by_id[of_replay], KNOWN.index(BY_ID), way)
+    return node_rows, shared, how
 
 
 class _Stated(msgspec.Struct, rename={"id": "graph node id", "known_by": "operator known by"}):
@@ -232,13 +234,13 @@ _stated = msgspec.json.Decoder(_Stated).decode
 
 def _arguments(trace: Trace, rows: NDArray[np.intp]) -> list[_Stated]:
     """The node that the arguments of each row state."""
-    found = []
+    decoded = []
     for number in trace.events.args[rows].tolist():
         try:
-            found.append(_stated(trace.args.raw(number) or b"{}"))
+            decoded.append(_stated(trace.args.raw(number) or b"{}"))
         except NOT_JSON:
-            found.append(_Stated())
-    return found
+            decoded.append(_Stated())
+    return decoded
 
 
 _SAMPLE = 100
@@ -248,27 +250,30 @@ def _is_annotated(trace: Trace) -> bool:
     """Whether some of the replayed kernels name their node; looks at a few."""
     calls = rows_named(trace, _LAUNCHES)
     rows = trace.flows.dst[calls[trace.flows.src]] if calls.any() else trace.flows.dst[:0]
-    some = rows[:: len(rows) // _SAMPLE + 1].astype(np.intp)
-    stated = _arguments(trace, some)
-    return any(one.id > 0 and (one.name or one.module_fqn) and not one.known_by for one in stated)
+    sample = rows[:: len(rows) // _SAMPLE + 1].astype(np.intp)
+    arguments = _arguments(trace, sample)
+    return any(
+        argument.id > 0 and (argument.name or argument.module_fqn) and not argument.known_by
+        for argument in arguments
+    )
 
 
-def _annotated(trace: Trace, found: Replays) -> tuple[NDArray[np.intp], list[bytes]]:
+def _annotated(trace: Trace, replayed: Replays) -> tuple[NDArray[np.intp], list[bytes]]:
     """Positions of the rows that name their node as ``torch/cuda/_annotate_cuda_graph_trace.py``
     of PyTorch 2.12 writes it, and further arguments for them."""
-    at, members = [], []
-    stated = _arguments(trace, found.rows)
-    for i, (one, graph, node) in enumerate(
-        zip(stated, found.graphs.tolist(), found.node.tolist(), strict=True)
+    positions, members = [], []
+    arguments = _arguments(trace, replayed.rows)
+    for i, (argument, graph, node) in enumerate(
+        zip(arguments, replayed.graphs.tolist(), replayed.node.tolist(), strict=True)
     ):
-        module = one.layer if one.module_fqn is None else one.module_fqn
-        names = {"operator": one.name, "module": module}
+        module = argument.layer if argument.module_fqn is None else argument.module_fqn
+        names = {"operator": argument.name, "module": module}
         names = {key: str(value) for key, value in names.items() if value not in (None, "")}
-        if one.id > 0 and names:
-            at.append(i)
+        if argument.id > 0 and names:
+            positions.append(i)
             text = {"graph": graph, "node": node, **names, "operator known by": BY_ID}
             members.append(b"," + json.dumps(text, separators=(",", ":")).encode()[1:-1])
-    return np.array(at, np.intp), members
+    return np.array(positions, np.intp), members
 
 
 class _Captures:
@@ -279,7 +284,11 @@ class _Captures:
     """
 
     def __init__(self, columns: Columns) -> None:
-        self.ids = {one: row for row, one in enumerate(columns["id"].tolist()) if one != ABSENT}
+        self.ids = {
+            identifier: row
+            for row, identifier in enumerate(columns["id"].tolist())
+            if identifier != ABSENT
+        }
         capture = columns["capture"]
         self._rows = [np.flatnonzero(capture == n) for n in np.unique(capture[capture != ABSENT])]
         copied = np.array(["Launch" not in call for call in columns["call"].tolist()], bool)
@@ -301,44 +310,59 @@ class _Captures:
         copied = events.op[rows] == OpClass.COPY
         names = [trace.strings[name] for name in events.name[rows].tolist()]
         names = ["" if copy else name for copy, name in zip(copied.tolist(), names, strict=True)]
-        mine, tallies = Counter(names), [Counter(own) for own in self._names]
+        tally_of_replay, tallies = (
+            Counter(names),
+            [Counter(kernel_names) for kernel_names in self._names],
+        )
         way = BY_CAPTURE
-        found = [n for n, tally in enumerate(tallies) if tally == mine and any(self._names[n])]
-        if not found and len(np.unique(events.track[rows])) == 1:
-            way, unnamed = BY_ORDER, [n for n, own in enumerate(self._names) if not any(own)]
-            found = [n for n in unnamed if np.array_equal(self._copied[n], copied)]
-            names = [""] * len(names) if found else names
-        if not found:
+        candidates = [
+            n for n, tally in enumerate(tallies) if tally == tally_of_replay and any(self._names[n])
+        ]
+        if not candidates and len(np.unique(events.track[rows])) == 1:
+            way, unnamed = (
+                BY_ORDER,
+                [n for n, kernel_names in enumerate(self._names) if not any(kernel_names)],
+            )
+            candidates = [n for n in unnamed if np.array_equal(self._copied[n], copied)]
+            names = [""] * len(names) if candidates else names
+        if not candidates:
             way = BY_PART
-            alike = [sum(n for one, n in mine.items() if one and t[one] == n) for t in tallies]
-            most = max(alike, default=0)
-            found = [n for n, number in enumerate(alike) if number == most > _HALF * len(rows)]
-        if not found:
+            alike = [
+                sum(n for name, n in tally_of_replay.items() if name and t[name] == n)
+                for t in tallies
+            ]
+            highest = max(alike, default=0)
+            candidates = [
+                n for n, number in enumerate(alike) if number == highest > _HALF * len(rows)
+            ]
+        if not candidates:
             return np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64), 0
-        found = [n for n in found if self._batch[n] == size] or found
-        return *self._common(found, names), KNOWN.index(way)
+        candidates = [n for n in candidates if self._batch[n] == size] or candidates
+        return *self._common(candidates, names), KNOWN.index(way)
 
     def _common(self, captures: Sequence[int], names: Sequence[str]) -> tuple[I64, I64]:
         """Rows of the first of some captures for nodes with these names, and what all captures say
         of each; -1 where they do not agree on its operator."""
-        first, *others = (_placed(names, self._names[n], self._rows[n]) for n in captures)
+        reference, *further = (
+            _rows_by_name(names, self._names[n], self._rows[n]) for n in captures
+        )
         shared = np.full(len(names), _ALL)
-        for other in others:
+        for mapped in further:
             for bit, column in enumerate(ARGUMENTS):
                 values = self._columns[column]
-                shared[(other < 0) | (values[first] != values[other])] &= ~(1 << bit)
-        return np.where(shared & _OPERATOR, first, -1), shared
+                shared[(mapped < 0) | (values[reference] != values[mapped])] &= ~(1 << bit)
+        return np.where(shared & _OPERATOR, reference, -1), shared
 
 
-def _placed(names: Sequence[str], captured: Sequence[str], rows: NDArray[np.intp]) -> I64:
+def _rows_by_name(names: Sequence[str], captured: Sequence[str], rows: NDArray[np.intp]) -> I64:
     """For each name its row: the n-th of a name is the n-th captured, if there are as many."""
     places: dict[str, list[int]] = {}
     for name, row in zip(captured, rows.tolist(), strict=True):
         places.setdefault(name, []).append(row)
-    mine, used = Counter(names), Counter[str]()
-    found = np.full(len(names), -1, np.int64)
+    tally, used = Counter(names), Counter[str]()
+    row_of = np.full(len(names), -1, np.int64)
     for i, name in enumerate(names):
-        if len(places.get(name, ())) == mine[name]:
-            found[i] = places[name][used[name]]
+        if len(places.get(name, ())) == tally[name]:
+            row_of[i] = places[name][used[name]]
             used[name] += 1
-    return found
+    return row_of

@@ -82,23 +82,23 @@ _DERIVED = (Layer.OVERLAP, Layer.SCOPE)
 def input_wait(trace: Trace) -> Trace:
     """Fill ``input_wait_ns`` and ``pause_ns`` of the steps; after the overlap analysis."""
     steps = trace.steps
-    own, busy = fetches(trace), _busy(trace)
-    rows = _ranges(trace) | own
-    known = _known(trace, rows, own) & (steps.covered == Covered.TIMELINE)
-    stated = steps.covered == Covered.VENDOR_TABLE
+    fetched, busy = fetches(trace), _busy(trace)
+    rows = _ranges(trace) | fetched
+    is_known = _known(trace, rows, fetched) & (steps.covered == Covered.TIMELINE)
+    in_table = steps.covered == Covered.VENDOR_TABLE
     preparing = _preparing(trace)
-    follows = stated & np.isin(steps.step - 1, steps.step[stated])
+    follows = in_table & np.isin(steps.step - 1, steps.step[in_table])
     if trace.hints.tables_only:
         follows &= _adjoin(steps, preparing)
     free, waits = with_preparing(steps.free_ns, preparing, follows)
     recorded = steps.known_ns + free - steps.free_ns
-    if known.any():
+    if is_known.any():
         spans, waiting = steps.device_spans, _spans(trace, rows)
         if len(trace.windows):
             waiting = intersection(waiting, trace.windows)
-        idle = [length_within(subtraction(waiting, one), spans) for one in busy]
+        idle = [length_within(subtraction(waiting, device_busy), spans) for device_busy in busy]
         within = np.minimum(np.sum(idle, axis=0, dtype=np.int64), steps.free_ns)
-        waits = np.where(known, within, waits)
+        waits = np.where(is_known, within, waits)
     pauses = _pauses(steps, busy)
     steps = steps.with_columns(
         input_wait_ns=waits, pause_ns=pauses, free_ns=free, known_ns=recorded
@@ -137,9 +137,9 @@ def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64,
     Returns:
         Idle time, and the part of it that waits for input; unknown where Preparing is unknown.
     """
-    told = preparing_ns >= 0
-    free = free_ns + np.where(told & ~follows, preparing_ns, 0)
-    return free, np.where(told, np.minimum(preparing_ns, free), preparing_ns)
+    is_known = preparing_ns >= 0
+    free = free_ns + np.where(is_known & ~follows, preparing_ns, 0)
+    return free, np.where(is_known, np.minimum(preparing_ns, free), preparing_ns)
 
 
 @once_each
@@ -186,8 +186,8 @@ def fetches(trace: Trace) -> Mask:
 
 
 def _slices_named(trace: Trace, names: NameTest) -> Mask:
-    found: Mask = rows_named(trace, names)
-    return found & (trace.events.kind == Kind.SLICE) if found.any() else found
+    named: Mask = rows_named(trace, names)
+    return named & (trace.events.kind == Kind.SLICE) if named.any() else named
 
 
 @once_each
@@ -216,26 +216,26 @@ def _queue_spans(trace: Trace) -> I64:
             return none()  # reported where the table is shown
         start, end = (columns.get(f"{edge}(ns)", none()[:, 0]) for edge in ("start", "end"))
         if len(start) == len(end) and start.dtype == end.dtype == np.int64:
-            whole = (start != ABSENT) & (end != ABSENT)
-            return union(start[whole], end[whole])
+            complete = (start != ABSENT) & (end != ABSENT)
+            return union(start[complete], end[complete])
     return none()
 
 
-def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
-    """The steps whose wait for input is known, from ``rows``; ``own`` are the fetches among them.
+def _known(trace: Trace, rows: Mask, fetched: Mask) -> Mask:
+    """The steps whose wait for input is known from ``rows``, of which ``fetched`` are fetches.
 
     Ranges cover all steps within the recorded time of the host, fetches all steps from the first
     to the last fetch.
     """
     spans = trace.steps.device_spans
-    told = np.zeros(len(spans), bool)
-    every = _spans(trace, own)
-    if len(every):
-        told |= (spans[:, 1] > every[0, 0]) & (spans[:, 0] < every[-1, 1])
-    if (rows & ~own).any():
-        for first, last in trace.coverage.layers.get(Layer.HOST, ()):
-            told |= (spans[:, 1] > first) & (spans[:, 0] < last)
-    return told
+    known = np.zeros(len(spans), bool)
+    fetch_spans = _spans(trace, fetched)
+    if len(fetch_spans):
+        known |= (spans[:, 1] > fetch_spans[0, 0]) & (spans[:, 0] < fetch_spans[-1, 1])
+    if (rows & ~fetched).any():
+        for begin, end in trace.coverage.layers.get(Layer.HOST, ()):
+            known |= (spans[:, 1] > begin) & (spans[:, 0] < end)
+    return known
 
 
 def _busy(trace: Trace) -> list[I64]:
@@ -247,42 +247,42 @@ def _busy(trace: Trace) -> list[I64]:
     lanes = trace.rows_of(Layer.OVERLAP)
     rows = lanes & np.isin(events.op, classes)
     devices = [Device.of(track) for track in trace.tracks]
-    found = []
+    by_device = []
     for device in sorted({devices[i] for i in np.unique(events.track[lanes]).tolist()}):
-        of = np.array([one == device for one in devices], bool)
-        mine = rows & of[events.track]
-        found.append(union(events.start_ns[mine], events.ends(mine)))
-    return found
+        on_device = np.array([other == device for other in devices], bool)
+        device_rows = rows & on_device[events.track]
+        by_device.append(union(events.start_ns[device_rows], events.ends(device_rows)))
+    return by_device
 
 
-def _pauses(steps: StepTable, every: list[I64]) -> I64:
+def _pauses(steps: StepTable, busy_times: list[I64]) -> I64:
     """The idle time before each step, since the one before it in its graph; else unknown.
-    ``every`` is when each device is busy."""
-    found = np.full(len(steps), UNKNOWN, np.int64)
+    ``busy_times`` is when each device is busy."""
+    pauses = np.full(len(steps), UNKNOWN, np.int64)
     order = np.argsort(steps.graph, kind="stable")  # steps are by start
     before, after = order[:-1], order[1:]
     covered, spans = steps.covered == Covered.TIMELINE, steps.device_spans
-    known = (steps.graph[before] == steps.graph[after]) & covered[before] & covered[after]
-    known &= steps.window[before] == steps.window[after]
-    before, after = before[known], after[known]
-    if len(after) and every:
+    adjacent = (steps.graph[before] == steps.graph[after]) & covered[before] & covered[after]
+    adjacent &= steps.window[before] == steps.window[after]
+    before, after = before[adjacent], after[adjacent]
+    if len(after) and busy_times:
         end = spans[before, 1]
         gaps = np.stack((end, np.maximum(spans[after, 0], end)), axis=1)
         length = gaps[:, 1] - gaps[:, 0]
-        found[after] = sum(length - length_within(busy, gaps) for busy in every)
-    return found
+        pauses[after] = sum(length - length_within(busy, gaps) for busy in busy_times)
+    return pauses
 
 
 def _preparing(trace: Trace) -> I64:
     """``Preparing`` of steps with figures from the vendor's own table, otherwise unknown."""
     steps: StepTable = trace.steps
     waits = np.full(len(steps), UNKNOWN, np.int64)
-    own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
-    if len(own):
+    from_table = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
+    if len(from_table):
         columns = trace.side_tables[STEP_TABLE].columns
         number, length = columns["Step"], columns.get("Preparing(ns)")
         if length is not None and length.dtype == np.int64:
             order = np.argsort(number, kind="stable")
-            found = length[order[np.searchsorted(number, steps.step[own], sorter=order)]]
-            waits[own] = np.where(found == ABSENT, UNKNOWN, found)
+            lengths = length[order[np.searchsorted(number, steps.step[from_table], sorter=order)]]
+            waits[from_table] = np.where(lengths == ABSENT, UNKNOWN, lengths)
     return waits

@@ -36,24 +36,24 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     rows = np.array([numbers.get(name, -1) for name in row_names], np.int64)
     # slices by name and start, and the first of each name: a name's slices are one ascending run
     order = np.lexsort((start_ns, slices))
-    first = np.searchsorted(slices[order], np.arange(len(numbers) + 1))
-    found = np.full(len(rows), -1, np.int64)
+    first_of_name = np.searchsorted(slices[order], np.arange(len(numbers) + 1))
+    slice_of = np.full(len(rows), -1, np.int64)
     of_name = np.argsort(rows, kind="stable")
     borders = np.searchsorted(rows[of_name], np.arange(len(numbers) + 1))
     for i in np.unique(rows[rows >= 0]).tolist():
-        mine = of_name[borders[i] : borders[i + 1]]
-        candidates = order[first[i] : first[i + 1]]
-        starts, times = start_ns[candidates], row_start[mine]
+        rows_of_name = of_name[borders[i] : borders[i + 1]]
+        candidates = order[first_of_name[i] : first_of_name[i + 1]]
+        starts, times = start_ns[candidates], row_start[rows_of_name]
         after = np.searchsorted(starts, times)
         low, high = np.maximum(after - 1, 0), np.minimum(after, len(starts) - 1)
         below, above = np.abs(times - starts[low]), np.abs(starts[high] - times)
         nearest = candidates[np.where(below < above, low, high)]
-        found[mine] = np.where(np.minimum(below, above) <= TOLERANCE_NS, nearest, -1)
+        slice_of[rows_of_name] = np.where(np.minimum(below, above) <= TOLERANCE_NS, nearest, -1)
     # every slice is of the nearest row only
-    distance = np.abs(start_ns[found] - row_start) if len(start_ns) else found
-    order = np.lexsort((distance, found))
-    found[order[1:][np.diff(found[order]) == 0]] = -1
-    return found
+    distance = np.abs(start_ns[slice_of] - row_start) if len(start_ns) else slice_of
+    order = np.lexsort((distance, slice_of))
+    slice_of[order[1:][np.diff(slice_of[order]) == 0]] = -1
+    return slice_of
 
 
 SHEET = "kernel_details"
@@ -91,11 +91,11 @@ def kernel_args(trace: Trace) -> Trace:
     side_table, events = trace.side_tables.get(SHEET), trace.events
     if side_table is None:
         return trace
-    wanted = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
-    wanted |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
-    slices = np.flatnonzero(wanted & (events.kind == Kind.SLICE))
-    some = events.args[slices[:: max(len(slices) // 50, 1)]].tolist()
-    if not some or any(b'"Op Type"' in trace.args.raw(i) for i in some):
+    candidates = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
+    candidates |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
+    slices = np.flatnonzero(candidates & (events.kind == Kind.SLICE))
+    sample = events.args[slices[:: max(len(slices) // 50, 1)]].tolist()
+    if not sample or any(b'"Op Type"' in trace.args.raw(i) for i in sample):
         return trace
     issues = trace.issues.copy()
     try:
@@ -104,13 +104,13 @@ def kernel_args(trace: Trace) -> Trace:
         issues.add("malformed-record", side_table.file, str(e)[:200])
         return replace(trace, issues=issues)
     side_table.account(issues)
-    joined, unmatched = _joined(trace, slices, columns, side_table.headings)
-    first = str(columns["Name"][unmatched[0]])[:80] if len(unmatched) else ""
-    issues.add("row-unmatched", side_table.file, first, len(unmatched))
+    joined, unmatched = _with_table(trace, slices, columns, side_table.headings)
+    first_name = str(columns["Name"][unmatched[0]])[:80] if len(unmatched) else ""
+    issues.add("row-unmatched", side_table.file, first_name, len(unmatched))
     return replace(joined, issues=issues)
 
 
-def _joined(
+def _with_table(
     trace: Trace, slices: I64, columns: Columns, headings: Mapping[str, str]
 ) -> tuple[Trace, I64]:
     """The trace with arguments under the profiler's headings, and the rows without a slice."""
@@ -118,29 +118,33 @@ def _joined(
         return trace, np.empty(0, np.int64)
     timed = np.flatnonzero(columns["Start Time(ns)"] != ABSENT)
     events = trace.events.take(slices)
-    found = matched(
+    slice_of = matched(
         [trace.strings[i] for i in events.name.tolist()],
         events.start_ns,
         [str(name) for name in columns["Name"][timed].tolist()],
         columns["Start Time(ns)"][timed],
     )
-    rows, own = timed[found >= 0], slices[found[found >= 0]]
-    more = {headings[name]: column for name, column in columns.items() if name not in _IN_SLICE}
+    rows, matched_slices = timed[slice_of >= 0], slices[slice_of[slice_of >= 0]]
+    shown = {headings[name]: column for name, column in columns.items() if name not in _IN_SLICE}
     members: list[bytes] = []
-    for first in range(0, len(rows), _BATCH):
-        some = rows[first : first + _BATCH]
-        values = {heading: c[some] for heading, c in more.items()}
+    for begin in range(0, len(rows), _BATCH):
+        chunk = rows[begin : begin + _BATCH]
+        values = {heading: c[chunk] for heading, c in shown.items()}
         if _CORE in values:
             # only cores of compute tasks that their slices do not name
-            batch, cores = own[first : first + _BATCH], values[_CORE]
+            batch, cores = matched_slices[begin : begin + _BATCH], values[_CORE]
             raws = map(trace.args.raw, trace.events.args[batch].tolist())
             names = {core: json.dumps(core).encode() for core in set(cores.tolist())}
-            other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
+            differs = [
+                names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)
+            ]
             compute = trace.events.op[batch] == OpClass.COMPUTE
-            values[_CORE] = np.where(compute & np.array(other, bool), cores, "")
-        members += _members(values, len(some))
-    some = np.fromiter(map(bool, members), bool, len(members))
-    return trace.with_arguments(own[some], [*filter(None, members)]), timed[found < 0]
+            values[_CORE] = np.where(compute & np.array(differs, bool), cores, "")
+        members += _members(values, len(chunk))
+    chunk = np.fromiter(map(bool, members), bool, len(members))
+    return trace.with_arguments(matched_slices[chunk], [*filter(None, members)]), timed[
+        slice_of < 0
+    ]
 
 
 # -- values as JSON -------------------------------------------------------------------------
@@ -159,8 +163,8 @@ def _texts(column: NDArray[Any], key: bytes, heading: str) -> list[bytes]:
     to_json = _time(heading) if unit_of(heading) else _value
     values = column.tolist()
     texts = {value: to_json(value) for value in set(values)}  # most columns have few values
-    whole = {value: key + text if text else b"" for value, text in texts.items()}
-    return [whole[value] for value in values]
+    members = {value: key + text if text else b"" for value, text in texts.items()}
+    return [members[value] for value in values]
 
 
 def _value(value: Any) -> bytes:
@@ -178,9 +182,9 @@ def _time(heading: str) -> Callable[[int], bytes]:
     def to_json(ns: int) -> bytes:
         if ns == ABSENT:
             return b""
-        whole, rest = divmod(abs(ns), 10**scale)
-        digits = f"{rest:0{scale}d}".rstrip("0") if rest else ""
+        integer, fraction = divmod(abs(ns), 10**scale)
+        digits = f"{fraction:0{scale}d}".rstrip("0") if fraction else ""
         sign = "-" if ns < 0 else ""
-        return f"{sign}{whole}.{digits}".encode() if digits else f"{sign}{whole}".encode()
+        return f"{sign}{integer}.{digits}".encode() if digits else f"{sign}{integer}".encode()
 
     return to_json

@@ -149,10 +149,10 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
     comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
     copy = union(work.copies.start_ns, work.copies.end_ns)
     classified = merged(compute, comm) if bounds.vendor else merged(merged(compute, comm), copy)
-    rest = union(work.unclassified.start_ns, work.unclassified.end_ns)
-    rest = subtraction(subtraction(rest, classified), bounds.unknown)
+    unclassified = union(work.unclassified.start_ns, work.unclassified.end_ns)
+    unclassified = subtraction(subtraction(unclassified, classified), bounds.unknown)
     # the vendor's Free excludes unclassified tasks only if nothing else ran
-    active = classified if bounds.vendor and len(classified) else merged(classified, rest)
+    active = classified if bounds.vendor and len(classified) else merged(classified, unclassified)
 
     def under(rule: str) -> Analysis:
         reach = merged(active, work.others()) if rule == "device" else active
@@ -162,27 +162,29 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         exposed = covered(pieces, [0b1010, 0b1110])
         alone = subtraction(covered(pieces, [0b0100, 0b1100]), bounds.unknown)
         free = subtraction(spans, active)
-        if len(rest):
-            known = merged(known, rest)
-        return Analysis((compute, comm, exposed, free, copy, alone, rest), spans, known, rule)
+        if len(unclassified):
+            known = merged(known, unclassified)
+        return Analysis(
+            (compute, comm, exposed, free, copy, alone, unclassified), spans, known, rule
+        )
 
-    first = under(rule or otherwise)
+    preferred = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
-    if rule or not len(work.lanes) or total(first.sets[_FREE]) == idle:
-        return first
-    second = under(RULES[1 - RULES.index(first.rule)])
-    return min(first, second, key=lambda a: abs(total(a.sets[_FREE]) - idle))
+    if rule or not len(work.lanes) or total(preferred.sets[_FREE]) == idle:
+        return preferred
+    alternative = under(RULES[1 - RULES.index(preferred.rule)])
+    return min(preferred, alternative, key=lambda a: abs(total(a.sets[_FREE]) - idle))
 
 
-def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
+def _adopted(rows_here: EventTable, lanes: EventTable, op: OpClass) -> I64:
     """The union of our rows; the source's boundaries if they differ by at most 1 ns."""
-    ours = union(own.start_ns, own.end_ns)
+    computed = union(rows_here.start_ns, rows_here.end_ns)
     rows = lanes.take(lanes.op == op)
     if not len(rows):
-        return ours
-    theirs = union(rows.start_ns, rows.end_ns)
-    pieces = difference(ours, theirs)
-    return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
+        return computed
+    recorded = union(rows.start_ns, rows.end_ns)
+    pieces = difference(computed, recorded)
+    return recorded if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else computed
 
 
 def _spans(reach: I64, bounds: Bounds) -> tuple[I64, I64]:
@@ -194,11 +196,13 @@ def _spans(reach: I64, bounds: Bounds) -> tuple[I64, I64]:
     spans, inside = _hulls(reach, bounds.windows), bounds.steps
     if len(bounds.windows):
         inside = intersection(inside, merged(bounds.windows, reach))
-    known = merged(spans, inside)
-    spans = spans if bounds.vendor else known
+    all_known = merged(spans, inside)
+    spans = spans if bounds.vendor else all_known
     if len(bounds.unknown):
-        spans, known = (subtraction(each, bounds.unknown) for each in (spans, known))
-    return spans, known
+        spans, all_known = (
+            subtraction(intervals, bounds.unknown) for intervals in (spans, all_known)
+        )
+    return spans, all_known
 
 
 def _hulls(active: I64, windows: I64) -> I64:
@@ -206,12 +210,14 @@ def _hulls(active: I64, windows: I64) -> I64:
         return none()
     if not len(windows):
         return np.array([[active[0, 0], active[-1, 1]]], np.int64)
-    known = merged(windows, active)
+    all_windows = merged(windows, active)
     # the activities of each window are one run of positions, for both ascend
-    first = np.searchsorted(active[:, 0], known[:, 0])
-    last = np.append(first[1:], len(active))
-    some = last > first
-    return np.stack((active[first[some], 0], active[last[some] - 1, 1]), axis=1)
+    first_active = np.searchsorted(active[:, 0], all_windows[:, 0])
+    end_active = np.append(first_active[1:], len(active))
+    has_activity = end_active > first_active
+    return np.stack(
+        (active[first_active[has_activity], 0], active[end_active[has_activity] - 1, 1]), axis=1
+    )
 
 
 LANES: dict[OpClass, str] = {
@@ -261,34 +267,45 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     overlap-recomputed, overlap-differs, unclassified-tasks, collection-paused.
     """
     give_back()  # here and below: most memory is in use while lanes are made and inserted
-    own = trace.rows_of(Layer.OVERLAP)
+    source_lanes = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
     analysed = _analysed(trace, bounds, free_rule)
     trace = _from_vendor(trace)
-    known = trace.coverage
-    if known.text:
-        unknown = known.steps - known.recorded - known.vendor
-        trace = trace.with_issue("steps-uncovered", known.text, unknown)
+    covered_steps = trace.coverage
+    if covered_steps.text:
+        unknown = covered_steps.steps - covered_steps.recorded - covered_steps.vendor
+        trace = trace.with_issue("steps-uncovered", covered_steps.text, unknown)
     if not analysed:
-        missing = len(trace.events) and not own.any()
+        missing = len(trace.events) and not source_lanes.any()
         return trace.with_issue("no-device-events") if missing else trace
-    works, found = [work for work, _ in analysed], [one for _, one in analysed]
-    trace = _with_unclassified(trace, works, found)
+    works, analyses = (
+        [work for work, _ in analysed],
+        [device_analysis for _, device_analysis in analysed],
+    )
+    trace = _with_unclassified(trace, works, analyses)
     gaps = collection_gaps(trace)
     trace = trace.with_issue("collection-paused", f"{us_text(total(gaps))} µs", len(gaps))
-    sums = _sums_of(works, found, bounds)
+    sums = _sums_of(works, analyses, bounds)
     trace = replace(
-        _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace, works),
+        _compared(trace, works, analyses) if sums.sums_ns.known else _unknown(trace, works),
         overlap=sums if sums.sums_ns.known else None,
-        steps=_with_figures(trace.steps, found, bounds),
-        coverage=msgspec.structs.replace(trace.coverage, devices=len(found)),
+        steps=_with_figures(trace.steps, analyses, bounds),
+        coverage=msgspec.structs.replace(trace.coverage, devices=len(analyses)),
     )
-    if own.any():
-        trace = trace.keep("overlap", ~own)
+    if source_lanes.any():
+        trace = trace.keep("overlap", ~source_lanes)
     tracks: list[Track] = []
-    rows = [_drawn(trace, work, one, tracks) for work, one in analysed]
+    rows = [
+        _lane_slices(trace, work, device_analysis, tracks) for work, device_analysis in analysed
+    ]
     added = EventTable.concat(rows)
-    del works, found, analysed, rows, own  # copies of all rows of devices: room for the new table
+    del (
+        works,
+        analyses,
+        analysed,
+        rows,
+        source_lanes,
+    )  # copies of all rows of devices: room for the new table
     trace = trace.add_events("overlap", tracks, added)
     give_back()
     return trace
@@ -347,13 +364,13 @@ def device_times(trace: Trace) -> list[DeviceTime]:
     return [
         DeviceTime(
             *work.rows,
-            one.sets[0],
-            one.sets[2],
-            intersection(one.sets[_COPIES + 1], one.known),
-            intersection(one.sets[_UNCLASSIFIED], one.known),
-            one.known,
+            result.sets[0],
+            result.sets[2],
+            intersection(result.sets[_COPIES + 1], result.known),
+            intersection(result.sets[_UNCLASSIFIED], result.known),
+            result.known,
         )
-        for work, one in analysed
+        for work, result in analysed
     ]
 
 
@@ -361,30 +378,34 @@ _TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
 """Arguments that give the type of a task."""
 
 
-def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
+def _with_unclassified(trace: Trace, works: Sequence[Work], analyses: Sequence[Analysis]) -> Trace:
     """Add an issue per type of unclassified tasks: their number and their time.
 
     Tasks that others hide take nothing.
     """
     events = trace.events
-    taken: dict[int, tuple[int, int, int]] = {}  # by name: time, tasks, one of them
-    for work, one in zip(works, found, strict=True):
+    by_name: dict[int, tuple[int, int, int]] = {}  # by name: time, tasks, one of them
+    for work, result in zip(works, analyses, strict=True):
         rows, tasks = work.rows[-1], work.unclassified
         spans = np.stack((tasks.start_ns, tasks.end_ns), axis=1)
-        alone = length_within(one.sets[_UNCLASSIFIED], spans)
+        alone = length_within(result.sets[_UNCLASSIFIED], spans)
         rows, alone = rows[alone > 0], alone[alone > 0]
         for name in np.unique(events.name[rows]).tolist():
-            mine = events.name[rows] == name
-            before, count, _ = taken.get(name, (0, 0, 0))
-            taken[name] = before + int(alone[mine].sum()), count + int(mine.sum()), rows[mine][0]
+            of_name = events.name[rows] == name
+            before, count, _ = by_name.get(name, (0, 0, 0))
+            by_name[name] = (
+                before + int(alone[of_name].sum()),
+                count + int(of_name.sum()),
+                rows[of_name][0],
+            )
     types: dict[str, list[tuple[int, int, str]]] = {}
-    for name, (ns, count, row) in taken.items():
+    for name, (ns, count, row) in by_name.items():
         args = trace.args[int(events.args[row])]
         typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), "")
         types.setdefault(str(typed), []).append((ns, count, trace.strings[name]))
     if types:  # the run that wrote a merged trace has counted the same tasks
         trace = replace(trace, issues=trace.issues.copy(without="unclassified-tasks"))
-    for typed, names in sorted(types.items(), key=lambda one: -sum(ns for ns, _, _ in one[1])):
+    for typed, names in sorted(types.items(), key=lambda item: -sum(ns for ns, _, _ in item[1])):
         called = max(names)[2]
         kind = f"type {typed[:80]} ({called[:80]})" if typed not in ("", called) else called[:80]
         where = f"{kind or 'no type'}: {us_text(sum(ns for ns, _, _ in names))} µs"
@@ -394,11 +415,11 @@ def _with_unclassified(trace: Trace, works: Sequence[Work], found: Sequence[Anal
 
 def _bounds(trace: Trace) -> Bounds:
     steps = trace.steps
-    known = steps.covered == Covered.TIMELINE
+    is_covered = steps.covered == Covered.TIMELINE
     spans = steps.device_spans
-    inside = union(*spans[known].T)
+    inside = union(*spans[is_covered].T)
     around = subtraction(np.array([[-_EVER, _EVER]], np.int64), inside)
-    unknown = around[length_within(union(*spans[~known].T), around) > 0]
+    unknown = around[length_within(union(*spans[~is_covered].T), around) > 0]
     return Bounds(
         windows=trace.windows,
         steps=inside,
@@ -423,10 +444,10 @@ def collection_gaps(trace: Trace) -> I64:
     if trace.hints.vendor != "ascend" or not rows_named(trace, _PAUSES).any():
         return none()
     rows = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.kind == Kind.SLICE)
-    at = np.flatnonzero(rows & ~rows_named(trace, _RESUMES))
-    at = at[np.argsort(events.start_ns[at], kind="stable")]
-    reach, start = np.maximum.accumulate(events.ends(at))[:-1], events.start_ns[at][1:]
-    gap = (start > reach) & rows_named(trace, _PAUSES)[at[:-1]]
+    work = np.flatnonzero(rows & ~rows_named(trace, _RESUMES))
+    work = work[np.argsort(events.start_ns[work], kind="stable")]
+    reach, start = np.maximum.accumulate(events.ends(work))[:-1], events.start_ns[work][1:]
+    gap = (start > reach) & rows_named(trace, _PAUSES)[work[:-1]]
     return np.stack((reach[gap], start[gap]), axis=1)
 
 
@@ -464,10 +485,12 @@ def _works(trace: Trace) -> list[Work]:
             (computing, calling, copying, unknown),
         )
 
-    found = devices(trace.tracks)
-    if len(found) < 2:
+    devices_seen = devices(trace.tracks)
+    if len(devices_seen) < 2:
         return [work(Device(), True)]
-    return [work(one, looked_up(of_device(trace, one), events.track)) for one in found]
+    return [
+        work(device, looked_up(of_device(trace, device), events.track)) for device in devices_seen
+    ]
 
 
 def _other_tasks(trace: Trace, on: Any) -> I64:
@@ -483,12 +506,17 @@ def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
     """Add an issue that says why no figure is known."""
     if trace.hints.partial_device:
         return trace  # its reader has an issue for that
-    tasks = EventTable.concat([one for work in works for one in (work.kernels, work.unclassified)])
+    tasks = EventTable.concat(
+        [table for work in works for table in (work.kernels, work.unclassified)]
+    )
     if not tasks.dur_ns.any() or (trace.steps.source == StepSource.WHOLE_RANGE).any():
         return trace.with_issue("computing-unknown")
-    first, last = int(tasks.start_ns.min()), int(tasks.end_ns.max())
-    before, after = int(trace.steps.start_ns.min()) - last, first - int(trace.steps.end_ns.max())
-    where = f"between the steps, {us_text(last - first)} µs"
+    first_ns, last_ns = int(tasks.start_ns.min()), int(tasks.end_ns.max())
+    before, after = (
+        int(trace.steps.start_ns.min()) - last_ns,
+        first_ns - int(trace.steps.end_ns.max()),
+    )
+    where = f"between the steps, {us_text(last_ns - first_ns)} µs"
     if before >= 0:
         where = f"ends {us_text(before)} µs before the first step"
     elif after >= 0:
@@ -499,33 +527,33 @@ def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
 # -- the source's own lanes ---------------------------------------------------------------
 
 
-def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
+def _compared(trace: Trace, works: Sequence[Work], analyses: Sequence[Analysis]) -> Trace:
     """Book that the source's lanes are replaced, and where their sums differ from ours."""
     rounded = any(trace.issues.count(code) for code in ("duration-rounded", "stamp-rounded"))
-    for work, one in zip(works, found, strict=True):
+    for work, result in zip(works, analyses, strict=True):
         if len(work.lanes):
             trace = trace.with_issue("overlap-recomputed", count=len(work.lanes))
-            for where in _differences(work.lanes, one, rounded):
-                place = f"{work.device.heading} {where}".strip()
-                trace = trace.with_issue("overlap-differs", place)
+            for where in _differences(work.lanes, result, rounded):
+                location = f"{work.device.heading} {where}".strip()
+                trace = trace.with_issue("overlap-differs", location)
     return trace
 
 
-def _differences(lanes: EventTable, found: Analysis, rounded: bool) -> list[str]:
+def _differences(lanes: EventTable, result: Analysis, rounded: bool) -> list[str]:
     """Class, figures and window of every sum that is not the source's.
 
     If times were rounded, each of its slices may be off by a nanosecond. Windows it has no
     lanes for are passed over.
     """
     ops = list(LANES)[:_COPIES]  # no profiler has lanes of copies
-    theirs = np.stack([_sums(lanes.take(lanes.op == op), found.spans) for op in ops])
-    ours = np.stack([length_within(a, found.spans) for a in found.sets[:_COPIES]])
+    recorded_ns = np.stack([_sums(lanes.take(lanes.op == op), result.spans) for op in ops])
+    computed_ns = np.stack([length_within(a, result.spans) for a in result.sets[:_COPIES]])
     slack = np.array([[int((lanes.op == op).sum()) if rounded else 0] for op in ops])
-    wrong = (np.abs(ours - theirs) > slack) & theirs.any(axis=0)
+    wrong = (np.abs(computed_ns - recorded_ns) > slack) & recorded_ns.any(axis=0)
     names = list(LANES.values())
     return [
-        f"{names[lane]}: {ours[lane, span]} ns here, {theirs[lane, span]} ns in the profiler's "
-        f"lane (window {span + 1})"
+        f"{names[lane]}: {computed_ns[lane, span]} ns here, {recorded_ns[lane, span]} ns in the "
+        f"profiler's lane (window {span + 1})"
         for span, lane in np.argwhere(wrong.T).tolist()
     ]
 
@@ -544,53 +572,56 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _drawn(trace: Trace, work: Work, found: Analysis, tracks: list[Track]) -> EventTable:
+def _lane_slices(trace: Trace, work: Work, result: Analysis, tracks: list[Track]) -> EventTable:
     """The slices of one device, whose lanes are added to ``tracks``."""
     left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
-    left_out |= set() if len(found.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
+    left_out |= set() if len(result.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
     lanes = {op: i for i, op in enumerate(LANES) if op not in left_out}
-    sets = [found.sets[i] for i in lanes.values()]
+    sets = [result.sets[i] for i in lanes.values()]
     names = np.array([trace.strings.intern(LANES[op]) for op in lanes], np.int32)
-    which = np.repeat(np.arange(len(sets), dtype=np.int32), [len(one) for one in sets])
+    lane_of = np.repeat(
+        np.arange(len(sets), dtype=np.int32), [len(intervals) for intervals in sets]
+    )
     spans = np.concatenate(sets)
     none = np.full(len(spans), -1, np.int32)
-    first, device = np.int32(len(tracks)), work.device
+    first_track, device = np.int32(len(tracks)), work.device
     tracks += [
         Track(Layer.OVERLAP, LANES[op], device.heading, sort=i, device=device.number,
               device_kind=device.kind)
         for op, i in lanes.items()
     ]  # fmt: skip
     return EventTable(
-        track=which + first,
+        track=lane_of + first_track,
         kind=np.zeros(len(spans), np.int8),
-        op=np.array(list(lanes), np.int8)[which],
+        op=np.array(list(lanes), np.int8)[lane_of],
         start_ns=spans[:, 0],
         dur_ns=spans[:, 1] - spans[:, 0],
-        name=names[which],
+        name=names[lane_of],
         graph=none,
         step=none,
         args=none,
     )
 
 
-def _sums_of(works: Sequence[Work], found: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
+def _sums_of(works: Sequence[Work], analyses: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
     """The sums over devices, computed here and in the source's own lanes."""
     lanes = EventTable.concat([work.lanes for work in works])
-    theirs = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
-    known = theirs[0] + theirs[2] + theirs[_FREE]
-    ours = [
-        sum(total(subtraction(a.sets[i], bounds.unknown)) for a in found) for i in range(len(LANES))
+    recorded = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
+    recorded_total = recorded[0] + recorded[2] + recorded[_FREE]
+    computed = [
+        sum(total(subtraction(a.sets[i], bounds.unknown)) for a in analyses)
+        for i in range(len(LANES))
     ]
     return OverlapSums(
-        free_rule=" + ".join(sorted({a.rule for a in found})),
-        spans=sum(len(a.spans) for a in found),
-        sums_ns=OverlapTimes._make((*ours, sum(total(a.known) for a in found))),
-        idle_ns=sum(total(a.idle(bounds)) for a in found),
-        vendor_sums_ns=OverlapTimes._make((*theirs, known)) if len(lanes) else None,
+        free_rule=" + ".join(sorted({a.rule for a in analyses})),
+        spans=sum(len(a.spans) for a in analyses),
+        sums_ns=OverlapTimes._make((*computed, sum(total(a.known) for a in analyses))),
+        idle_ns=sum(total(a.idle(bounds)) for a in analyses),
+        vendor_sums_ns=OverlapTimes._make((*recorded, recorded_total)) if len(lanes) else None,
     )
 
 
-def _with_figures(steps: StepTable, found: Sequence[Analysis], bounds: Bounds) -> StepTable:
+def _with_figures(steps: StepTable, analyses: Sequence[Analysis], bounds: Bounds) -> StepTable:
     """The steps with their share of each class, clipped to the step's device window.
 
     Idle is all that is known and not busy: also what is before the first task and after the last,
@@ -598,15 +629,15 @@ def _with_figures(steps: StepTable, found: Sequence[Analysis], bounds: Bounds) -
     """
     spans = steps.device_spans
     shares = np.zeros((len(StepTable.FIGURES), len(steps)), np.int64)
-    for one in found:
-        sets = [*one.sets, one.known]
-        sets[_FREE] = one.idle(bounds)
+    for result in analyses:
+        sets = [*result.sets, result.known]
+        sets[_FREE] = result.idle(bounds)
         shares += np.stack([length_within(a, spans) for a in sets])
     covered = steps.covered == Covered.TIMELINE
     return steps.with_columns(
         **{
-            name: np.where(covered, ours, getattr(steps, name))
-            for name, ours in zip(StepTable.FIGURES, shares, strict=True)
+            name: np.where(covered, share, getattr(steps, name))
+            for name, share in zip(StepTable.FIGURES, shares, strict=True)
         }
     )
 
@@ -634,10 +665,12 @@ def _from_vendor(trace: Trace) -> Trace:
     number = columns.get("Step", missing[:0])
     if number.dtype == object or not set(_OWN_FIGURES.values()) <= columns.keys():
         return trace
-    here, there = np.nonzero(steps.step[missing][:, None] == number)
-    once = np.bincount(here, minlength=len(missing))[here] == 1  # else it is of several devices
-    rows, at = missing[here[once]], there[once]
-    figures = {name: columns[heading][at] for name, heading in _OWN_FIGURES.items()}
+    step_index, table_index = np.nonzero(steps.step[missing][:, None] == number)
+    once = (
+        np.bincount(step_index, minlength=len(missing))[step_index] == 1
+    )  # else it is of several devices
+    rows, table_rows = missing[step_index[once]], table_index[once]
+    figures = {name: columns[heading][table_rows] for name, heading in _OWN_FIGURES.items()}
     full = np.logical_and.reduce([column != ABSENT for column in figures.values()])
     busy = figures["computing_ns"] + figures["not_overlapped_ns"]
     figures["known_ns"] = busy + figures["free_ns"]

@@ -43,32 +43,32 @@ def scopes(trace: Trace) -> Trace:
     """
     if trace.rows_of(Layer.SCOPE).any():
         return trace
-    rows, which, paths = _operators(trace)
+    rows, path_of, paths = _operators(trace)
     start, end = trace.events.start_ns[rows], trace.events.ends(rows)
-    kept = _one_after_another(start.tolist(), end.tolist())
-    if not len(kept):
+    sequential = _sequential(start.tolist(), end.tolist())
+    if not len(sequential):
         return trace
-    start, end, which = start[kept], end[kept], which[kept]
+    start, end, path_of = start[sequential], end[sequential], path_of[sequential]
     window = np.searchsorted(trace.windows[:, 0], start, "right")
     borders = np.flatnonzero(np.diff(window)) + 1
-    found = [
+    listed = [
         span
         for rows in np.split(np.arange(len(start)), borders)
-        for span in _of_window(paths, which[rows], start[rows], end[rows])
+        for span in _of_window(paths, path_of[rows], start[rows], end[rows])
     ]
-    depths = 1 + max(depth for depth, *_ in found)
+    depths = 1 + max(depth for depth, *_ in listed)
     tracks = [Track(Layer.SCOPE, f"layer{depth}", sort=depth) for depth in range(depths)]
-    return trace.add_events("scopes", tracks, _table(trace, found))
+    return trace.add_events("scopes", tracks, _table(trace, listed))
 
 
 def _of_window(
-    paths: Sequence[Path], which: NDArray[np.intp], start: I64, end: I64
+    paths: Sequence[Path], path_of: NDArray[np.intp], start: I64, end: I64
 ) -> Iterator[Span]:
     """The scopes of one collection window; operators of one path in a row count as one."""
-    first = np.flatnonzero(np.diff(which, prepend=-1))
-    last = np.append(first[1:], len(which)) - 1
-    runs = [paths[i] for i in which[first].tolist()]
-    return spans(runs, start[first].tolist(), end[last].tolist())
+    run_begins = np.flatnonzero(np.diff(path_of, prepend=-1))
+    run_ends = np.append(run_begins[1:], len(path_of)) - 1
+    runs = [paths[i] for i in path_of[run_begins].tolist()]
+    return spans(runs, start[run_begins].tolist(), end[run_ends].tolist())
 
 
 def spans(paths: Sequence[Path], start: Sequence[int], end: Sequence[int]) -> Iterator[Span]:
@@ -87,18 +87,18 @@ def spans(paths: Sequence[Path], start: Sequence[int], end: Sequence[int]) -> It
                 open_[depth] = (name, open_[depth][1], stop)
             else:
                 open_.append((name, begin, stop))
-    yield from ((depth, *one) for depth, one in enumerate(open_))
+    yield from ((depth, *scope) for depth, scope in enumerate(open_))
 
 
-def _one_after_another(start: Sequence[int], end: Sequence[int]) -> list[int]:
+def _sequential(start: Sequence[int], end: Sequence[int]) -> list[int]:
     """Which operators begin when the one taken before them has ended; starts ascend."""
-    kept = []
+    sequential = []
     free_at = start[0] if start else 0
     for i, (begin, stop) in enumerate(zip(start, end, strict=True)):
         if begin >= free_at:
-            kept.append(i)
+            sequential.append(i)
             free_at = stop
-    return kept
+    return sequential
 
 
 def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[Path]]:
@@ -106,17 +106,17 @@ def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[P
     events, numbers = trace.events, _Numbers()
     device = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE)
     rows = np.flatnonzero((device | trace.rows_of(Layer.HOST)) & (events.kind == Kind.SLICE))
-    named = np.full(len(trace.strings), -1, np.intp)
+    path_by_name = np.full(len(trace.strings), -1, np.intp)
     for name in np.unique(events.name[rows]).tolist():
-        named[name] = numbers.of(_path(trace.strings[name]))
-    which = named[events.name[rows]]
-    for i in np.flatnonzero((which < 0) & device[rows] & (events.args[rows] >= 0)).tolist():
+        path_by_name[name] = numbers.of(_path(trace.strings[name]))
+    path_of = path_by_name[events.name[rows]]
+    for i in np.flatnonzero((path_of < 0) & device[rows] & (events.args[rows] >= 0)).tolist():
         match = FULL_NAME.search(trace.args.raw(int(events.args[rows[i]])))
         if match:
-            which[i] = numbers.of(_path(match[1].decode("utf-8", "replace")))
-    rows, which = rows[which >= 0], which[which >= 0]
+            path_of[i] = numbers.of(_path(match[1].decode("utf-8", "replace")))
+    rows, path_of = rows[path_of >= 0], path_of[path_of >= 0]
     order = np.argsort(events.start_ns[rows], kind="stable")
-    return rows[order], which[order], list(numbers.known)
+    return rows[order], path_of[order], list(numbers.known)
 
 
 class _Numbers:
@@ -134,10 +134,10 @@ def _path(name: str) -> Path:
     return tuple(name.split("/")[:-1][:MAX_DEPTH]) if ROOTS.match(name) else ()
 
 
-def _table(trace: Trace, found: Sequence[Span]) -> EventTable:
-    depth, names, start, end = zip(*found, strict=True)
+def _table(trace: Trace, scope_spans: Sequence[Span]) -> EventTable:
+    depth, names, start, end = zip(*scope_spans, strict=True)
     number = {name: trace.strings.intern(name) for name in dict.fromkeys(names)}
-    n, begin = len(found), np.array(start, np.int64)
+    n, begin = len(scope_spans), np.array(start, np.int64)
     return EventTable(
         track=np.array(depth, np.int32),
         kind=np.full(n, Kind.SLICE, np.int8),

@@ -33,17 +33,17 @@ def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
             knows every rank.
     """
     column = trace.events.graph
-    found = np.unique(column[column >= 0])
-    trace = replace(trace, present=msgspec.structs.replace(trace.present, graphs=found))
-    if selected is None or (len(found) and set(found.tolist()) <= set(selected)):
+    graphs = np.unique(column[column >= 0])
+    trace = replace(trace, present=msgspec.structs.replace(trace.present, graphs=graphs))
+    if selected is None or (len(graphs) and set(graphs.tolist()) <= set(selected)):
         return trace
     events, flows = trace.events, trace.flows
     member = np.isin(events.graph, list(selected))
     host = trace.rows_of(*_HOST_SIDE)
     keep = member | (host & (events.step >= 0) & (events.op == OpClass.HOST))
-    for end, other in ((flows.src, flows.dst), (flows.dst, flows.src)):
-        keep[end[member[other] & host[end]]] = True
-    return _kept(trace, "select-graphs", keep)
+    for end, far_end in ((flows.src, flows.dst), (flows.dst, flows.src)):
+        keep[end[member[far_end] & host[end]]] = True
+    return _keep(trace, "select-graphs", keep)
 
 
 def by_step(trace: Trace, selected: Collection[int]) -> Trace:
@@ -55,8 +55,8 @@ def by_step(trace: Trace, selected: Collection[int]) -> Trace:
     """
     events = trace.events
     member = np.isin(events.step, list(selected))
-    own = member & trace.rows_of(Layer.STEP) & (events.op == OpClass.ITERATION)
-    steps = union(events.start_ns[own], events.ends(own))
+    iterations = member & trace.rows_of(Layer.STEP) & (events.op == OpClass.ITERATION)
+    steps = union(events.start_ns[iterations], events.ends(iterations))
     work = _hulls(trace, member & trace.rows_of(Layer.DEVICE, Layer.COMM))
     device = trace.rows_of(*_DEVICE_SIDE)
     loose = events.step < 0
@@ -66,7 +66,7 @@ def by_step(trace: Trace, selected: Collection[int]) -> Trace:
     either = merged(steps, work)
     samples = trace.counters.start_ns
     trace = replace(trace, steps=trace.steps.take(np.isin(trace.steps.step, list(selected))))
-    return _kept(trace, "select-steps", keep, _touching(samples, samples, either))
+    return _keep(trace, "select-steps", keep, _touching(samples, samples, either))
 
 
 def by_layer(layers: Collection[str]) -> Callable[[Trace], Trace]:
@@ -75,16 +75,16 @@ def by_layer(layers: Collection[str]) -> Callable[[Trace], Trace]:
     Raises:
         SelectionError: no such layer.
     """
-    known = [str(layer) for layer in Layer]
-    unknown = sorted(set(layers) - set(known))
+    layer_names = [str(layer) for layer in Layer]
+    unknown = sorted(set(layers) - set(layer_names))
     if unknown:
-        raise SelectionError(f"no layer {', '.join(unknown)}; choose from {', '.join(known)}")
+        raise SelectionError(f"no layer {', '.join(unknown)}; choose from {', '.join(layer_names)}")
     selected = {Layer(layer) for layer in layers}
 
     def pick(trace: Trace) -> Trace:
         """Only the rows on tracks of the selected layers."""
         shown = np.array([track.layer in selected for track in trace.tracks], bool)
-        return _kept(trace, "select-layers", shown[trace.events.track], shown[trace.counters.track])
+        return _keep(trace, "select-layers", shown[trace.events.track], shown[trace.counters.track])
 
     return pick
 
@@ -106,7 +106,7 @@ def by_name(exclude: str) -> Callable[[Trace], Trace]:
         shown = np.ones(len(trace.strings), bool)
         for name in np.flatnonzero(np.bincount(names, minlength=len(shown))).tolist():
             shown[name] = pattern.search(trace.strings[name]) is None
-        return _kept(trace, "select-names", shown[names])
+        return _keep(trace, "select-names", shown[names])
 
     return pick
 
@@ -117,17 +117,17 @@ def time_window(trace: Trace, start_ns: int | None, end_ns: int | None) -> Trace
     Units: ns on the clock of ``trace``; None = open.
     """
     events, samples = trace.events, trace.counters.start_ns
-    keep, kept = np.ones(len(events), bool), np.ones(len(samples), bool)
+    keep, keep_samples = np.ones(len(events), bool), np.ones(len(samples), bool)
     if start_ns is not None:
         keep &= (events.end_ns > start_ns) | (events.start_ns >= start_ns)
-        kept &= samples >= start_ns
+        keep_samples &= samples >= start_ns
     if end_ns is not None:
         keep &= events.start_ns < end_ns
-        kept &= samples < end_ns
-    return _kept(trace, "select-time", keep, kept)
+        keep_samples &= samples < end_ns
+    return _keep(trace, "select-time", keep, keep_samples)
 
 
-def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) -> Trace:
+def _keep(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) -> Trace:
     if events.all() and (counters is None or counters.all()):
         return trace
     return trace.keep(stage, events, counters)
@@ -136,11 +136,11 @@ def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) 
 def _hulls(trace: Trace, rows: Mask) -> I64:
     """The set covered by the spans from first start to last end of each step's ``rows``."""
     events = trace.events.take(rows)
-    numbers, which = np.unique(events.step, return_inverse=True)
+    numbers, step_of = np.unique(events.step, return_inverse=True)
     low = np.full(len(numbers), np.iinfo(np.int64).max)
     high = np.full(len(numbers), np.iinfo(np.int64).min)
-    np.minimum.at(low, which, events.start_ns)
-    np.maximum.at(high, which, events.end_ns)
+    np.minimum.at(low, step_of, events.start_ns)
+    np.maximum.at(high, step_of, events.end_ns)
     return union(low, high)
 
 
@@ -149,9 +149,9 @@ def _touching(start: I64, end: I64, spans: I64) -> Mask:
     if not len(spans):
         return np.zeros(len(start), bool)
     candidate = np.searchsorted(spans[:, 1], start, "right")  # first span that ends after start
-    found = candidate < len(spans)
+    exists = candidate < len(spans)
     begin = spans[np.minimum(candidate, len(spans) - 1), 0]
-    touching: Mask = found & (begin < np.maximum(end, start + 1))
+    touching: Mask = exists & (begin < np.maximum(end, start + 1))
     return touching
 
 
@@ -172,5 +172,5 @@ def without_zero_counters(trace: Trace) -> Trace:
         track = trace.tracks[i]
         where = " > ".join(name for name in (track.heading, track.group, track.name) if name)
         issues.add("counter-zero", "", where, int(samples[i]), trace.rank)
-    kept = trace.keep("view", np.ones(len(trace.events), bool), ~left_out)
-    return replace(kept, issues=issues)
+    reduced = trace.keep("view", np.ones(len(trace.events), bool), ~left_out)
+    return replace(reduced, issues=issues)

@@ -77,8 +77,8 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
     np.maximum.at(end, step[step >= 0], backward.end_ns[step >= 0])
     start = _first(forward, steps)
     start = np.minimum(start, np.where(start >= 0, _first(backward, steps, start), start))
-    found = np.flatnonzero((start >= 0) & (end > start))
-    return phase_rows(trace, steps.take(found), start[found], end[found])
+    complete = np.flatnonzero((start >= 0) & (end > start))
+    return phase_rows(trace, steps.take(complete), start[complete], end[complete])
 
 
 def phase_rows(
@@ -104,10 +104,12 @@ def phase_rows(
         )
 
     of_ascend = trace.hints.vendor == "ascend"  # whose step trace calls them so
-    both = named(OpClass.FP_BP, "FP_BP Time" if of_ascend else "Forward+backward", start, end)
+    forward_backward = named(
+        OpClass.FP_BP, "FP_BP Time" if of_ascend else "Forward+backward", start, end
+    )
     after = "Iteration Refresh" if of_ascend else "After backward"
     tail = named(OpClass.TAIL, after, end, steps.end_ns)
-    return EventTable.concat([both, tail])
+    return EventTable.concat([forward_backward, tail])
 
 
 def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
@@ -115,10 +117,10 @@ def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
     kinds: dict[str, list[int]] = {"forward": [], "backward": []}
-    named = trace.hints.phase_names
+    kind_by_name = trace.hints.phase_names
     for i, name in enumerate(trace.strings):
         match = _PHASE.fullmatch(name)
-        if kind := named.get(name) or (match and match.lastgroup):
+        if kind := kind_by_name.get(name) or (match and match.lastgroup):
             kinds[kind].append(i)
     forward, backward = (
         events.take(host & np.isin(events.name, ids))
@@ -129,19 +131,19 @@ def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
 
 def _step_of(rows: EventTable, steps: EventTable) -> NDArray[np.intp]:
     """Position of the step that contains each row, -1 for none."""
-    at = np.searchsorted(steps.start_ns, rows.start_ns, "right") - 1
-    inside = (at >= 0) & (rows.end_ns <= steps.end_ns[np.maximum(at, 0)])
-    return np.where(inside, at, -1)
+    position = np.searchsorted(steps.start_ns, rows.start_ns, "right") - 1
+    inside = (position >= 0) & (rows.end_ns <= steps.end_ns[np.maximum(position, 0)])
+    return np.where(inside, position, -1)
 
 
 def _first(
     rows: EventTable, steps: EventTable, otherwise: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Earliest start of ``rows`` in each step; ``otherwise`` (or -1) for steps without rows."""
-    step, found = _step_of(rows, steps), np.full(len(steps), np.iinfo(np.int64).max)
-    np.minimum.at(found, step[step >= 0], rows.start_ns[step >= 0])
-    none = found == np.iinfo(np.int64).max
-    return np.where(none, -1 if otherwise is None else otherwise, found)
+    step, earliest = _step_of(rows, steps), np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, step[step >= 0], rows.start_ns[step >= 0])
+    none = earliest == np.iinfo(np.int64).max
+    return np.where(none, -1 if otherwise is None else otherwise, earliest)
 
 
 MERGED = Track(Layer.STEP, "iterations")
@@ -170,18 +172,18 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     placeless = False
     if step_marker:
         trace, placeless = _marked_by(trace, re.compile(step_marker))
-    own = trace.rows_of(Layer.STEP)
+    step_rows = trace.rows_of(Layer.STEP)
     events = trace.events
     if not len(events):
         return trace
     if not step_marker:
         trace = _profiler_steps(trace)
         events = trace.events
-    iterations = own & (events.op == OpClass.ITERATION)
+    iterations = step_rows & (events.op == OpClass.ITERATION)
     if trace.hints.made_steps and iterations.any():
-        made = step_source(trace)
-        trace = _booked(trace, made, int(iterations.sum()))
-        return replace(trace, steps=step_table(trace, made))
+        made_by = step_source(trace)
+        trace = _with_step_source(trace, made_by, int(iterations.sum()))
+        return replace(trace, steps=step_table(trace, made_by))
     recorded = np.unique(_window(trace, events.start_ns[iterations]))
     marks = _host_marks(trace, placeless)
     if not (step_marker or len(marks) or len(recorded)):
@@ -191,12 +193,12 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     if len(marks):  # before rows move
         marked = np.unique(_window(trace, events.start_ns[marks]))
         trace = _from_host(trace, marks)
-        own = trace.rows_of(Layer.STEP)
+        step_rows = trace.rows_of(Layer.STEP)
     elif not len(recorded):
         trace = _whole_range(trace)
         return replace(trace, steps=step_table(trace, StepSource.WHOLE_RANGE))
     if len(recorded):
-        trace = _laid_out(trace, own, merge_graphs)
+        trace = _laid_out(trace, step_rows, merge_graphs)
     table = step_table(trace, StepSource.RECORDED)
     if len(marks):
         of_host = np.isin(_window(trace, table.start_ns), marked)
@@ -210,12 +212,12 @@ def _window(trace: Trace, start_ns: NDArray[np.int64]) -> NDArray[np.intp]:
     return np.searchsorted(trace.windows[:, 0], start_ns, "right")
 
 
-def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:
+def _laid_out(trace: Trace, step_rows: NDArray[np.bool_], merge_graphs: bool) -> Trace:
     """The source's step rows on the lanes and under the names used here, with pauses between."""
     events = trace.events
     name, track = events.name.copy(), events.track.copy()
     lanes: dict[Track, int] = {}
-    rows = np.flatnonzero(own)
+    rows = np.flatnonzero(step_rows)
     for row, graph, step, op in zip(
         rows.tolist(),
         events.graph[rows].tolist(),
@@ -226,8 +228,8 @@ def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace
         lane = MERGED if merge_graphs else _lane(graph)
         track[row] = len(trace.tracks) + lanes.setdefault(lane, len(lanes))
         if merge_graphs and op == OpClass.ITERATION and graph >= 0:
-            what = f"Iteration {step}" if step >= 0 else trace.strings[int(name[row])]
-            name[row] = trace.strings.intern(f"Model {graph} {what}")
+            label = f"Iteration {step}" if step >= 0 else trace.strings[int(name[row])]
+            name[row] = trace.strings.intern(f"Model {graph} {label}")
     pauses = _pauses(trace, rows)
     pauses = pauses.with_columns(
         track=np.array(
@@ -289,18 +291,18 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> tuple[Trace, bool]:
         rows, match = _ranges_named(trace, marker.search, placeless=True)
     number = None
     if marker.groups:
-        number = np.array([_number(found.group(1)) for found in match], np.int64)
+        number = np.array([_number(result.group(1)) for result in match], np.int64)
         trace = trace.with_issue("step-marker-number", count=int((number < 0).sum()))
         rows, number = rows[number >= 0], number[number >= 0]
     if not len(rows):
         return trace.with_issue("step-marker-unmatched"), False
-    step, own = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
-    trace = trace.with_issue("steps-replaced", count=int(own.sum()))
+    step, step_rows = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
+    trace = trace.with_issue("steps-replaced", count=int(step_rows.sum()))
     if number is None:
         trace, rows, number = _by_time(trace, rows)
     step[rows] = number
     trace = replace(trace, events=trace.events.with_columns(step=step))
-    return trace.keep("steps", ~own) if own.any() else trace, placeless
+    return trace.keep("steps", ~step_rows) if step_rows.any() else trace, placeless
 
 
 def _profiler_steps(trace: Trace) -> Trace:
@@ -310,15 +312,19 @@ def _profiler_steps(trace: Trace) -> Trace:
     record every call of their ``step()``.
     """
     rows = _numbered_ranges(trace)
-    names, which = np.unique(trace.events.name[rows], return_inverse=True)
+    names, name_of = np.unique(trace.events.name[rows], return_inverse=True)
     texts = [trace.strings[name] for name in names.tolist()]
-    own = np.array([bool(_OWN_STEP.fullmatch(text)) for text in texts], bool)
-    if own.all() or not own.any():
+    is_profiler = np.array([bool(_OWN_STEP.fullmatch(text)) for text in texts], bool)
+    if is_profiler.all() or not is_profiler.any():
         return trace
-    found = map(_STEP_NUMBER.search, texts)
-    number = np.array([-2 if not match else int(match[1]) for match in found])
+    matches = map(_STEP_NUMBER.search, texts)
+    number = np.array([-2 if not match else int(match[1]) for match in matches])
     step, window = trace.events.step.copy(), _window(trace, trace.events.start_ns[rows])
-    inner = ~own[which] & (number[which] == step[rows]) & np.isin(window, window[own[which]])
+    inner = (
+        ~is_profiler[name_of]
+        & (number[name_of] == step[rows])
+        & np.isin(window, window[is_profiler[name_of]])
+    )
     step[rows[inner]] = -1
     return replace(trace, events=trace.events.with_columns(step=step))
 
@@ -355,13 +361,17 @@ def _ranges_named(
     how."""
     events = trace.events
     rows = np.flatnonzero(_ranges(trace, placeless) & (events.dur_ns > 0))
-    names, which = np.unique(events.name[rows], return_inverse=True)
+    names, name_of = np.unique(events.name[rows], return_inverse=True)
     texts = [trace.strings[name] for name in names.tolist()]
     for matched in tried:
-        found = [matched(text) for text in texts]
-        hit = np.array([one is not None for one in found], bool)[which]
+        matches = [matched(text) for text in texts]
+        hit = np.array([candidate is not None for candidate in matches], bool)[name_of]
         if hit.any():
-            how = [one for name in which[hit].tolist() if (one := found[name]) is not None]
+            how = [
+                candidate
+                for name in name_of[hit].tolist()
+                if (candidate := matches[name]) is not None
+            ]
             return rows[hit], how
     return rows[:0], []
 
@@ -384,16 +394,16 @@ def _by_time(
     rows = rows[np.lexsort((-events.dur_ns[rows], events.start_ns[rows]))]
     lanes = []
     for lane in np.unique(events.track[rows]).tolist():
-        own = rows[events.track[rows] == lane]
-        before = np.maximum.accumulate(events.ends(own))[:-1]
-        lanes.append(own[np.append(True, events.start_ns[own[1:]] >= before)])
-    kept = rows[:0]
-    for own in sorted(lanes, key=len, reverse=True):
-        spans = np.stack((events.start_ns[own], events.ends(own)), axis=1)
-        taken = union(events.start_ns[kept], events.ends(kept))
-        kept = np.concatenate((kept, own[length_within(taken, spans) == 0]))
-    kept = kept[np.argsort(events.start_ns[kept], kind="stable")]
-    return trace.with_issue("steps-by-time", count=len(kept)), kept, np.arange(len(kept))
+        lane_rows = rows[events.track[rows] == lane]
+        before = np.maximum.accumulate(events.ends(lane_rows))[:-1]
+        lanes.append(lane_rows[np.append(True, events.start_ns[lane_rows[1:]] >= before)])
+    chosen = rows[:0]
+    for lane_rows in sorted(lanes, key=len, reverse=True):
+        spans = np.stack((events.start_ns[lane_rows], events.ends(lane_rows)), axis=1)
+        occupied = union(events.start_ns[chosen], events.ends(chosen))
+        chosen = np.concatenate((chosen, lane_rows[length_within(occupied, spans) == 0]))
+    chosen = chosen[np.argsort(events.start_ns[chosen], kind="stable")]
+    return trace.with_issue("steps-by-time", count=len(chosen)), chosen, np.arange(len(chosen))
 
 
 def _host_marks(trace: Trace, placeless: bool = False) -> NDArray[np.intp]:
@@ -405,18 +415,18 @@ def _host_marks(trace: Trace, placeless: bool = False) -> NDArray[np.intp]:
     events, rows = trace.events, _numbered_ranges(trace, placeless)
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
     start, end = events.start_ns, events.end_ns
-    kept = rows[:0]
+    chosen = rows[:0]
     while len(rows):  # once more than the most frequent number is repeated
         longest = rows[np.unique(events.step[rows], return_index=True)[1]]
-        kept = np.concatenate((kept, longest))
+        chosen = np.concatenate((chosen, longest))
         spans = np.stack((start[rows], end[rows]), axis=1)
-        apart = length_within(union(start[kept], end[kept]), spans) == 0
+        apart = length_within(union(start[chosen], end[chosen]), spans) == 0
         rows = rows[apart & (spans[:, 1] > spans[:, 0])]
-    return kept[np.argsort(start[kept], kind="stable")]
+    return chosen[np.argsort(start[chosen], kind="stable")]
 
 
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
-    trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
+    trace = _with_step_source(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
     name = rows.name.copy()  # "train" of step 12 becomes "train 12"
     for row, (number, step) in enumerate(zip(name.tolist(), rows.step.tolist(), strict=True)):
@@ -428,22 +438,22 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
         op=np.full(len(rows), OpClass.ITERATION, np.int8),
         name=name,
     )
-    parts = phases(trace, rows)
-    every = EventTable.concat([rows, parts]) if len(parts) else rows
-    return trace.add_events("steps", [MERGED], every)
+    phase_table = phases(trace, rows)
+    step_rows = EventTable.concat([rows, phase_table]) if len(phase_table) else rows
+    return trace.add_events("steps", [MERGED], step_rows)
 
 
-def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
+def _with_step_source(trace: Trace, source: StepSource, rows: int) -> Trace:
     """Record how the steps were made, with the issue."""
-    whole = source is StepSource.WHOLE_RANGE
-    trace = trace.with_issue("no-steps" if whole else "steps-from-host", count=rows)
-    made = "whole" if whole else trace.hints.made_steps or "host"
-    return replace(trace, hints=msgspec.structs.replace(trace.hints, made_steps=made))
+    is_whole = source is StepSource.WHOLE_RANGE
+    trace = trace.with_issue("no-steps" if is_whole else "steps-from-host", count=rows)
+    origin = "whole" if is_whole else trace.hints.made_steps or "host"
+    return replace(trace, hints=msgspec.structs.replace(trace.hints, made_steps=origin))
 
 
 def _whole_range(trace: Trace) -> Trace:
     """One step, number 0, from the first start to the last end of all slices and instants."""
-    trace = _booked(trace, StepSource.WHOLE_RANGE, 1)
+    trace = _with_step_source(trace, StepSource.WHOLE_RANGE, 1)
     start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
     row = EventTable(
         track=np.zeros(1, np.int32),

@@ -87,7 +87,7 @@ def side_table_counters(trace: Trace) -> Trace:
 
     Samples without a time are booked as issues; a table that cannot be read only loses its own.
     """
-    for side_table, parts in _wanted(trace):
+    for side_table, series_of_table in _tables_to_add(trace):
         issues = trace.issues.copy()
         trace = replace(trace, issues=issues)
         try:
@@ -96,30 +96,30 @@ def side_table_counters(trace: Trace) -> Trace:
             issues.add("malformed-record", side_table.file, str(e)[:200])
             continue
         side_table.account(issues)
-        for series in parts:
+        for series in series_of_table:
             time = None if series.fixed else columns.get(series.time)
             late = 0 if time is None else int(np.count_nonzero(time == ABSENT))
             heading = side_table.headings.get(series.time, series.time)
             issues.add("bad-time", side_table.file, f"column {heading}", late)
-            trace = _added(trace, columns, series)
+            trace = _with_samples(trace, columns, series)
     return trace
 
 
-def _wanted(trace: Trace) -> Iterator[tuple[SideTable, list[_Series]]]:
+def _tables_to_add(trace: Trace) -> Iterator[tuple[SideTable, list[_Series]]]:
     """The tables to look at: those whose lanes are not there yet, one per group of lanes."""
-    there = {track.kind for track in trace.tracks if track.is_counter}
-    taken: dict[TrackKind, str] = {}
+    present = {track.kind for track in trace.tracks if track.is_counter}
+    table_by_kind: dict[TrackKind, str] = {}
     for series in _SERIES:
-        if series.side_table in trace.side_tables and series.kind not in there:
-            taken.setdefault(series.kind, series.side_table)
-    for kind, name in taken.items():
+        if series.side_table in trace.side_tables and series.kind not in present:
+            table_by_kind.setdefault(series.kind, series.side_table)
+    for kind, name in table_by_kind.items():
         yield (
             trace.side_tables[name],
             [s for s in _SERIES if (s.side_table, s.kind) == (name, kind)],
         )
 
 
-def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
+def _with_samples(trace: Trace, columns: Columns, series: _Series) -> Trace:
     time = columns.get(series.time)
     if time is None or time.dtype != np.int64:
         return trace
@@ -127,12 +127,12 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
     tracks = list(trace.tracks)
     tables = [trace.counters]
     for heading, ending in series.figures:
-        found = _figure(columns, heading)
-        if found is None:
+        figure = _figure(columns, heading)
+        if figure is None:
             continue
-        values, unit = found
-        kept = ~np.isnan(values) & (values >= 0) & (time != ABSENT)
-        first = len(tracks)
+        values, unit = figure
+        sound = ~np.isnan(values) & (values >= 0) & (time != ABSENT)
+        first_track = len(tracks)
         tracks += [
             Track(
                 Layer.COUNTER,
@@ -146,8 +146,8 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
             )
             for device, component in names
         ]
-        track = (of_row[kept] + first).astype(np.int32)
-        tables.append(CounterTable(track=track, start_ns=time[kept], value=values[kept]))
+        track = (of_row[sound] + first_track).astype(np.int32)
+        tables.append(CounterTable(track=track, start_ns=time[sound], value=values[sound]))
     grown = CounterTable.concat(tables)
     used = set(np.unique(grown.track).tolist()) | set(range(len(trace.tracks)))
     number = np.cumsum([i in used for i in range(len(tracks))], dtype=np.int32) - np.int32(1)

@@ -43,10 +43,10 @@ def timestamp_outliers(trace: Trace) -> Trace:
         ends = events.ends(rows)
         near[rows] = ~(far_from(events.start_ns[rows], usual) | far_from(ends, usual))
         near_samples[ticks] = ~far_from(samples.start_ns[ticks], usual)
-        kept = rows[near[rows]]
-        if len(kept) < len(rows) and len(kept) and number < len(windows):
-            first, last = events.start_ns[kept].min(), events.ends(kept).max()
-            windows[number] = np.clip(windows[number], first, last)
+        sound = rows[near[rows]]
+        if len(sound) < len(rows) and len(sound) and number < len(windows):
+            first_ns, last_ns = events.start_ns[sound].min(), events.ends(sound).max()
+            windows[number] = np.clip(windows[number], first_ns, last_ns)
         _book(trace, rows[~near[rows]], ticks[~near_samples[ticks]], usual, issues)
     if near.all() and near_samples.all():
         return trace

@@ -25,13 +25,13 @@ def refuse_empty(spilled: Sequence[SpilledRank], options: MergeOptions) -> None:
     Raises:
         EmptyResultError: none has; the message says what left nothing over.
     """
-    if any(sum(one.account.counts.values()) for one in spilled):
+    if any(sum(rank.account.counts.values()) for rank in spilled):
         return
     stage = _emptied_by(spilled)
     if stage == "read":
-        tables = dict.fromkeys(name for one in spilled for name in one.account.tables)
-        issues = [issue for one in spilled for issue in one.account.issues]
-        captures = [one.account.capture for one in spilled]
+        tables = dict.fromkeys(name for rank in spilled for name in rank.account.tables)
+        issues = [issue for rank in spilled for issue in rank.account.issues]
+        captures = [rank.account.capture for rank in spilled]
         if drawn := [name for name in tables if name in SOURCES and options.mode != "detail"]:
             raise EmptyResultError(
                 f"{_titles(captures)}: holds no timeline; {_listed(drawn)} can be drawn as "
@@ -52,7 +52,7 @@ def refuse_empty_window(
     Raises:
         EmptyResultError: none has; the message says how long the trace is.
     """
-    if any(sum(one.account.counts.values()) for one in spilled):
+    if any(sum(rank.account.counts.values()) for rank in spilled):
         return
     start, end = ("" if t is None else time_text(t) for t in time)
     raise EmptyResultError(
@@ -69,7 +69,7 @@ def nothing_read(
     """
     where = _titles(captures)
     if not tables:
-        why = _listed([f"{one.code} x{one.count}" for one in lost])
+        why = _listed([f"{issue.code} x{issue.count}" for issue in lost])
         return EmptyResultError(
             f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
         )
@@ -84,49 +84,49 @@ def unread(issues: Iterable[Issue]) -> list[Issue]:
 
 
 def _titles(captures: Sequence[Capture]) -> str:
-    return _listed([one.title for one in captures])
+    return _listed([capture.title for capture in captures])
 
 
 def _emptied_by(spilled: Sequence[SpilledRank]) -> str:
     """The stage after which no slice was left, or no row where there were no slices; "read" if
     there was nothing to begin with.
     """
-    every: Counter[tuple[str, str]] = Counter()
-    for one in spilled:
-        every.update(one.account.ledger)
-    slices = {kind: rows for kind, rows in every.items() if kind[1] == "slice"}
-    left, last = 0, "read"
-    for (stage, _), rows in (slices if any(slices.values()) else every).items():
-        left += rows
+    ledger: Counter[tuple[str, str]] = Counter()
+    for rank in spilled:
+        ledger.update(rank.account.ledger)
+    slices = {kind: rows for kind, rows in ledger.items() if kind[1] == "slice"}
+    remaining, last_stage = 0, "read"
+    for (stage, _), rows in (slices if any(slices.values()) else ledger).items():
+        remaining += rows
         if rows < 0 and stage != "lost":
-            last = stage
-            if left <= 0:
+            last_stage = stage
+            if remaining <= 0:
                 break
-    return last
+    return last_stage
 
 
 def _reason(stage: str, spilled: Sequence[SpilledRank], options: MergeOptions) -> str:
-    kept = options.selection
+    selection = options.selection
     if stage == "select-layers":
-        there = {str(layer) for one in spilled for layer in one.account.coverage.layers}
+        present = {str(layer) for rank in spilled for layer in rank.account.coverage.layers}
         return (
-            f"`layers`: no rank has anything on {', '.join(kept.layers or ())}; "
-            f"there are: {', '.join(sorted(there)) or 'none'}"
+            f"`layers`: no rank has anything on {', '.join(selection.layers or ())}; "
+            f"there are: {', '.join(sorted(present)) or 'none'}"
         )
     if stage == "select-names":
-        return f"`exclude`: {kept.exclude!r} finds every name"
+        return f"`exclude`: {selection.exclude!r} finds every name"
     if stage == "view" and options.mode == "detail":
         return "module scopes are hidden; pass `scope=True`"
     if stage == "view":
-        which = "`layers` names neither" if kept.layers else "the input has neither"
-        if any(rows for one in spilled for (_, kind), rows in one.account.ledger.items()
+        explanation = "`layers` names neither" if selection.layers else "the input has neither"
+        if any(rows for rank in spilled for (_, kind), rows in rank.account.ledger.items()
                if kind == "counter"):  # fmt: skip
-            which += ", only counters"
-        return f'the summary shows steps and overlap, and {which}; pass `mode="detail"`'
-    what = {"select-steps": "steps", "select-graphs": "graphs"}.get(stage)
-    return f"`{what}`: nothing belongs to them" if what else f"{stage} took everything"
+            explanation += ", only counters"
+        return f'the summary shows steps and overlap, and {explanation}; pass `mode="detail"`'
+    selected = {"select-steps": "steps", "select-graphs": "graphs"}.get(stage)
+    return f"`{selected}`: nothing belongs to them" if selected else f"{stage} took everything"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    hidden = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {hidden} more" if hidden > 0 else "")

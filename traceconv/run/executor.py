@@ -195,5 +195,5 @@ def _free_bytes() -> int:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return 2**62
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable:")]
-    return int(found[0]) << 10 if found else 2**62
+    amounts = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable:")]
+    return int(amounts[0]) << 10 if amounts else 2**62

@@ -44,6 +44,6 @@ def of_report(source: Source) -> Run:
 
 def of_summaries(label: str, summaries: Sequence[RankSummary]) -> Run:
     """The run of ranks whose summaries have items of steps."""
-    size = max((one.world_size for one in summaries), default=-1)
-    items = {one.rank: one.items for one in summaries}
+    size = max((summary.world_size for summary in summaries), default=-1)
+    items = {summary.rank: summary.items for summary in summaries}
     return Run.of(label, items, size, stated_shape(summaries))

@@ -142,10 +142,10 @@ class SpilledRank:
     @cached_property
     def account(self) -> RankAccount:
         """The account of the rank, with its changes applied."""
-        found = RankAccount(**rank_file.account(self.path, *self._place))
+        account = RankAccount(**rank_file.account(self.path, *self._place))
         for change in self._changes:
-            found = found.changed(change)
-        return found
+            account = account.changed(change)
+        return account
 
     @property
     def in_memory(self) -> bool:
@@ -179,20 +179,20 @@ class SpilledRank:
         bounds = rank_file.block_bounds(self.path, *self._place)
         if bounds is None:
             return self.load()
-        low, high = self._moved(*bounds)
-        kept = np.ones(len(low), bool)
+        low, high = self._shifted(*bounds)
+        needed = np.ones(len(low), bool)
         if start_ns is not None:
-            kept &= high >= start_ns - MARGIN_NS
+            needed &= high >= start_ns - MARGIN_NS
         if end_ns is not None:
-            kept &= low <= end_ns + MARGIN_NS
-        return self._changed(rank_file.load_blocks(self.path, kept, *self._place))
+            needed &= low <= end_ns + MARGIN_NS
+        return self._changed(rank_file.load_blocks(self.path, needed, *self._place))
 
     def _changed(self, trace: Trace) -> Trace:
         for change in self._changes:
             trace = change(trace)
         return trace
 
-    def _moved(self, low: I64, high: I64) -> tuple[I64, I64]:
+    def _shifted(self, low: I64, high: I64) -> tuple[I64, I64]:
         """Spans of time as the changes move them."""
         rows = dict.fromkeys(EventTable.COLUMNS, np.zeros(len(low), np.int64))
         spans = EventTable(**{**rows, "start_ns": low, "dur_ns": high - low})
@@ -274,8 +274,8 @@ def compact(trace: Trace) -> Trace:
     used = np.zeros(len(trace.strings), bool)
     used[events.name] = True
     used[flows.name] = True
-    args, kept = _used_args(trace.args, events.args)
-    events = events.with_columns(args=kept)
+    args, arg_ids = _used_args(trace.args, events.args)
+    events = events.with_columns(args=arg_ids)
     if used.all():
         return replace(trace, events=events, args=args)
     number = np.cumsum(used, dtype=np.int32) - np.int32(1)

@@ -43,15 +43,15 @@ class Packing(msgspec.Struct, frozen=True):
             TraceconvError: it cannot be read, or not be written.
         """
         trace = events(capture, advance, self.comm_patterns)
-        known = collectives(capture, trace)
+        records = collectives(capture, trace)
         path = self.folder / f"rank-{trace.rank}.packed"
-        rank_file.save_packed(path, compact(trace), known)
+        rank_file.save_packed(path, compact(trace), records)
         views: dict[str, Path] = {}
         for mode in VIEWS if self.views else ():
             view, _ = rank_file.load(path)  # as it will be: tables that are read add issues
             view = passed(view, View(mode=mode).passes(zero_counters=False))
             views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
-            rank_file.save_packed(views[mode], compact(view), known, tables=False)
+            rank_file.save_packed(views[mode], compact(view), records, tables=False)
         return PackedAccount(path, views, trace.counts(), trace.issues)
 
 
@@ -67,17 +67,17 @@ def kept_view(capture: Capture, view: View) -> SpilledRank | None:
     if capture.border_operators != source.border_operators:
         return None
     plain = View(mode=view.mode, comm_patterns=view.comm_patterns)
-    kept = dataclasses.replace(view.selection, ranks=None, time=None)
-    shown = {one.name: getattr(view, one.name) for one in dataclasses.fields(View)}
-    if View(**{**shown, "selection": kept}) != plain:
+    selection = dataclasses.replace(view.selection, ranks=None, time=None)
+    shown = {option.name: getattr(view, option.name) for option in dataclasses.fields(View)}
+    if View(**{**shown, "selection": selection}) != plain:
         return None
     source.refuse_patterns(view.comm_patterns)
     source.progress(sum(source.size(name) for name in capture.files))
-    named = partial(_named, name=capture.name)
-    return SpilledRank(source.store, (named,), source.views[view.mode])
+    rename = partial(_renamed, name=capture.name)
+    return SpilledRank(source.store, (rename,), source.views[view.mode])
 
 
-def _named(trace: Trace, name: str) -> Trace:
+def _renamed(trace: Trace, name: str) -> Trace:
     return dataclasses.replace(trace, capture=dataclasses.replace(trace.capture, name=name))
 
 
@@ -124,43 +124,46 @@ class Reading(msgspec.Struct, frozen=True):
             return kept
         trace = events(capture, advance, self.view.comm_patterns)
         only = self.in_memory  # a single rank needs no collectives to compare
-        known = CollectiveRecords.none(trace.rank) if only else collectives(capture, trace)
+        records = CollectiveRecords.none(trace.rank) if only else collectives(capture, trace)
         shown = self.view.passes(zero_counters=False)
         if self.summary is not None:
             from traceconv.analysis import rank_summary
             from traceconv.analysis.summarize import summarize
 
             analysed = self.view.of_analysis.passes()
-            own = _own_at_first(analysed, shown)
-            begun, analysed = passed(trace, analysed[:own]), analysed[own:]
+            distinct = _own_at_first(analysed, shown)
+            begun, analysed = passed(trace, analysed[:distinct]), analysed[distinct:]
             if begun is trace:  # they change nothing, so what follows can be shared
-                first = _equal_at_first(shown, analysed)
-                begun = trace = passed(trace, shown[:first])
-                shown, analysed = shown[first:], analysed[first:]
-            whole = passed(begun, analysed)
+                shared = _equal_at_first(shown, analysed)
+                begun = trace = passed(trace, shown[:shared])
+                shown, analysed = shown[shared:], analysed[shared:]
+            analysed_trace = passed(begun, analysed)
             del begun
-            content = rank_summary.encode(summarize(whole, self.summary))
+            content = rank_summary.encode(summarize(analysed_trace, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
-            del whole
+            del analysed_trace
         trace = passed(trace, shown)
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
-        return _set_aside(trace, known, path, self.alone)
+        return _set_aside(trace, records, path, self.alone)
 
 
-def _own_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+def _own_at_first(passes: Sequence[Pass], other_passes: Sequence[Pass]) -> int:
     """How many passes a view begins with that another has not; 0 if they share none."""
-    others = [_meant(a) for a in other]
-    return next((i for i, a in enumerate(one) if _meant(a) in others), 0)
+    other_meanings = [_meaning(a) for a in other_passes]
+    return next((i for i, a in enumerate(passes) if _meaning(a) in other_meanings), 0)
 
 
-def _equal_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+def _equal_at_first(passes: Sequence[Pass], other_passes: Sequence[Pass]) -> int:
     """How many passes two views begin with that do the same."""
-    both = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in both if _meant(a) != _meant(b)), min(len(one), len(other)))
+    pairs = enumerate(zip(passes, other_passes, strict=False))
+    return next(
+        (i for i, (a, b) in pairs if _meaning(a) != _meaning(b)),
+        min(len(passes), len(other_passes)),
+    )
 
 
-def _meant(one: Pass) -> object:
-    return (one.func, one.args, one.keywords) if isinstance(one, partial) else one
+def _meaning(stage: Pass) -> object:
+    return (stage.func, stage.args, stage.keywords) if isinstance(stage, partial) else stage
 
 
 def summary_path(folder: Path, rank: int) -> Path:
@@ -203,9 +206,9 @@ def annotated(job: Annotating, advance: Progress) -> SpilledRank:
 
 
 def _set_aside(
-    trace: Trace, known: CollectiveRecords, path: Path | None, alone: bool = False
+    trace: Trace, records: CollectiveRecords, path: Path | None, alone: bool = False
 ) -> SpilledRank:
-    return InMemoryRank(trace) if path is None else spill(trace, known, path, alone)
+    return InMemoryRank(trace) if path is None else spill(trace, records, path, alone)
 
 
 def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
@@ -215,13 +218,13 @@ def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = (
         TraceconvError: it cannot be read, or its parts are not windows of one rank.
     """
 
-    def read(one: Capture) -> Trace:
-        one.source.progress = advance
-        if isinstance(one.source, StoredSource):
-            return one.source.trace(one, comm_patterns)
-        build = TraceBuilder(one)
+    def read(part: Capture) -> Trace:
+        part.source.progress = advance
+        if isinstance(part.source, StoredSource):
+            return part.source.trace(part, comm_patterns)
+        build = TraceBuilder(part)
         build.comm_words = tuple(word.lower() for word in comm_patterns)
-        return registry.read_capture(one, build)
+        return registry.read_capture(part, build)
 
     if not capture.parts or isinstance(capture.source, StoredSource):
         return read(capture)
@@ -239,6 +242,6 @@ def collectives(capture: Capture, trace: Trace) -> CollectiveRecords:
 
 def passed(trace: Trace, passes: Sequence[Pass]) -> Trace:
     """``trace`` after all ``passes``."""
-    for one in passes:
-        trace = one(trace)
+    for stage in passes:
+        trace = stage(trace)
     return trace

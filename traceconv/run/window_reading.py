@@ -81,22 +81,22 @@ def _on_clock(trace: Trace, capture: Capture) -> Trace:
     """``trace`` on the clock of the rank, which is that of its captures or Unix time."""
     from traceconv.alignment.plan import shift
 
-    own, common = trace.capture.clock, capture.clock
-    if own is None or common is None or own.domain is common.domain is not Domain.RELATIVE:
+    clock, common = trace.capture.clock, capture.clock
+    if clock is None or common is None or clock.domain is common.domain is not Domain.RELATIVE:
         return trace
-    return shift(trace, Correction(own.offset_ns)) if own.offset_ns else trace
+    return shift(trace, Correction(clock.offset_ns)) if clock.offset_ns else trace
 
 
 def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
     """The rank's capture with what only reading has shown of its parts."""
-    every = [trace.capture for trace in traces]
+    captures = [trace.capture for trace in traces]
     return replace(
         capture,
-        host=next((c.host for c in every if c.host), ""),
-        device=next((c.device for c in every if c.device >= 0), -1),
-        pid=next((c.pid for c in every if c.pid >= 0), -1),
-        graphs=tuple(sorted({graph for c in every for graph in c.graphs})),
-        parts=tuple(every),
+        host=next((c.host for c in captures if c.host), ""),
+        device=next((c.device for c in captures if c.device >= 0), -1),
+        pid=next((c.pid for c in captures if c.pid >= 0), -1),
+        graphs=tuple(sorted({graph for c in captures for graph in c.graphs})),
+        parts=tuple(captures),
     )
 
 
@@ -106,37 +106,37 @@ def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
 def _refuse_copies(traces: Sequence[Trace]) -> None:
     """Raise RankError if two captures cannot be windows of one rank."""
     working = [trace for trace in traces if (trace.events.op == OpClass.COMPUTE).any()]
-    for one, other in combinations(working, 2):
-        if one.hints.vendor != other.hints.vendor:
-            a, b = one.capture, other.capture
-            kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (one, other))
+    for trace, later in combinations(working, 2):
+        if trace.hints.vendor != later.hints.vendor:
+            a, b = trace.capture, later.capture
+            kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (trace, later))
             why = "one ran on {}, the other on {}".format(*kinds)
             raise twice(a, b, why, _choices(a, b))
     timed = [(span, trace) for trace in traces if (span := _span(trace)) is not None]
-    for ((low, high), one), ((start, end), other) in combinations(timed, 2):
+    for ((low, high), trace), ((start, end), later) in combinations(timed, 2):
         if min(high, end) > max(low, start):
-            _refuse_copy(one, other, max(low, start), min(high, end))
+            _refuse_copy(trace, later, max(low, start), min(high, end))
 
 
-def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
+def _refuse_copy(trace: Trace, later: Trace, low: int, high: int) -> None:
     """Refuse two captures that overlap in time and hold the same events."""
-    mine, theirs = (
+    events_in_overlap, later_events = (
         trace.events.take(
             (trace.events.start_ns >= low)
             & (trace.events.start_ns <= high)
             & (trace.events.dur_ns > 0)
         )
-        for trace in (one, other)
+        for trace in (trace, later)
     )
-    a, b = one.capture, other.capture
-    if len(mine) and len(theirs):  # else their times alone decide
+    a, b = trace.capture, later.capture
+    if len(events_in_overlap) and len(later_events):  # else their times alone decide
         if a.reader != b.reader:
             why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
             raise twice(a, b, why, _choices(a, b))
-        same = len(np.intersect1d(_identity(mine), _identity(theirs)))
-        if same > SAME_EVENTS * min(len(mine), len(theirs)):
-            raise twice(a, b, f"{same} of their events are the same")
-    if a.reader == b.reader and (why := contradiction(a, _span(one), b, _span(other))):
+        equal = len(np.intersect1d(_identity(events_in_overlap), _identity(later_events)))
+        if equal > SAME_EVENTS * min(len(events_in_overlap), len(later_events)):
+            raise twice(a, b, f"{equal} of their events are the same")
+    if a.reader == b.reader and (why := contradiction(a, _span(trace), b, _span(later))):
         raise twice(a, b, why, NAME_THEM)
 
 
@@ -189,8 +189,10 @@ def joined(traces: Sequence[Trace]) -> Trace:
             hints=_hints([trace.hints for trace in traces]),
             notes={key: v for trace in reversed(traces) for key, v in trace.notes.items()},
             side_tables={
-                name: some[0] if len(some) == 1 else joined_tables(some)
-                for name, some in side_tables.items()
+                name: tables_of_name[0]
+                if len(tables_of_name) == 1
+                else joined_tables(tables_of_name)
+                for name, tables_of_name in side_tables.items()
             },
         )
     )
@@ -230,38 +232,43 @@ def _renumbered(
     )
 
 
-def _args(every: Sequence[Args]) -> Args:
+def _args(tables: Sequence[Args]) -> Args:
     blobs: list[Any] = []
     address = []
-    for args in every:
+    for args in tables:
         address.append(args.address + (len(blobs) << BLOB_BITS))
         blobs += args.blobs
     return Args(
-        tuple(blobs), np.concatenate(address), np.concatenate([args.length for args in every])
+        tuple(blobs), np.concatenate(address), np.concatenate([args.length for args in tables])
     )
 
 
 def _windows(traces: Sequence[Trace]) -> I64:
-    found = [trace.windows for trace in traces if len(trace.windows)]
+    recorded = [trace.windows for trace in traces if len(trace.windows)]
     alone = [_span(trace) for trace in traces if not len(trace.windows)]
-    found += [np.array([span], np.int64) for span in alone if span is not None]
-    every = np.concatenate(found) if found else np.empty((0, 2), np.int64)
-    return union(every[:, 0], every[:, 1])
+    recorded += [np.array([span], np.int64) for span in alone if span is not None]
+    bounds = np.concatenate(recorded) if recorded else np.empty((0, 2), np.int64)
+    return union(bounds[:, 0], bounds[:, 1])
 
 
-def _hints(every: Sequence[Hints]) -> Hints:
+def _hints(hints_of_parts: Sequence[Hints]) -> Hints:
     """What any of them says; where two say different things, the first counts. Only of tables
     without a timeline is what all are."""
     merged: dict[str, Any] = {}
     for name in Hints.__struct_fields__:
-        values = [value for hints in every if (value := getattr(hints, name))]
+        values = [value for hints in hints_of_parts if (value := getattr(hints, name))]
         if not values or isinstance(values[0], str | bool):
             merged |= {name: values[0]} if values else {}
         elif isinstance(values[0], list):
-            merged[name] = list(dict.fromkeys(one for value in values for one in value))
+            merged[name] = list(dict.fromkeys(item for value in values for item in value))
         else:
             merged[name] = {key: v for value in reversed(values) for key, v in value.items()}
-    scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
-    percent = {s: [one for h in every for one in h.cpu_percent.get(s, ())] for s in scopes}
-    alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
+    scopes = dict.fromkeys(scope for hints in hints_of_parts for scope in hints.cpu_percent)
+    percent = {
+        s: [percentage for h in hints_of_parts for percentage in h.cpu_percent.get(s, ())]
+        for s in scopes
+    }
+    alone = all(
+        hints.tables_only for hints in hints_of_parts
+    )  # else there is a timeline to measure
     return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)

@@ -79,10 +79,10 @@ class _Set(msgspec.Struct):
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
     """One capture per process."""
     sets = _sets(source, names)
-    found: list[Capture] = []
-    known: set[str] = set()
+    listed: list[Capture] = []
+    guids: set[str] = set()
     for (folder, stem), files in sets.items():
-        rest: list[str] = []
+        unused: list[str] = []
         group: list[Capture] = []
         for kind, candidates in (
             (DATABASE, files.databases),
@@ -92,26 +92,26 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
             if not candidates:
                 continue
             if group:
-                rest += candidates
+                unused += candidates
                 continue
             group = _of_kind(source, kind, candidates, folder, stem)
-        fresh = [c for c in group if not (_guid(c) and _guid(c) in known)]
-        known |= {_guid(c) for c in fresh if _guid(c)}
+        fresh = [c for c in group if not (_guid(c) and _guid(c) in guids)]
+        guids |= {_guid(c) for c in fresh if _guid(c)}
         if len(fresh) < len(group):
             issues.add("repeated-content", group[0].label, "", len(group) - len(fresh))
         lost = [name for c in group if c not in fresh for name in c.files]
         if fresh:
-            found.append(_with_known(fresh[0], [*rest, *files.others]))
-            found += fresh[1:]
-        elif found and lost:
-            found[0] = _with_known(found[0], [*lost, *rest, *files.others])
-    return found
+            listed.append(_with_known(fresh[0], [*unused, *files.others]))
+            listed += fresh[1:]
+        elif listed and lost:
+            listed[0] = _with_known(listed[0], [*lost, *unused, *files.others])
+    return listed
 
 
 def _with_known(capture: Capture, names: Iterable[str]) -> Capture:
-    more = tuple(n for n in dict.fromkeys(names) if n not in capture.files)
-    uses = {**capture.uses, **dict.fromkeys(more, SAME_RUN)}
-    return replace(capture, known=(*capture.known, *more), uses=uses)
+    added = tuple(n for n in dict.fromkeys(names) if n not in capture.files)
+    uses = {**capture.uses, **dict.fromkeys(added, SAME_RUN)}
+    return replace(capture, known=(*capture.known, *added), uses=uses)
 
 
 def _guid(capture: Capture) -> str:
@@ -120,10 +120,10 @@ def _guid(capture: Capture) -> str:
 
 
 def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
-    found: dict[tuple[str, str], _Set] = {}
+    by_stem: dict[tuple[str, str], _Set] = {}
 
-    def of(name: str, stem: str) -> _Set:
-        return found.setdefault((str(PurePosixPath(name).parent), stem), _Set())
+    def set_of(name: str, stem: str) -> _Set:
+        return by_stem.setdefault((str(PurePosixPath(name).parent), stem), _Set())
 
     for name in sorted(names):
         base = PurePosixPath(name).name
@@ -131,27 +131,27 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
         if table:
             head = source.head(name, 4096)
             if _SIGN.match(head) or table[2].startswith("pc_sampling"):
-                of(name, table[1] or "").tables.append(name)
+                set_of(name, table[1] or "").tables.append(name)
             elif _AGENTS.match(head) or _SUMS.match(head):
-                of(name, table[1] or "").others.append(name)
+                set_of(name, table[1] or "").others.append(name)
             else:
-                of(name, table[1] or "").headless.append(name)
+                set_of(name, table[1] or "").headless.append(name)
         elif results and base.endswith((".pftrace", ".pftrace.gz")):
-            of(name, results[1]).others.append(name)
+            set_of(name, results[1]).others.append(name)
         elif is_sqlite(source.head(name, 16)):
             if _is_rocpd(source, name):
-                of(name, results[1] if results else base).databases.append(name)
+                set_of(name, results[1] if results else base).databases.append(name)
         elif base.endswith((".csv", ".csv.gz")) and old_table(source.head(name, 4096)):
-            of(name, base).tables.append(name)
+            set_of(name, base).tables.append(name)
         elif base.endswith((".json", ".json.gz")) and _TOOL.match(source.head(name, 256)):
-            of(name, results[1] if results else base).json.append(name)
-    whole = {k: v for k, v in found.items() if v.databases or v.json or v.tables}
-    for (folder, _), files in whole.items():
+            set_of(name, results[1] if results else base).json.append(name)
+    complete = {k: v for k, v in by_stem.items() if v.databases or v.json or v.tables}
+    for (folder, _), files in complete.items():
         files.tables += files.headless if files.tables else []
         index = str(PurePosixPath(folder) / "index.yaml")
         if folder.endswith(".rpdb") and index in names:
             files.others.append(index)
-    return whole
+    return complete
 
 
 def _is_rocpd(source: Source, name: str) -> bool:
@@ -174,13 +174,15 @@ def _of_kind(
     if kind == JSON:
         from traceconv.readers.rocm.tool_json import processes
 
-        found = []
+        captures_of_json = []
         for name in names:
             for number, process in enumerate(processes(source, name)):
                 pid, host = process
                 title = source.title(name)
-                found.append(_capture(source, (name,), Form(JSON, number=number), pid, host, title))
-        return found
+                captures_of_json.append(
+                    _capture(source, (name,), Form(JSON, number=number), pid, host, title)
+                )
+        return captures_of_json
     return _of_tables(source, names, folder, stem)
 
 
@@ -191,16 +193,16 @@ def _of_database(source: Source, name: str) -> list[Capture]:
     with opened(source, name, salvage=True) as database:
         listed = members(database)
     title = source.title(name)
-    found = []
-    for one in listed:
-        label = title if len(listed) == 1 else f"{title} (process {one.pid})"
-        capture = _capture(source, (name,), Form(DATABASE, one), one.pid, one.host, label)
-        device = one.devices[0] if len(one.devices) == 1 else -1
-        capture = replace(capture, world_size=one.world_size, device=device)
-        if one.rank is not None:
-            capture = replace(capture, rank=one.rank, rank_from=one.rank_from)
-        found.append(capture)
-    return found
+    processes = []
+    for member in listed:
+        label = title if len(listed) == 1 else f"{title} (process {member.pid})"
+        capture = _capture(source, (name,), Form(DATABASE, member), member.pid, member.host, label)
+        device = member.devices[0] if len(member.devices) == 1 else -1
+        capture = replace(capture, world_size=member.world_size, device=device)
+        if member.rank is not None:
+            capture = replace(capture, rank=member.rank, rank_from=member.rank_from)
+        processes.append(capture)
+    return processes
 
 
 def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> list[Capture]:
@@ -209,17 +211,17 @@ def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> 
     host = PurePosixPath(folder).name
     agents = str(PurePosixPath(folder) / f"{stem}_agent_info.csv") if stem else ""
     listed = processes(source, names)
-    found = []
+    captures_of_tables = []
     for guid, pid in listed:
-        named = whole_number(stem, INT32_MAX)
-        pid = named if pid < 0 and named is not None else pid
-        place = str(PurePosixPath(folder) / stem) if stem else folder
-        label = source.title(place) if not source.lone else source.label
+        number_in_name = whole_number(stem, INT32_MAX)
+        pid = number_in_name if pid < 0 and number_in_name is not None else pid
+        location = str(PurePosixPath(folder) / stem) if stem else folder
+        label = source.title(location) if not source.lone else source.label
         if len(listed) > 1:
             label += f" (process {pid if pid >= 0 else guid})"
         form = Form(CSV, guid=guid, agents=agents if agents in source.names() else "")
-        found.append(_capture(source, tuple(names), form, pid, host, label))
-    return found
+        captures_of_tables.append(_capture(source, tuple(names), form, pid, host, label))
+    return captures_of_tables
 
 
 def _capture(
@@ -254,8 +256,8 @@ def read_process(capture: Capture, build: TraceBuilder) -> None:
 
         with opened(capture.source, capture.files[0], salvage=True) as database:
             Reading(build, database, form.member).read()
-            for place in database.damaged_places():
-                build.skip("truncated", place)
+            for damaged in database.damaged_places():
+                build.skip("truncated", damaged)
     elif form.kind == JSON:
         from traceconv.readers.rocm.tool_json import read_json
 

@@ -83,17 +83,17 @@ class Member:
 
 def members(database: Database) -> list[Member]:
     """The processes of a database."""
-    found = []
+    processes = []
     for suffix in suffixes(database):
         tables = Tables(database, suffix)
         tags = dict(tables.rows("metadata", "tag", "value"))
         guid = str(tags.get("guid") or tags.get("upid") or suffix[1:].replace("_", "-"))
         hosts = {k: str(v or "") for k, v in tables.rows("info_node", "id", "hostname")}
-        stated = tables.rows("info_process", "id", "nid", "pid", "environment")
+        listed = tables.rows("info_process", "id", "nid", "pid", "environment")
         used = tables.devices_by_process()
-        for row, node, pid, environment in stated or [(-1, None, -1, None)]:
+        for row, node, pid, environment in listed or [(-1, None, -1, None)]:
             rank, evidence, size = _rank(environment)
-            found.append(
+            processes.append(
                 Member(
                     suffix,
                     row if isinstance(row, int) else -1,
@@ -106,7 +106,7 @@ def members(database: Database) -> list[Member]:
                     tuple(sorted(used.get(row, ()))),
                 )
             )
-    return found
+    return processes
 
 
 def _rank(environment: Any) -> tuple[int | None, str, int]:
@@ -114,14 +114,14 @@ def _rank(environment: Any) -> tuple[int | None, str, int]:
     if not isinstance(environment, str | bytes):
         return None, "", -1
     try:
-        stated = json.loads(environment)
+        variables = json.loads(environment)
     except NOT_JSON:
         return None, "", -1
-    if not isinstance(stated, dict):
+    if not isinstance(variables, dict):
         return None, "", -1
-    size = whole_number(stated.get("WORLD_SIZE"), INT32_MAX)
+    size = whole_number(variables.get("WORLD_SIZE"), INT32_MAX)
     for variable in RANK_VARIABLES:
-        rank = whole_number(stated.get(variable), INT32_MAX)
+        rank = whole_number(variables.get(variable), INT32_MAX)
         if rank is not None:
             return rank, variable, -1 if size is None else size
     return None, "", -1 if size is None else size
@@ -173,9 +173,9 @@ class Tables:
         One query reads all columns: of a damaged table, another one may give fewer rows.
         """
         table = layout.table
-        asked = {**layout.columns, **PLACE, "track": "track_id"}
-        asked |= {f"{key} id": f"{key}_id" for key in ("start", "end", "timestamp")}
-        wide = structs.replace(layout, table=self.name(table), columns=asked)
+        requested = {**layout.columns, **PLACE, "track": "track_id"}
+        requested |= {f"{key} id": f"{key}_id" for key in ("start", "end", "timestamp")}
+        wide = structs.replace(layout, table=self.name(table), columns=requested)
         rows = database_rows(self.database, wide)
         rows.where = f"table rocpd_{table}"
         if "track" in rows.columns:
@@ -186,26 +186,26 @@ class Tables:
             rows.columns["track name"] = picked(self._tracks["name_id"], track)
         for key, column in (("start", layout.start), ("end", layout.end)):
             if column and not self.has(table, column):
-                at = lookup(self._times["id"], rows[f"{column} id"])
-                rows.columns[key] = picked(self._times["value"], at)
+                time_rows = lookup(self._times["id"], rows[f"{column} id"])
+                rows.columns[key] = picked(self._times["value"], time_rows)
         return rows
 
     @cached_property
     def agents(self) -> dict[int, tuple[str, int]]:
         """Kind and number of every device, by its row. Devices of each kind are numbered from 0."""
-        found = {}
+        by_row = {}
         listed = self.rows("info_agent", "id", "type", "type_index", "absolute_index")
         for row, kind, index, absolute in listed:
             numbers = [n for n in (index, absolute) if isinstance(n, int) and n >= 0]
             if isinstance(row, int):
-                found[row] = (str(kind), numbers[0] if numbers else row)
-        return found
+                by_row[row] = (str(kind), numbers[0] if numbers else row)
+        return by_row
 
     def devices_by_process(self) -> dict[Any, set[int]]:
         """The GPUs that ran kernels, by the row of the process."""
         rows = self.read(RowLayout(table="kernel_dispatch", end="end"))
-        found: dict[Any, set[int]] = {}
+        devices: dict[Any, set[int]] = {}
         for pid, agent in factored_rows(rows["pid"], rows["device"])[0]:
             if agent in self.agents:
-                found.setdefault(pid, set()).add(self.agents[agent][1])
-        return found
+                devices.setdefault(pid, set()).add(self.agents[agent][1])
+        return devices

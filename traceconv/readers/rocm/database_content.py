@@ -130,10 +130,10 @@ class Reading:
         if row >= 0:
             rows = rows.take((rows["pid"] == row) | (rows["pid"] < 0))
         if "event" in rows.columns:
-            at = lookup(self._events["id"], rows["event"])
-            stack = picked(self._events["stack_id"], at)
+            event_rows = lookup(self._events["id"], rows["event"])
+            stack = picked(self._events["stack_id"], event_rows)
             rows.columns["correlation"] = np.where(stack > 0, stack, -1)
-            rows.columns["category"] = picked(self._events["category_id"], at)
+            rows.columns["category"] = picked(self._events["category_id"], event_rows)
         threads, agents = self._threads, self._tables.agents
         rows.names["thread"] = {
             number: f"{tid} ({name})" if name else str(tid)
@@ -177,46 +177,46 @@ class Reading:
         self._used.append(rows["event"])
         rows.names["name"] = self._tables.strings(rows["name"])
         categories = self._categories(rows)
-        markers = [code for code, of in categories.items() if of.marker]
+        markers = [code for code, kind in categories.items() if kind.marker]
         functions = [i for i, name in rows.names["name"].items() if name.startswith("roctx")]
         called = np.isin(rows["name"], functions) | (rows["name"] < 0)
         self._rename(rows, np.flatnonzero(called & np.isin(rows["category"], markers)))
         detail = found_in(self._call_arguments(rows["event"]), rows["event"])
         self._process.calls(REGIONS, rows, categories, detail)
 
-    def _rename(self, rows: TableRows, at: NDArray[np.intp]) -> None:
+    def _rename(self, rows: TableRows, chosen: NDArray[np.intp]) -> None:
         """Name rows by the message of their event, if it has one."""
-        messages = self._messages(rows["event"][at]) if len(at) else {}
+        messages = self._messages(rows["event"][chosen]) if len(chosen) else {}
         codes = {text: -2 - i for i, text in enumerate(dict.fromkeys(messages.values()))}
-        for i, event in zip(at.tolist(), rows["event"][at].tolist(), strict=True):
+        for i, event in zip(chosen.tolist(), rows["event"][chosen].tolist(), strict=True):
             if event in messages:
                 rows.columns["name"][i] = codes[messages[event]]
         rows.names["name"] = {**rows.names["name"], **{code: t for t, code in codes.items()}}
 
     def _messages(self, ids: I64) -> dict[int, str]:
         """Messages of markers, by event."""
-        found = {}
+        by_event = {}
         for event, raw in self._tables.texts("event", "id", "extdata", ids).items():
             try:
-                stated = json.loads(raw)
+                members = json.loads(raw)
             except NOT_JSON:
                 continue
-            if isinstance(stated, dict) and isinstance(stated.get("message"), str):
-                found[event] = stated["message"]
-        return found
+            if isinstance(members, dict) and isinstance(members.get("message"), str):
+                by_event[event] = members["message"]
+        return by_event
 
     def _call_arguments(self, events: I64) -> dict[int, bytes]:
         """Arguments of calls as JSON members with a leading comma, by event."""
-        wanted = set(events.tolist())
-        found: dict[int, dict[bytes, bytes]] = {}
+        requested = set(events.tolist())
+        by_event: dict[int, dict[bytes, bytes]] = {}
         columns = ("event_id", "position", "name", "value")
         for event, _, name, value in sorted(
-            (row for row in self._tables.rows("arg", *columns) if row[0] in wanted),
+            (row for row in self._tables.rows("arg", *columns) if row[0] in requested),
             key=lambda row: (row[0], row[1] if isinstance(row[1], int) else 0),
         ):
             member = quoted(str(name)), quoted("" if value is None else str(value))
-            found.setdefault(event, {})[member[0]] = b",%b:%b" % member
-        return {event: b"".join(members.values()) for event, members in found.items()}
+            by_event.setdefault(event, {})[member[0]] = b",%b:%b" % member
+        return {event: b"".join(members.values()) for event, members in by_event.items()}
 
     # -- devices -----------------------------------------------------------------------------
 
@@ -225,11 +225,13 @@ class Reading:
         self._dispatched = rows["event"]
         counts = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
         symbols = self._tables.columns("info_kernel_symbol", {"id": -1, **dict.fromkeys(counts, 0)})
-        at = lookup(symbols["id"], rows["name"])
+        symbol_rows = lookup(symbols["id"], rows["name"])
         for key, column in zip(("VGPRs", "accumulation VGPRs", "SGPRs"), counts, strict=True):
-            rows.columns[key] = picked(np.where(symbols[column] > 0, symbols[column], -1), at)
+            rows.columns[key] = picked(
+                np.where(symbols[column] > 0, symbols[column], -1), symbol_rows
+            )
         texts = self._tables.rows("info_kernel_symbol", "id", "display_name", "kernel_name")
-        rows.names["name"] = {i: str(shown or own or "") for i, shown, own in texts}
+        rows.names["name"] = {i: str(shown or plain or "") for i, shown, plain in texts}
         values = self._measured
         values = values.take((values["sample"] < 0) & np.isin(values["event"], rows["event"]))
         listed = self._tables.rows("info_pmc", "id", "symbol", "name")
@@ -246,7 +248,7 @@ class Reading:
             start="id",
             columns={
                 "event": "event_id", "pmc": "pmc_id", "value": "value", "sample": "sample_id",
-                **{one: one.replace(" ", "_") for one in _INSTANCE},
+                **{dimension: dimension.replace(" ", "_") for dimension in _INSTANCE},
             },
             floats=frozenset({"value"}),
         )  # fmt: skip
@@ -260,58 +262,58 @@ class Reading:
         rows, values = self._rows(SAMPLES), self._measured
         rows.columns["name"] = np.where(rows["name"] >= 0, rows["name"], rows["track name"])
         of_samples = (values["event"] >= 0) & ~np.isin(values["event"], self._dispatched)
-        at = np.where(
+        sample_of = np.where(
             values["sample"] >= 0,
             lookup(rows["id"], values["sample"]),
             lookup(rows["event"], np.where(of_samples, values["event"], -2)),
         )
-        self._counters(rows, values.take(at >= 0), at[at >= 0])
+        self._counters(rows, values.take(sample_of >= 0), sample_of[sample_of >= 0])
         measured = np.isin(rows["event"], values["event"][of_samples & (values["sample"] < 0)])
-        measured[at[at >= 0]] = True
+        measured[sample_of[sample_of >= 0]] = True
         doubled = ~measured & np.isin(rows["event"], np.concatenate(self._used))
         where = "table rocpd_sample: of regions"
         self._build.skip("metadata-unused", where, int(doubled.sum()))
-        rest = rows.take(~measured & ~doubled)
-        rest.names["name"] = self._tables.strings(rest["name"])
-        self._rename(rest, np.arange(len(rest)))
-        self._process.calls(SAMPLES, rest, self._categories(rest))
+        instants = rows.take(~measured & ~doubled)
+        instants.names["name"] = self._tables.strings(instants["name"])
+        self._rename(instants, np.arange(len(instants)))
+        self._process.calls(SAMPLES, instants, self._categories(instants))
 
-    def _counters(self, rows: TableRows, values: TableRows, at: I64) -> None:
+    def _counters(self, rows: TableRows, values: TableRows, sample_of: I64) -> None:
         """Add the values of samples, on the track of their sample or their counter.
 
         Args:
-            at: the sample of each value.
+            sample_of: the sample of each value.
         """
         listed = self._tables.rows("info_pmc", "id", "agent_id", "units", "symbol", "name")
-        known = {row: rest for row, *rest in listed}
+        counters = {row: facts for row, *facts in listed}
         tracks = self._tables.strings(rows["name"])
-        keys, which = factored_rows(
-            values["pmc"], rows["name"][at], *(values[part] for part in _INSTANCE)
+        keys, key_of = factored_rows(
+            values["pmc"], rows["name"][sample_of], *(values[dimension] for dimension in _INSTANCE)
         )
         labels, devices, units = [], [], []
         for counter, track, *instance in keys:
-            agent, unit, symbol, own = known.get(counter, (None, "", "", ""))
-            parts = zip(_INSTANCE, instance, strict=True)
-            found = tracks.get(track) or str(own or symbol or f"Counter {counter}")
-            labels.append(" ".join([found, *(f"{k} {n}" for k, n in parts if n >= 0)]))
+            agent, unit, symbol, counter_name = counters.get(counter, (None, "", "", ""))
+            dimensions = zip(_INSTANCE, instance, strict=True)
+            label = tracks.get(track) or str(counter_name or symbol or f"Counter {counter}")
+            labels.append(" ".join([label, *(f"{k} {n}" for k, n in dimensions if n >= 0)]))
             devices.append(agent if isinstance(agent, int) else -1)
             units.append(str(unit or ""))
-        samples = rows.take(at)
-        samples.coded("counter", [labels[i] for i in which.tolist()])
-        samples.coded("unit", [units[i] for i in which.tolist()])
-        samples.columns["device"] = np.array(devices, np.int64)[which]
+        samples = rows.take(sample_of)
+        samples.coded("counter", [labels[i] for i in key_of.tolist()])
+        samples.coded("unit", [units[i] for i in key_of.tolist()])
+        samples.columns["device"] = np.array(devices, np.int64)[key_of]
         samples.columns["value"] = values["value"]
         add_samples(self._build, COUNTERS, samples)
 
     def _book_rest(self) -> None:
         """Count the rows of all other tables of the process that are in the file."""
-        tables, known = self._tables, suffixes(self._tables.database)
+        tables, all_suffixes = self._tables, suffixes(self._tables.database)
         for name in tables.database.tables:
-            own = name.removesuffix(tables.suffix)
-            stray = tables.suffix == known[0] and not name.endswith(tuple(known))
-            unread = own.removeprefix("rocpd_") not in READ and not name.startswith("sqlite_")
-            if unread and (own != name or stray):
-                self._build.skip("kind-not-read", f"table {own}", tables.database.count(name))
+            plain = name.removesuffix(tables.suffix)
+            stray = tables.suffix == all_suffixes[0] and not name.endswith(tuple(all_suffixes))
+            unread = plain.removeprefix("rocpd_") not in READ and not name.startswith("sqlite_")
+            if unread and (plain != name or stray):
+                self._build.skip("kind-not-read", f"table {plain}", tables.database.count(name))
 
 
 READ = {

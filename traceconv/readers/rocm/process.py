@@ -132,7 +132,7 @@ class Process:
         layout: RowLayout,
         rows: TableRows,
         categories: Mapping[int, Category],
-        more: Members | None = None,
+        details: Members | None = None,
     ) -> I64:
         """Add calls and host ranges. rocTX ranges without a duration become instants.
 
@@ -146,22 +146,29 @@ class Process:
         spans = layout.kind is Kind.SLICE
         marks = (rows["start"] == rows["end"]) | (not spans)
         for code in np.unique(rows["category"]).tolist():
-            of = categories[code]
-            for kind in (Kind.SLICE, Kind.INSTANT) if of.marker else (layout.kind,):
+            kind_of_call = categories[code]
+            for kind in (Kind.SLICE, Kind.INSTANT) if kind_of_call.marker else (layout.kind,):
                 chosen = rows["category"] == code
-                if of.marker:
+                if kind_of_call.marker:
                     chosen &= marks == (kind is Kind.INSTANT)
-                at = np.flatnonzero(chosen)
+                selected = np.flatnonzero(chosen)
                 placed = msgspec.structs.replace(
-                    layout, layer=of.layer, title=of.title, op=of.op, kind=kind, track=of.track
+                    layout,
+                    layer=kind_of_call.layer,
+                    title=kind_of_call.title,
+                    op=kind_of_call.op,
+                    kind=kind,
+                    track=kind_of_call.track,
                 )
-                members = more and partial(lambda at, part: more(at[part]), at)
-                added[at] = add_rows(self.build, placed, rows.take(at), members)
-                if spans and not of.marker:
-                    self.launched.calls.append((_linked(rows)[at], added[at]))
+                members = details and partial(
+                    lambda positions, chosen_part: details(positions[chosen_part]), selected
+                )
+                added[selected] = add_rows(self.build, placed, rows.take(selected), members)
+                if spans and not kind_of_call.marker:
+                    self.launched.calls.append((_linked(rows)[selected], added[selected]))
         return added
 
-    def work(self, layout: RowLayout, rows: TableRows, more: Members | None = None) -> I64:
+    def work(self, layout: RowLayout, rows: TableRows, details: Members | None = None) -> I64:
         """Add device work, on its stream if streams are known, otherwise on its queue.
 
         Returns:
@@ -169,7 +176,7 @@ class Process:
         """
         if len(rows) and rows["stream"].max() < 0 and "queue" in layout.sources:
             layout = msgspec.structs.replace(layout, lane=QUEUES)
-        added = add_rows(self.build, layout, rows, more)
+        added = add_rows(self.build, layout, rows, details)
         self.launched.work.append((_linked(rows), added))
         return added
 
@@ -202,26 +209,28 @@ class Process:
         )
         device, size = rows["device"], rows["size"]
         for i in order[~bad[order]].tolist():
-            word, of = kind[i].upper(), level[i]
+            word, memory_level = kind[i].upper(), level[i]
             if "FREE" in word or "RECLAIM" in word:
-                number, change = held.pop((address[i], of), (-1, 0))
+                number, change = held.pop((address[i], memory_level), (-1, 0))
                 change = -change
                 if not change:
                     alone += 1
                     continue
             else:
                 number, change = int(device[i]), max(int(size[i]), 0)
-                held[address[i], of] = number, change
-            key = number, of
+                held[address[i], memory_level] = number, change
+            key = number, memory_level
             sums[key] = sums.get(key, 0) + change
             samples.setdefault(key, []).append((int(end[i]), sums[key]))
         build.skip("end-without-begin", f"{rows.where}: releases", alone, "counter")
-        for (number, of), found in samples.items():
-            name = "Allocated" + (f" ({of.lower()})" if of not in ("", "REAL") else "")
+        for (number, memory_level), values_by_time in samples.items():
+            name = "Allocated" + (
+                f" ({memory_level.lower()})" if memory_level not in ("", "REAL") else ""
+            )
             group, title = _DEVICE.text(rows, number), "Memory since the recording began"
             of_track: dict[str, Any] = {**_GPU, **_DEVICE.identity(rows, number)}
             track = build.track(Layer.COUNTER, name, group, title, unit="B", **of_track)
-            times, values = zip(*found, strict=True)
+            times, values = zip(*values_by_time, strict=True)
             build.counters(
                 track=track, start_ns=np.array(times, np.int64), value=np.array(values, np.float64)
             )
@@ -236,31 +245,33 @@ def found_in(members: Mapping[int, bytes], keys: I64) -> Members | None:
     """Further arguments of rows, by a number of each row; None if no row has any."""
     if not members:
         return None
-    return lambda at: [members.get(key, b"") for key in keys[at].tolist()]
+    return lambda rows: [members.get(key, b"") for key in keys[rows].tolist()]
 
 
 def copy_device(source: I64, target: I64, gpus: I64) -> I64:
     """The GPU that a copy occupies, the source if both ends are GPUs; -1 if none is."""
-    found = np.where(np.isin(target, gpus), target, -1)
-    return np.where(np.isin(source, gpus), source, found)
+    by_target = np.where(np.isin(target, gpus), target, -1)
+    return np.where(np.isin(source, gpus), source, by_target)
 
 
-def summed(of: I64, names: Sequence[str], values: Sequence[float]) -> dict[int, bytes]:
+def summed(dispatches: I64, names: Sequence[str], values: Sequence[float]) -> dict[int, bytes]:
     """Counters of dispatches as JSON members, each with a leading comma.
 
     Instances of a counter that have no names are summed.
 
     Args:
-        of: the dispatch of each value.
+        dispatches: the dispatch of each value.
     """
-    found: dict[int, dict[str, float]] = {}
-    for number, name, value in zip(of.tolist(), names, values, strict=True):
+    by_dispatch: dict[int, dict[str, float]] = {}
+    for number, name, value in zip(dispatches.tolist(), names, values, strict=True):
         if isfinite(value):
-            sums = found.setdefault(number, {})
+            sums = by_dispatch.setdefault(number, {})
             sums[name] = sums.get(name, 0.0) + value
     members = {}
-    for number, sums in found.items():
-        whole = ((name, int(v) if v.is_integer() else v) for name, v in sums.items() if isfinite(v))
-        texts = (b",%b:%b" % (quoted(name), repr(v).encode()) for name, v in whole)
+    for number, sums in by_dispatch.items():
+        totals = (
+            (name, int(v) if v.is_integer() else v) for name, v in sums.items() if isfinite(v)
+        )
+        texts = (b",%b:%b" % (quoted(name), repr(v).encode()) for name, v in totals)
         members[number] = b"".join(texts)
     return members

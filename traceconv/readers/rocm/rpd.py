@@ -42,17 +42,17 @@ class RpdReader:
         """One capture per process of every database."""
         from traceconv.readers.shared.sqlite.database import opened
 
-        found: list[Capture] = []
+        captures: list[Capture] = []
         for name in names:
             if not is_sqlite(source.head(name, 16)):
                 continue
             try:
                 with opened(source, name, salvage=True) as database:
                     if set(_SIGNS) <= database.tables.keys():
-                        found += _captures(source, name, database)
+                        captures += _captures(source, name, database)
             except MalformedInputError:
                 continue  # another reader may know better; if none does, it is an unknown file
-        return found
+        return captures
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one process into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -63,8 +63,8 @@ class RpdReader:
         build.hints.free_rule = "device"
         with opened(capture.source, capture.files[0], salvage=True) as database:
             Reading(build, database, capture.pid, capture.detail).read()
-            for place in database.damaged_places():
-                build.skip("truncated", place)
+            for damaged in database.damaged_places():
+                build.skip("truncated", damaged)
 
 
 def _captures(source: Source, name: str, database: Database) -> list[Capture]:
@@ -73,7 +73,7 @@ def _captures(source: Source, name: str, database: Database) -> list[Capture]:
     title, rank = source.title(name), rank_in_path(name)
     pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]
     alone = len(pids) == 1
-    one = Capture(
+    capture = Capture(
         reader=RpdReader.name,
         source=source,
         files=(name,),
@@ -84,7 +84,7 @@ def _captures(source: Source, name: str, database: Database) -> list[Capture]:
     )
     return [
         replace(
-            one,
+            capture,
             pid=pid,
             label=title if alone else f"{title} (process {pid})",
             detail=i == 0,  # whether operations of no process are its

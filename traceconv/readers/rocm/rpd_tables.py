@@ -115,12 +115,12 @@ class Reading:
 
     def read(self) -> None:
         """Put everything into the trace."""
-        every = database_rows(self._database, API)
-        mine = every["pid"] == self._pid
+        all_calls = database_rows(self._database, API)
+        is_own = all_calls["pid"] == self._pid
         if self._first:
-            mine |= every["pid"] < 0
-        calls = every.take(mine)
-        self._operations(calls, self._calls(calls), every["id"])
+            is_own |= all_calls["pid"] < 0
+        calls = all_calls.take(is_own)
+        self._operations(calls, self._calls(calls), all_calls["id"])
         if self._first:
             self._monitors()
             for name in self._database.tables:
@@ -128,10 +128,10 @@ class Reading:
                     self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
 
     def _texts(self, ids: I64) -> dict[int, str]:
-        wanted = np.unique(ids[ids >= 0])
-        found = self._database.texts("rocpd_string", "id", "string", wanted)
-        more = self._database.texts("rocpd_ustring", "id", "string", wanted)
-        return {**more, **found}
+        requested = np.unique(ids[ids >= 0])
+        shared = self._database.texts("rocpd_string", "id", "string", requested)
+        unique = self._database.texts("rocpd_ustring", "id", "string", requested)
+        return {**unique, **shared}
 
     def _calls(self, rows: TableRows) -> I64:
         """Add the calls, and return their event rows."""
@@ -142,37 +142,37 @@ class Reading:
         } | {i: _MARK for i, text in names.items() if text == _MARKER}
         codes = rows["name"]
         rows.columns["category"] = np.array([sort.get(c, _CALL) for c in codes.tolist()], np.int64)
-        said = np.where(rows["category"] == _MARK, rows["arguments"], -1)
-        told = {i: text for i, text in self._texts(said).items() if text}
-        rows.columns["name"] = np.where(np.isin(said, [*told]), said, codes)
-        rows.names["name"] = {**names, **told}
+        message_ids = np.where(rows["category"] == _MARK, rows["arguments"], -1)
+        messages = {i: text for i, text in self._texts(message_ids).items() if text}
+        rows.columns["name"] = np.where(np.isin(message_ids, [*messages]), message_ids, codes)
+        rows.names["name"] = {**names, **messages}
         process = Process(self._build)
         return process.calls(API, rows, _CATEGORIES, self._sizes(rows["id"]))
 
     def _sizes(self, calls: I64) -> Members:
         """Grid and block of launches and bytes of copies, by call."""
-        found: dict[int, bytes] = {}
+        by_call: dict[int, bytes] = {}
         rows = self._database.columns(
             "rocpd_kernelapi", {"api_ptr_id": -1, **dict.fromkeys(_SHAPE, -1)}
         )
         columns = (rows[name].tolist() for name in ("api_ptr_id", *_SHAPE))
         for call, *sizes in zip(*columns, strict=True):
-            found[call] = b',"grid":[%d,%d,%d],"block":[%d,%d,%d]' % tuple(sizes)
+            by_call[call] = b',"grid":[%d,%d,%d],"block":[%d,%d,%d]' % tuple(sizes)
         copies = self._database.columns("rocpd_copyapi", {"api_ptr_id": -1, "size": -1})
         for call, size in zip(copies["api_ptr_id"].tolist(), copies["size"].tolist(), strict=True):
             if size >= 0:
-                found[call] = b',"bytes":%d' % size
-        return lambda at: [found.get(call, b"") for call in calls[at].tolist()]
+                by_call[call] = b',"bytes":%d' % size
+        return lambda rows: [by_call.get(call, b"") for call in calls[rows].tolist()]
 
     def _operations(self, calls: TableRows, added: I64, every_call: I64) -> None:
         """Add device work, and the flows to it."""
         rows = database_rows(self._database, OPERATIONS)
         arrows = self._database.columns("rocpd_api_ops", {"api_id": -1, "op_id": -1})
         call = picked(arrows["api_id"], lookup(arrows["op_id"], rows["id"]))
-        mine = np.isin(call, calls["id"])
+        is_own = np.isin(call, calls["id"])
         if self._first:
-            mine |= ~np.isin(call, every_call)
-        rows, call = rows.take(mine), call[mine]
+            is_own |= ~np.isin(call, every_call)
+        rows, call = rows.take(is_own), call[is_own]
         rows.columns["call"] = call
         kinds, texts = self._texts(rows["type"]), self._texts(rows["name"])
         described = np.isin(rows["name"], [i for i, text in texts.items() if text])
@@ -180,11 +180,11 @@ class Reading:
         rows.names["name"] = {**kinds, **texts}
         rows.names["type"] = kinds
         placed = add_rows(self._build, OPERATIONS, rows, self._sizes(call))
-        here = np.isin(arrows["op_id"], rows["id"])
+        of_process = np.isin(arrows["op_id"], rows["id"])
         add_arrows(
             self._build,
-            picked(added, lookup(calls["id"], arrows["api_id"][here])),
-            picked(placed, lookup(rows["id"], arrows["op_id"][here])),
+            picked(added, lookup(calls["id"], arrows["api_id"][of_process])),
+            picked(placed, lookup(rows["id"], arrows["op_id"][of_process])),
         )
 
     def _monitors(self) -> None:

@@ -136,37 +136,37 @@ def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:
     numbers (-1 if none is known). Tables that have such a column are looked through, of the others
     the first row.
     """
-    named: dict[str, int] = {}
+    pid_by_value: dict[str, int] = {}
     pids: set[int] = set()
     for name in names:
         for row in _first_rows(source, name):
-            column = next((one for one in _PROCESS if one in row), "")
+            column = next((heading for heading in _PROCESS if heading in row), "")
             text = row.get("Process_Id" if column in ("", "Guid") else column, "")
             pid = id_of(text)
             if column:
-                named[row[column]] = max(named.get(row[column], -1), pid)
+                pid_by_value[row[column]] = max(pid_by_value.get(row[column], -1), pid)
             elif pid >= 0:
                 pids.add(pid)
-    if named:
-        return sorted(named.items(), key=lambda item: (item[1], item[0]))
+    if pid_by_value:
+        return sorted(pid_by_value.items(), key=lambda item: (item[1], item[0]))
     return [("", pids.pop() if len(pids) == 1 else -1)]
 
 
 def _first_rows(source: Source, name: str) -> Iterator[dict[str, str]]:
     """The first row of every process in a table; its cells by heading."""
     headings = headings_in(source.head(name, 4096))
-    at = next((headings.index(one) for one in _PROCESS if one in headings), -1)
-    seen: set[str] = set()
+    position = next((headings.index(heading) for heading in _PROCESS if heading in headings), -1)
+    keys: set[str] = set()
     with source.open(name) as stream:
         for number, line in Lines(stream, unheard).numbered():
-            if at == 0:  # soon told, and never quoted commas before it
+            if position == 0:  # soon told, and never quoted commas before it
                 key = line.partition(",")[0].strip('" ')
             else:
-                key = "".join(cells_in(line)[at : at + 1]) if at > 0 else "-"
-            if number > 1 and key and key not in seen and len(seen) < _MOST_PROCESSES:
-                seen.add(key)
+                key = "".join(cells_in(line)[position : position + 1]) if position > 0 else "-"
+            if number > 1 and key and key not in keys and len(keys) < _MOST_PROCESSES:
+                keys.add(key)
                 yield dict(zip(headings, cells_in(line), strict=False))
-            if number > 1 and at < 0:
+            if number > 1 and position < 0:
                 return
 
 
@@ -185,7 +185,7 @@ class Tables:
         for name, kind in kinds.items():
             if kind == "counter_collection":
                 self._build.file = self._source.title(name)
-                self._counters = self._counted(name)
+                self._counters = self._counters_by_dispatch(name)
         for name, kind in kinds.items():
             self._build.file = self._source.title(name)
             if kind in LAYOUTS:
@@ -202,13 +202,13 @@ class Tables:
         columns = csv_columns(self._source, name, self._build.issues, ended=True)
         layout = LAYOUTS.get(_kind(self._source, name))
         if layout is not None and not {layout.start, layout.end} <= columns.keys():
-            place = self._source.title(name)
-            self._build.issues.add("malformed-record", place, "line 1: headings are missing")
-        owners = [columns[one].tolist() for one in _PROCESS if one in columns]
+            title = self._source.title(name)
+            self._build.issues.add("malformed-record", title, "line 1: headings are missing")
+        owners = [columns[heading].tolist() for heading in _PROCESS if heading in columns]
         if not owners or not self._guid:
             return columns
-        mine = np.array([str(one) == self._guid for one in owners[0]], bool)
-        return {heading: column[mine] for heading, column in columns.items()}
+        is_own = np.array([str(owner) == self._guid for owner in owners[0]], bool)
+        return {heading: column[is_own] for heading, column in columns.items()}
 
     def _listed(self, name: str) -> dict[int, int]:
         """GPU numbers by node id, where nodes include CPUs."""
@@ -220,7 +220,7 @@ class Tables:
         gpus = sorted(n for n, kind in nodes if n >= 0 and kind.upper() == "GPU")
         return {node: i for i, node in enumerate(gpus)}
 
-    def _counted(self, name: str) -> dict[int, bytes]:
+    def _counters_by_dispatch(self, name: str) -> dict[int, bytes]:
         """Counters by the number of the dispatch."""
         layout = RowLayout(
             start="Dispatch_Id",
@@ -237,8 +237,8 @@ class Tables:
         process.place(rows, self._devices)
         if kind == "api_trace":
             domains = rows.names.get("category", {})
-            known = {code: category(text) for code, text in domains.items()}
-            process.calls(layout, rows, {**known, -1: category("")})
+            by_code = {code: category(text) for code, text in domains.items()}
+            process.calls(layout, rows, {**by_code, -1: category("")})
         elif kind == "memory_allocation_trace":
             process.allocations(rows)
         elif kind == "memory_copy_trace":
@@ -254,8 +254,13 @@ def _with_counters(kind: str, columns: Columns) -> RowLayout:
     layout = LAYOUTS[kind]
     if kind not in OLD_TABLES:
         return layout
-    known = {one for many in layout.sources.values() for name in many for one in name.split("|")}
-    counters = [heading for heading in columns if heading not in known | _NO_COUNTERS]
+    used = {
+        heading
+        for alternatives in layout.sources.values()
+        for name in alternatives
+        for heading in name.split("|")
+    }
+    counters = [heading for heading in columns if heading not in used | _NO_COUNTERS]
     return msgspec.structs.replace(
         layout,
         columns={**layout.columns, **dict(zip(counters, counters, strict=True))},
@@ -268,8 +273,8 @@ def directed(words: Sequence[str], source: I64, target: I64) -> I64:
     """The GPU that each copy occupies, from its direction; -1 if unknown."""
     to_host = np.array(["TO_HOST" in word.upper() for word in words], bool)
     from_host = np.array(["HOST_TO" in word.upper() for word in words], bool)
-    found = np.where(from_host, target, source)
-    return np.where(to_host & from_host, -1, found)
+    by_direction = np.where(from_host, target, source)
+    return np.where(to_host & from_host, -1, by_direction)
 
 
 def _base(name: str) -> str:
@@ -281,5 +286,5 @@ def _kind(source: Source, name: str) -> str:
     if old := old_table(source.head(name, 4096)):
         return old
     base = _base(name).removesuffix(".gz").removesuffix(".csv")
-    known = (*LAYOUTS, "counter_collection", "agent_info")
-    return next((word for word in known if base.endswith(word)), base)
+    tables = (*LAYOUTS, "counter_collection", "agent_info")
+    return next((word for word in tables if base.endswith(word)), base)

@@ -150,13 +150,13 @@ def processes(source: Source, name: str) -> list[tuple[int, str]]:
         heads = _decode_file(source.read(name, MOST_BYTES))
     except NOT_JSON:
         return [(-1, "")]
-    found = []
-    for one in heads.elements:
-        rows, _ = json_rows([one.metadata], _ABOUT, "metadata")
+    listed = []
+    for element in heads.elements:
+        rows, _ = json_rows([element.metadata], _ABOUT, "metadata")
         pid = int(rows["start"][0]) if len(rows) else -1
         host = rows.texts("host")[0] if len(rows) else ""
-        found.append((pid if pid <= INT32_MAX else -1, host))
-    return found
+        listed.append((pid if pid <= INT32_MAX else -1, host))
+    return listed
 
 
 def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> None:
@@ -224,35 +224,40 @@ class _Reading:
     def _operations(self, rows: TableRows) -> list[tuple[str, str]]:
         """Names of the kind and the operation of every record."""
         kinds = self._element.strings.buffer_records
-        table, which = factored_rows(rows["kind"], rows["operation"])
-        named = []
+        table, pair_of = factored_rows(rows["kind"], rows["operation"])
+        labels = []
         for kind, operation in table:
-            of = kinds[kind] if 0 <= kind < len(kinds) else _Operations()
-            known = 0 <= operation < len(of.operations)
-            named.append((of.kind, of.operations[operation] if known else f"operation {operation}"))
-        return [named[i] for i in which.tolist()]
+            domain = kinds[kind] if 0 <= kind < len(kinds) else _Operations()
+            is_known = 0 <= operation < len(domain.operations)
+            labels.append(
+                (
+                    domain.kind,
+                    domain.operations[operation] if is_known else f"operation {operation}",
+                )
+            )
+        return [labels[i] for i in pair_of.tolist()]
 
     def _calls(self, kind: str, rows: TableRows) -> None:
-        named = self._operations(rows)
-        rows.coded("category", [domain or kind for domain, _ in named])
-        names = [name for _, name in named]
+        labels = self._operations(rows)
+        rows.coded("category", [domain or kind for domain, _ in labels])
+        names = [name for _, name in labels]
         if category(kind).marker:
             texts, _ = json_rows(self._element.strings.marker_api, _TEXTS, "marker_api")
-            said = dict(zip(texts["start"].tolist(), texts.texts("text"), strict=True))
+            messages = dict(zip(texts["start"].tolist(), texts.texts("text"), strict=True))
             numbers = rows["correlation"].tolist()
-            names = [said.get(n, name) for n, name in zip(numbers, names, strict=True)]
+            names = [messages.get(n, name) for n, name in zip(numbers, names, strict=True)]
         rows.coded("name", names)
-        known = {code: category(text) for code, text in rows.names["category"].items()}
-        self._process.calls(LAYOUTS["api"], rows, known)
+        by_code = {code: category(text) for code, text in rows.names["category"].items()}
+        self._process.calls(LAYOUTS["api"], rows, by_code)
 
     def _kernels(self, rows: TableRows) -> None:
         symbols, _ = json_rows(self._element.kernel_symbols, _SYMBOLS, "kernel_symbols")
         texts = zip(symbols.texts("formatted"), symbols.texts("plain"), strict=True)
-        named = [formatted or plain for formatted, plain in texts]
-        rows.names["name"] = dict(zip(symbols["start"].tolist(), named, strict=True))
-        at = lookup(symbols["start"], rows["name"])
+        names = [formatted or plain for formatted, plain in texts]
+        rows.names["name"] = dict(zip(symbols["start"].tolist(), names, strict=True))
+        symbol_rows = lookup(symbols["start"], rows["name"])
         for registers in ("VGPRs", "accumulation VGPRs", "SGPRs"):
-            rows.columns[registers] = picked(symbols[registers], at)
+            rows.columns[registers] = picked(symbols[registers], symbol_rows)
         counters = found_in(self._counters(), rows["dispatch"])
         self._process.work(LAYOUTS["kernel_dispatch"], rows, counters)
 
@@ -267,11 +272,11 @@ class _Reading:
             except NOT_JSON:
                 bad += 1
         self._build.skip("malformed-record", "counter_collection", bad)
-        every = [
-            (one.dispatch_data.dispatch_info.dispatch_id, v.counter_id.handle, v.value)
-            for one in counted
-            for v in one.records
+        measured = [
+            (record.dispatch_data.dispatch_info.dispatch_id, v.counter_id.handle, v.value)
+            for record in counted
+            for v in record.records
         ]
-        dispatches, handles, values = zip(*every, strict=True) if every else ((), (), ())
+        dispatches, handles, values = zip(*measured, strict=True) if measured else ((), (), ())
         texts = [names.get(handle, f"counter {handle}") for handle in handles]
         return summed(np.array(dispatches, np.int64), texts, values)

@@ -45,7 +45,7 @@ class FlightRecorderReader:
         """One capture per dump."""
         from traceconv.readers.torch.flight_recorder_dump import capture_of
 
-        found = {}
+        captures = {}
         pickles = []
         for name in names:
             head = source.head(name)
@@ -54,14 +54,14 @@ class FlightRecorderReader:
             if head.startswith(b"\x80") and any(sign in head for sign in _PICKLE_SIGNS):
                 pickles.append(name)
             elif is_object and signed and b'"traceEvents"' not in head:
-                found[name] = capture_of(source, name)
+                captures[name] = capture_of(source, name)
         for name in pickles:
-            if other := found.get(f"{name}.json"):
+            if twin := captures.get(f"{name}.json"):
                 uses = {name: "the same dump as a pickle"}
-                found[f"{name}.json"] = replace(other, known=(name,), uses=uses)
+                captures[f"{name}.json"] = replace(twin, known=(name,), uses=uses)
             else:
-                found[name] = capture_of(source, name)
-        return list(found.values())
+                captures[name] = capture_of(source, name)
+        return list(captures.values())
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every collective of a dump; see :class:`traceconv.readers.Reader`."""

@@ -84,22 +84,24 @@ def capture_of(source: Source, name: str) -> Capture:
 
 def _groups(raw: bytes) -> Iterator[tuple[str, int, list[int] | None]]:
     """What ``pg_config`` lists: what each group is for, no size, and its ranks."""
-    found: object = None
+    config: object = None
     if raw.startswith(_PICKLE):
         try:
             value = load(raw)
         except (Cut, Refused):
             return
-        found = value.get("pg_config") if isinstance(value, dict) else None
-    elif at := list(_CONFIG.finditer(raw)):  # of the members of a dump it comes after the entries
-        text_ = raw[at[-1].end() - 1 :].decode("utf-8", "replace")
+        config = value.get("pg_config") if isinstance(value, dict) else None
+    elif members := list(
+        _CONFIG.finditer(raw)
+    ):  # of the members of a dump it comes after the entries
+        text_ = raw[members[-1].end() - 1 :].decode("utf-8", "replace")
         try:
-            found, _ = json.JSONDecoder().raw_decode(text_)
+            config, _ = json.JSONDecoder().raw_decode(text_)
         except (ValueError, RecursionError):
             return
-    for one in found.values() if isinstance(found, dict) else ():
-        if isinstance(one, dict) and isinstance(one.get("desc"), str):
-            yield one["desc"], -1, members_of(one.get("ranks"))
+    for group in config.values() if isinstance(config, dict) else ():
+        if isinstance(group, dict) and isinstance(group.get("desc"), str):
+            yield group["desc"], -1, members_of(group.get("ranks"))
 
 
 def read_dump(capture: Capture, build: TraceBuilder) -> None:
@@ -112,7 +114,7 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     build.file = title
     raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
     dump = _unpickled(raw, build) if raw.startswith(_PICKLE) else _decoded(raw, build)
-    _place(build, dump)
+    _add_collectives(build, dump)
     facts = {"version": dump.version, "nccl_version": dump.nccl_version}
     build.notes["flight_recorder"] = facts
 
@@ -150,8 +152,16 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
     try:
         value = load(raw)
     except Cut as e:
-        made = [one for v in e.values for one in (v if isinstance(v, list) else [v])]
-        value = {"entries": [one for one in made if isinstance(one, dict) and _CREATED in one]}
+        values = [
+            value_read for v in e.values for value_read in (v if isinstance(v, list) else [v])
+        ]
+        value = {
+            "entries": [
+                value_read
+                for value_read in values
+                if isinstance(value_read, dict) and _CREATED in value_read
+            ]
+        }
         if not value["entries"]:
             raise MalformedInputError(build.file, "", f"nothing can be read: {e}") from e
         build.skip("truncated", str(e))
@@ -162,21 +172,21 @@ def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
             f"{e}. For a dump that can be read, call in the job: "
             "torch._C._distributed_c10d._dump_nccl_trace_json()",
         ) from e
-    stated = value if isinstance(value, dict) else {}
-    build.skip_keys(set(map(str, stated)) - _USED)
-    listed = stated.get("entries")
+    members_of_dump = value if isinstance(value, dict) else {}
+    build.skip_keys(set(map(str, members_of_dump)) - _USED)
+    listed = members_of_dump.get("entries")
     entries = []
-    for number, one in enumerate(listed if isinstance(listed, list) else []):
-        if not isinstance(one, dict):
+    for number, entry in enumerate(listed if isinstance(listed, list) else []):
+        if not isinstance(entry, dict):
             build.skip("malformed-record", f"entry {number}")
             continue
-        kept = (key for key in one if key != "frames" or one.get(_COMPLETED) is None)
-        members = {str(key): json_text(one[key]) for key in kept}
+        shown_keys = (key for key in entry if key != "frames" or entry.get(_COMPLETED) is None)
+        members = {str(key): json_text(entry[key]) for key in shown_keys}
         lost = [key for key, text_ in members.items() if text_ is None]
         build.skip("malformed-record", f"entry {number}: {', '.join(lost)}"[:80], len(lost))
         entries.append({k: msgspec.Raw(v) for k, v in members.items() if v is not None})
-    versions = (label(stated.get(key, "")) for key in ("version", "nccl_version"))
-    return _Dump(entries, stated.get("pg_config"), *versions)
+    versions = (label(members_of_dump.get(key, "")) for key in ("version", "nccl_version"))
+    return _Dump(entries, members_of_dump.get("pg_config"), *versions)
 
 
 def _salvaged(raw: bytes) -> Iterator[Entry]:
@@ -184,33 +194,33 @@ def _salvaged(raw: bytes) -> Iterator[Entry]:
     match = _ENTRIES.search(raw)
     if not match:
         return
-    rest = raw[match.end() :].decode(errors="replace")
+    text_left = raw[match.end() :].decode(errors="replace")
     scan, wasted = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode, 0
-    begin = _OBJECT.search(rest)
-    while begin is not None and wasted <= _WASTE * len(rest):
-        at = begin.start()
+    begin = _OBJECT.search(text_left)
+    while begin is not None and wasted <= _WASTE * len(text_left):
+        offset = begin.start()
         try:
-            value, end = scan(rest, at)
+            value, end = scan(text_left, offset)
             if _CREATED in value:
-                yield _ENTRY.decode(rest[at:end])
+                yield _ENTRY.decode(text_left[offset:end])
         except NOT_JSON as e:
-            wasted += getattr(e, "pos", at + _NESTED) - at
-            end = at + 1
-        begin = _OBJECT.search(rest, end)
+            wasted += getattr(e, "pos", offset + _NESTED) - offset
+            end = offset + 1
+        begin = _OBJECT.search(text_left, end)
 
 
 # -- collectives ----------------------------------------------------------------------------
 
 
-def _place(build: TraceBuilder, dump: _Dump) -> None:
+def _add_collectives(build: TraceBuilder, dump: _Dump) -> None:
     """Put the collectives on a lane per process group."""
     slices, entries, members = Slices(build), dump.entries, _members(dump)
-    last = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
+    last_ns = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
     dumped = max((_ns(e, _STARTED) for e in entries), default=0)
     free: dict[tuple[str, str], int] = {}  # when the last operation of a group ended
     for number, entry in enumerate(entries):
         where = f"entry {number}"
-        span = _span(build, entry, where, last, max(last, dumped), free.get(_group(entry), 0))
+        span = _span(build, entry, where, last_ns, max(last_ns, dumped), free.get(_group(entry), 0))
         free[_group(entry)] = max(free.get(_group(entry), 0), _ns(entry, _COMPLETED))
         if not span or span[1] < span[0]:
             build.seen("slice")
@@ -243,7 +253,7 @@ def _retired(entry: Entry) -> bool:
 
 
 def _span(
-    build: TraceBuilder, entry: Entry, where: str, last: int, dumped: int, free: int
+    build: TraceBuilder, entry: Entry, where: str, last_ns: int, dumped: int, free: int
 ) -> tuple[int, int] | None:
     """Start and end of a collective; None if no time is known.
 
@@ -252,7 +262,7 @@ def _span(
     operation of their group ended.
 
     Args:
-        last:   latest time at which something was made or ended.
+        last_ns:   latest time at which something was made or ended.
         dumped: latest time in the dump.
         free:   when the last operation of its group before this one ended, 0 if none has.
     """
@@ -262,7 +272,7 @@ def _span(
     if not completed:
         if not _retired(entry):
             build.skip("unfinished-slice", where)
-        if created and started >= last:
+        if created and started >= last_ns:
             started = min(max(created, free), started)
         return started or created, dumped
     length = _ns(entry, "duration_ms", "ms")
@@ -284,10 +294,10 @@ def _ns(entry: Entry, key: str, unit: str = "ns") -> int:
 def _group(entry: Entry) -> tuple[str, str]:
     """Name of the process group, and what it is for."""
     try:
-        stated = msgspec.json.decode(entry.get("process_group", b"[]"))
+        decoded = msgspec.json.decode(entry.get("process_group", b"[]"))
     except NOT_JSON:
-        stated = []
-    words = [str(word) for word in stated] if isinstance(stated, list) else [str(stated)]
+        decoded = []
+    words = [str(word) for word in decoded] if isinstance(decoded, list) else [str(decoded)]
     name = words[0] if words else text(entry.get("pg_id", b""))
     return name, words[1] if len(words) > 1 else ""
 
@@ -296,11 +306,11 @@ def _members(dump: _Dump) -> dict[str, bytes]:
     """The ranks of each process group, as Kineto states them."""
     config = dump.pg_config if isinstance(dump.pg_config, dict) else {}
     ranks = {
-        str(name): members_of(one.get("ranks"))
-        for name, one in config.items()
-        if isinstance(one, dict)
+        str(name): members_of(group.get("ranks"))
+        for name, group in config.items()
+        if isinstance(group, dict)
     }
-    return {name: quoted(str(of)) for name, of in ranks.items() if of}
+    return {name: quoted(str(members)) for name, members in ranks.items() if members}
 
 
 def _stack(entry: Entry) -> list[str]:
@@ -310,10 +320,10 @@ def _stack(entry: Entry) -> list[str]:
     except NOT_JSON:
         return []
     return [
-        f"{label(one.get('name', ''))} ({label(one.get('filename', '')).rpartition('/')[2]}"
-        f":{label(one.get('line', ''))})"
-        for one in (frames if isinstance(frames, list) else [])[:_FRAMES]
-        if isinstance(one, dict)
+        f"{label(frame.get('name', ''))} ({label(frame.get('filename', '')).rpartition('/')[2]}"
+        f":{label(frame.get('line', ''))})"
+        for frame in (frames if isinstance(frames, list) else [])[:_FRAMES]
+        if isinstance(frame, dict)
     ]
 
 

@@ -83,8 +83,8 @@ def _lists(value: Any) -> Iterator[list[Any]]:
 
 def _number(value: Any) -> int:
     """A whole number within int64, else -1."""
-    whole = type(value) is int or (type(value) is float and value.is_integer())
-    return int(value) if whole and abs(value) < 1 << 62 else -1
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    return int(value) if is_whole and abs(value) < 1 << 62 else -1
 
 
 @dataclass
@@ -120,7 +120,7 @@ class _Snapshot:
         """Hand over what is left, and say what was held at the end."""
         self._slices.flush()
         devices = sorted({max(_number(s.get("device")), 0) for s in self._segments()})
-        held = {str(d): self._held(d) for d in devices}
+        held = {str(d): self._totals_at_end(d) for d in devices}
         self.build.notes["memory_at_dump"] = {
             device: dict(zip(map(str.lower, _CURVES), sums, strict=True))
             for device, sums in held.items()
@@ -130,9 +130,11 @@ class _Snapshot:
         return f"GPU {device}" if self._several else ""
 
     def _segments(self) -> Iterator[dict[Any, Any]]:
-        return (one for one in _list(self.value.get("segments")) if isinstance(one, dict))
+        return (
+            segment for segment in _list(self.value.get("segments")) if isinstance(segment, dict)
+        )
 
-    def _held(self, device: int) -> list[int]:
+    def _totals_at_end(self, device: int) -> list[int]:
         """Bytes allocated, active and reserved at the end."""
         sums = [0, 0, 0]
         for segment in self._segments():
@@ -161,18 +163,18 @@ class _Snapshot:
 
     def _log(self, device: int, listed: Sequence[Any]) -> _Log:
         build, where = self.build, f"device_traces {device}"
-        records = [one for one in listed if isinstance(one, dict)]
+        records = [record for record in listed if isinstance(record, dict)]
         build.skip("malformed-record", where, len(listed) - len(records))
         build.seen("instant", len(records))
-        times = [_number(one.get("time_us")) for one in records]
+        times = [_number(record.get("time_us")) for record in records]
         timed = [i for i, time in enumerate(times) if 0 < time < (1 << 62) // 1000]
         build.skip("bad-time", f"{where}: no time", len(records) - len(timed), "instant")
-        kept = [records[i] for i in timed]
+        timed_records = [records[i] for i in timed]
         return _Log(
             np.array([times[i] for i in timed], np.int64) * 1000,
-            np.array([max(_number(one.get("size")), 0) for one in kept], np.int64),
-            [label(one.get("action")) for one in kept],
-            kept,
+            np.array([max(_number(record.get("size")), 0) for record in timed_records], np.int64),
+            [label(record.get("action")) for record in timed_records],
+            timed_records,
         )
 
     def _marks(self, device: int, log: _Log) -> None:
@@ -216,8 +218,8 @@ class _Snapshot:
                 if isinstance(frame, dict):
                     file = label(frame.get("filename", "")).rpartition("/")[2]
                     line = _number(frame.get("line"))
-                    place = f"{file}:{line}" if line >= 0 else file
-                    texts.append(f"{label(frame.get('name', ''))} ({place})"[:200])
+                    location = f"{file}:{line}" if line >= 0 else file
+                    texts.append(f"{label(frame.get('name', ''))} ({location})"[:200])
             self._frames[id(frames)] = b"[" + b",".join(map(quoted, texts)) + b"]"
         return self._frames[id(frames)]
 
@@ -229,8 +231,10 @@ class _Snapshot:
         changes = signs * log.size[:, None]
         clipped = 0
         order = np.argsort(log.time_ns, kind="stable")
-        for which, (name, at_end) in enumerate(zip(_CURVES, self._held(device), strict=True)):
-            change = changes[order, which]
+        for curve, (name, at_end) in enumerate(
+            zip(_CURVES, self._totals_at_end(device), strict=True)
+        ):
+            change = changes[order, curve]
             rows = np.flatnonzero(change)
             if not len(rows):
                 continue
@@ -257,18 +261,18 @@ class _Snapshot:
 
         Blocks allocated before the log begins are not drawn: their start is unknown.
         """
-        made: dict[int, int] = {}  # address -> row of its allocation
+        allocations: dict[int, int] = {}  # address -> row of its allocation
         spans: list[tuple[int, int, int]] = []  # size, row, end
         end = int(log.time_ns.max())
         for row in np.argsort(log.time_ns, kind="stable").tolist():
             address = _number(log.records[row].get("addr"))
             if log.actions[row] == "alloc":
-                made[address] = row
-            elif log.actions[row] == "free_completed" and address in made:
-                begun = made.pop(address)
+                allocations[address] = row
+            elif log.actions[row] == "free_completed" and address in allocations:
+                begun = allocations.pop(address)
                 spans.append((int(log.size[begun]), begun, int(log.time_ns[row])))
-        spans += [(int(log.size[row]), row, end) for row in made.values()]
-        spans.sort(key=lambda one: (-one[0], one[1]))
+        spans += [(int(log.size[row]), row, end) for row in allocations.values()]
+        spans.sort(key=lambda span: (-span[0], span[1]))
         track = self.build.track(
             Layer.HOST, "Largest blocks", self._group(device), "Memory", device=device
         )
@@ -286,15 +290,15 @@ class _Snapshot:
         build = self.build
         open_: dict[tuple[int, str], list[int]] = {}
         alone = 0
-        marks = [one for one in listed if isinstance(one, dict)]
+        marks = [mark for mark in listed if isinstance(mark, dict)]
         build.skip("malformed-record", "external_annotations", len(listed) - len(marks))
-        for one in sorted(marks, key=lambda m: _number(m.get("time_us"))):
-            device, name = max(_number(one.get("device")), 0), label(one.get("name"))
-            time = _number(one.get("time_us"))
+        for mark in sorted(marks, key=lambda m: _number(m.get("time_us"))):
+            device, name = max(_number(mark.get("device")), 0), label(mark.get("name"))
+            time = _number(mark.get("time_us"))
             if not 0 < time < (1 << 62) // 1000:
                 build.seen("slice")
                 build.skip("bad-time", "external_annotations", 1, "slice")
-            elif label(one.get("stage")).upper() == "START":
+            elif label(mark.get("stage")).upper() == "START":
                 open_.setdefault((device, name), []).append(time * 1000)
             elif begun := open_.get((device, name)):
                 self._range(device, name, begun.pop(), time * 1000)

@@ -42,12 +42,12 @@ class MemorySnapshotReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per snapshot."""
-        found = []
+        captures = []
         for name in names:
             head = source.head(name)
             if head.startswith(b"\x80") and any(all(w in head for w in words) for words in _SIGNS):
                 rank = rank_in_path(name)
-                found.append(
+                captures.append(
                     Capture(
                         reader=self.name,
                         source=source,
@@ -58,7 +58,7 @@ class MemorySnapshotReader:
                         label=source.title(name),
                     )
                 )
-        return found
+        return captures
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put the log and its curves into ``build``; see :class:`traceconv.readers.Reader`."""

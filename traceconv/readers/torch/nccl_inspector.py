@@ -35,14 +35,14 @@ class NcclInspectorReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per process in every log."""
-        found: list[Capture] = []
+        processes: list[Capture] = []
         for name in names:
             head = source.head(name).lstrip(b"\xef\xbb\xbf \r\n")
             if head.startswith(b"{") and b'"header"' in head and any(s in head for s in _SIGNS):
                 from traceconv.readers.torch.nccl_inspector_lines import captures
 
-                found += captures(source, name, issues)
-        return found
+                processes += captures(source, name, issues)
+        return processes
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every operation of one process; see :class:`traceconv.readers.Reader`."""

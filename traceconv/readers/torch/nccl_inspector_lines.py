@@ -67,9 +67,9 @@ def _lines(
     header, metadata = _Header(), _Metadata()
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, stated in lines.numbered():
+        for number, payload in lines.numbered():
             try:
-                line = _LINE.decode(stated)
+                line = _LINE.decode(payload)
             except NOT_JSON as e:
                 lines.damaged(number, e)
                 continue
@@ -88,14 +88,14 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
     if len(headers) > 1:  # whose lines are damaged is not known, so they are booked once, here
         for code, where in damage:
             issues.add(code, title, where)
-    found = []
+    processes = []
     for (host, pid), communicators in headers.items():
         largest = max(communicators.values(), key=lambda h: h.n_ranks)
         if any(
             h.n_ranks == largest.n_ranks and h.rank != largest.rank for h in communicators.values()
         ):
             issues.add("rank-conflict", title, "communicators of the same size")
-        found.append(
+        processes.append(
             Capture(
                 reader="nccl_inspector",
                 source=source,
@@ -110,7 +110,7 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
                 detail=((host, pid), len(headers) == 1),
             )
         )
-    return found
+    return processes
 
 
 def read_process(capture: Capture, build: TraceBuilder) -> None:
@@ -139,8 +139,8 @@ class _Operations:
             self._operation(where, header, metadata, perf, line.event_trace_ts)
         elif line.dump_stats is not None:
             for kind in ("coll", "p2p"):
-                stated = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
-                self._build.skip("source-dropped", where, max(count_of(text(stated)), 0))
+                dropped = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
+                self._build.skip("source-dropped", where, max(count_of(text(dropped)), 0))
         else:
             self._build.skip("kind-not-read", where)
 
@@ -165,10 +165,10 @@ class _Operations:
             return
         # some builds write the GPU's own clock instead of Unix time
         kernels = [k for k in times.kernel_events if is_unix_ns(k.kernel_start_ts * 1000)]
-        whole = [k for k in kernels if k.kernel_stop_ts >= k.kernel_start_ts]
-        if whole:
-            begun = min(k.kernel_start_ts for k in whole) * 1000
-            length = max(k.kernel_stop_ts for k in whole) * 1000 - begun
+        complete = [k for k in kernels if k.kernel_stop_ts >= k.kernel_start_ts]
+        if complete:
+            begun = min(k.kernel_start_ts for k in complete) * 1000
+            length = max(k.kernel_stop_ts for k in complete) * 1000 - begun
         else:
             begun = (times.coll_start_ts or times.p2p_start_ts) * 1000
             begun = begun or metadata.dump_timestamp_us * 1000 - length

@@ -53,8 +53,8 @@ class Cut(ValueError):
         values: what was on the stack then, the outermost first.
     """
 
-    def __init__(self, at: int, values: list[Any]) -> None:
-        super().__init__(f"byte {at}: the pickle ends early")
+    def __init__(self, offset: int, values: list[Any]) -> None:
+        super().__init__(f"byte {offset}: the pickle ends early")
         self.values = values
 
 
@@ -62,17 +62,17 @@ class _Bytes(io.BytesIO):
     """Bytes; reading more than are left is an error."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        at, found = self.tell(), super().read(size)
-        if size is not None and len(found) < size:
-            self.seek(at)
+        offset, data = self.tell(), super().read(size)
+        if size is not None and len(data) < size:
+            self.seek(offset)
             raise EOFError
-        return found
+        return data
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        found = super().readline(size)
-        if not found.endswith(b"\n"):
+        line = super().readline(size)
+        if not line.endswith(b"\n"):
             raise EOFError
-        return found
+        return line
 
 
 class _Instructions(dict[int, Any]):
@@ -147,9 +147,13 @@ def load(data: bytes) -> Any:
         stacks = [*machine.metastack, machine.stack]
         raise Cut(file.tell(), [value for stack in stacks for value in stack]) from None
     except _MALFORMED as e:
-        at = file.tell() - 1
-        tags = ": written with type tags" if data.find(_TAGS, max(at - 64, 0), at + 64) >= 0 else ""
-        raise Refused(f"byte {at}{tags}: {str(e)[:80]}") from e
+        offset = file.tell() - 1
+        tags = (
+            ": written with type tags"
+            if data.find(_TAGS, max(offset - 64, 0), offset + 64) >= 0
+            else ""
+        )
+        raise Refused(f"byte {offset}{tags}: {str(e)[:80]}") from e
     return value
 
 
@@ -159,22 +163,22 @@ def _check(value: Any) -> None:
     pending: list[tuple[Any, bool]] = [(value, False)]
     open_: set[int] = set()
     while pending:
-        one, done = pending.pop()
-        if type(one) is int and one.bit_length() > _INTEGER_BITS:
+        current, done = pending.pop()
+        if type(current) is int and current.bit_length() > _INTEGER_BITS:
             raise Refused("an integer of too many digits")
-        if type(one) not in (dict, list, tuple):
+        if type(current) not in (dict, list, tuple):
             continue
-        inner = [*one.keys(), *one.values()] if type(one) is dict else one
+        inner = [*current.keys(), *current.values()] if type(current) is dict else current
         if done:
-            depth[id(one)] = 1 + max((depth.get(id(v), 0) for v in inner), default=0)
-            open_.discard(id(one))
-            if depth[id(one)] > DEEPEST:
+            depth[id(current)] = 1 + max((depth.get(id(v), 0) for v in inner), default=0)
+            open_.discard(id(current))
+            if depth[id(current)] > DEEPEST:
                 raise Refused(f"values nest more than {DEEPEST} levels")
-        elif id(one) in open_:
+        elif id(current) in open_:
             raise Refused("a value that holds itself")
-        elif id(one) not in depth:
-            open_.add(id(one))
-            pending.append((one, True))
+        elif id(current) not in depth:
+            open_.add(id(current))
+            pending.append((current, True))
             pending += [(v, False) for v in inner]
 
 
@@ -183,32 +187,32 @@ def label(value: Any) -> str:
     return str(value)[:_LABEL] if not isinstance(value, dict | list | tuple | bytes) else ""
 
 
-def json_text(value: Any, most: int = 10_000) -> bytes | None:
-    """A value as JSON; None if that takes more than ``most`` values, as shared ones count again,
+def json_text(value: Any, limit: int = 10_000) -> bytes | None:
+    """A value as JSON; None if that takes more than ``limit`` values, as shared ones count again,
     and every hundred characters of text.
 
     Bytes and numbers that JSON has not become text.
     """
-    left = most
+    budget = limit
 
-    def plain(one: Any, level: int) -> Any:
-        nonlocal left
-        left -= 1 + (len(one) // 100 if isinstance(one, str | bytes) else 0)
-        if left < 0 or level > DEEPEST:
+    def plain(part: Any, level: int) -> Any:
+        nonlocal budget
+        budget -= 1 + (len(part) // 100 if isinstance(part, str | bytes) else 0)
+        if budget < 0 or level > DEEPEST:
             raise Refused("too many values")
-        if type(one) is dict:
-            return {str(key): plain(v, level + 1) for key, v in one.items()}
-        if type(one) in (list, tuple):
-            return [plain(v, level + 1) for v in one]
-        if type(one) is bytes:
-            return one.decode("utf-8", "replace")
-        if type(one) is float and not math.isfinite(one):
-            return str(one)
-        if type(one) is int and not -(1 << 63) <= one < 1 << 64:
-            return str(one)
-        if type(one) is str:
-            return one.encode("utf-8", "replace").decode()
-        return one
+        if type(part) is dict:
+            return {str(key): plain(v, level + 1) for key, v in part.items()}
+        if type(part) in (list, tuple):
+            return [plain(v, level + 1) for v in part]
+        if type(part) is bytes:
+            return part.decode("utf-8", "replace")
+        if type(part) is float and not math.isfinite(part):
+            return str(part)
+        if type(part) is int and not -(1 << 63) <= part < 1 << 64:
+            return str(part)
+        if type(part) is str:
+            return part.encode("utf-8", "replace").decode()
+        return part
 
     try:
         return msgspec.json.encode(plain(value, 0))

@@ -62,18 +62,18 @@ class _Run:
         waiting = list(range(len(jobs)))
         while waiting:
             suspects = []
-            for index, done in self._together(work, jobs, waiting):
+            for index, done in self._run_at_once(work, jobs, waiting):
                 if isinstance(done, Done):
                     yield done
                 else:
                     suspects.append(index)
             # A worker takes its tasks in the order of jobs: the first suspect is the likely one.
-            first, waiting = sorted(suspects)[:1], sorted(suspects)[1:]
-            for index, done in self._together(work, jobs, first):
+            suspect, waiting = sorted(suspects)[:1], sorted(suspects)[1:]
+            for index, done in self._run_at_once(work, jobs, suspect):
                 died = f"its worker died, and again when no other job was running: {done}"
                 yield done if isinstance(done, Done) else Done(index, error=EngineError(died))
 
-    def _together(
+    def _run_at_once(
         self, work: Work, jobs: Sequence[Any], indices: list[int]
     ) -> Iterator[tuple[int, Done | Exception]]:
         """Do the jobs with these indices, on all workers at once; by index, what came of each, or

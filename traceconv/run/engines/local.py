@@ -46,22 +46,22 @@ class _Worker:
     """A child and the line to it. ``job`` is what it works at, None while it waits."""
 
     def __init__(self, memory: int | None, threads: int) -> None:
-        ours, theirs = socket.socketpair()
+        driver_end, worker_end = socket.socketpair()
         # modules are found where this process finds them, in the current folder only if it does
-        path = os.pathsep.join(place or os.getcwd() for place in sys.path)  # noqa: PTH109
-        with theirs:
-            words = [str(theirs.fileno()), str(threads), *([str(memory)] if memory else [])]
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # noqa: PTH109
+        with worker_end:
+            words = [str(worker_end.fileno()), str(threads), *([str(memory)] if memory else [])]
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "traceconv.run.engines._worker", *words],
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[worker_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
                     start_new_session=True,  # Ctrl-C is for the driver
                 )
             except OSError as e:
                 raise EngineError(f"no worker can be started: {e}; pass `jobs=1`") from e
-        self.line = Connection(ours.detach())
+        self.line = Connection(driver_end.detach())
         self.job: int | None = None
 
     def begin(self, work: Work, index: int, job: Any) -> None:
@@ -92,9 +92,9 @@ class _Pool:
     ) -> Iterator[Done]:
         waiting = deque(range(len(jobs)))
         begun = [0] * len(jobs)
-        left = len(jobs)
-        while left:
-            while len(self._workers) < min(self._size, left):
+        pending = len(jobs)
+        while pending:
+            while len(self._workers) < min(self._size, pending):
                 self._workers.append(_Worker(self._memory, self._threads))
             for worker in self._workers:
                 if worker.job is None and waiting:
@@ -102,19 +102,19 @@ class _Pool:
                     begun[due] += 1
                     worker.begin(work, due, jobs[due])
             ready = wait([worker.line for worker in self._workers])
-            for worker in [one for one in self._workers if one.line in ready]:
+            for worker in [candidate for candidate in self._workers if candidate.line in ready]:
                 index = worker.job
                 news = self._received(worker)
                 if isinstance(news, int):
                     assert index is not None
                     advance(index, news)
                 elif isinstance(news, Done):
-                    worker.job, left = None, left - 1
+                    worker.job, pending = None, pending - 1
                     yield news
                 elif index is not None and begun[index] < ATTEMPTS:
                     waiting.appendleft(index)
                 elif index is not None:
-                    left -= 1
+                    pending -= 1
                     yield Done(index, error=EngineError(f"its worker {news}, twice; {_ADVICE}"))
 
     def _received(self, worker: _Worker) -> Any:

@@ -26,11 +26,11 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
         ray = importlib.import_module("ray")
     except ImportError as e:
         raise MissingExtraError(f'`engine="ray"` needs a package; {extra_line("ray")}') from e
-    own: dict[str, Any] = {"address": address}
+    settings: dict[str, Any] = {"address": address}
     if not address:
-        own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+        settings = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **own)
+        ray.init(log_to_driver=False, logging_level="ERROR", **settings)
     except (OSError, ValueError, RuntimeError) as e:
         raise EngineError(f"no Ray cluster at {address or 'this machine'}: {e}") from e
     try:

@@ -38,24 +38,26 @@ _LARGEST = 64 << 20
 
 def captures_among(source: Source, names: Sequence[str]) -> dict[str, str]:
     """The files that say how graphs were captured, and why each is not read for events."""
-    found = {}
+    reasons = {}
     for name in names:
         base = PurePosixPath(name).name
         if _NAMED.match(base):
-            found[name] = NO_WINDOW
+            reasons[name] = NO_WINDOW
         elif _ANNOTATIONS.fullmatch(base):
-            found[name] = ANNOTATIONS
+            reasons[name] = ANNOTATIONS
         elif base == "execution_details.json":
-            found[name] = LIST
-            found |= dict.fromkeys(listed_sizes(source, name), NO_WINDOW)
-    return {name: why for name, why in found.items() if name in names}
+            reasons[name] = LIST
+            reasons |= dict.fromkeys(listed_sizes(source, name), NO_WINDOW)
+    return {name: why for name, why in reasons.items() if name in names}
 
 
 def of_rank(files: Mapping[str, str], rank: int | None) -> dict[str, str]:
     """The files of a rank: by their names, else those of all ranks."""
     ranks = {name: _RANK.findall(PurePosixPath(name).name) for name in files}
-    other = {name for name, found in ranks.items() if found and rank != int(found[-1])}
-    return {name: why for name, why in files.items() if name not in other} or dict(files)
+    of_other_ranks = {
+        name for name, numbers in ranks.items() if numbers and rank != int(numbers[-1])
+    }
+    return {name: why for name, why in files.items() if name not in of_other_ranks} or dict(files)
 
 
 def listed_sizes(source: Source, name: str) -> dict[str, int | None]:
@@ -63,9 +65,9 @@ def listed_sizes(source: Source, name: str) -> dict[str, int | None]:
     entries = json_of(source, name)
     folder = PurePosixPath(name).parent
     return {
-        str(folder / file): size if isinstance(size := one.get("batch_size"), int) else None
-        for one in (entries if isinstance(entries, list) else ())
-        if isinstance(one, dict) and isinstance(file := one.get("file"), str)
+        str(folder / file): size if isinstance(size := entry.get("batch_size"), int) else None
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and isinstance(file := entry.get("file"), str)
     }
 
 

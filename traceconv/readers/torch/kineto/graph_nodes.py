@@ -53,53 +53,55 @@ def batch_sizes(names: Iterable[str]) -> dict[str, int]:
     """The batch sizes of passes by the name of their range, as vLLM, SGLang and ATOM write them;
     padded ones where they say so ("decode[bs=117/128")."""
     matches = {name: _BATCH.match(name) for name in names}
-    return {name: int(found[found.lastindex or 1]) for name, found in matches.items() if found}
+    return {name: int(match[match.lastindex or 1]) for name, match in matches.items() if match}
 
 
-def nodes(capture: Capture, files: Mapping[str, str], wanted: Collection[int]) -> Columns:
+def nodes(capture: Capture, files: Mapping[str, str], batches: Collection[int]) -> Columns:
     """The table of nodes.
 
     Args:
         files: from :func:`~.graph_captures.of_rank`, and why each is not read for events; the
             rank's own files may be among them.
-        wanted: batch sizes of its passes; captures listed for other sizes are not read.
+        batches: batch sizes of its passes; captures listed for other sizes are not read.
     """
     sizes: dict[str, int] = {}
     for name, why in files.items():
         listed = listed_sizes(capture.source, name) if why == LIST else {}
         sizes |= {file: size for file, size in listed.items() if size is not None}
-    known = sorted(set(sizes.values()))
+    captured_sizes = sorted(set(sizes.values()))
     # a batch is padded to the next size that was captured
-    padded = {next((size for size in known if size >= one), ABSENT) for one in wanted}
-    found: list[Node] = []
+    padded = {next((size for size in captured_sizes if size >= batch), ABSENT) for batch in batches}
+    rows: list[Node] = []
     for name, why in files.items():
         size = sizes.get(name, ABSENT)
         if why == ANNOTATIONS:
-            found += _annotated(json_of(capture.source, name))
-        elif why == NO_WINDOW and (size == ABSENT or not wanted or size in padded):
-            found += _read(capture, name, size, 1 + max((n.capture for n in found), default=-1))
-    return columns_of(found)
+            rows += _annotated(json_of(capture.source, name))
+        elif why == NO_WINDOW and (size == ABSENT or not batches or size in padded):
+            rows += _read(capture, name, size, 1 + max((n.capture for n in rows), default=-1))
+    return columns_of(rows)
 
 
 def _annotated(listed: Any) -> Iterator[Node]:
     """Nodes by id: the name and the module of each, of nested scopes the innermost."""
     for key, scopes in listed.items() if isinstance(listed, dict) else ():
-        said: dict[str, Any] = {}
-        for one in scopes if isinstance(scopes, list) else [scopes]:
-            said |= one if isinstance(one, dict) else {"name": one}
+        members: dict[str, Any] = {}
+        for scope in scopes if isinstance(scopes, list) else [scopes]:
+            members |= scope if isinstance(scope, dict) else {"name": scope}
         if key.isdecimal() and len(key) < 20 and int(key) <= np.iinfo(np.int64).max:
-            module = str(said.get("module_fqn", said.get("layer", "")))
+            module = str(members.get("module_fqn", members.get("layer", "")))
             yield Node(
-                id=int(key), operator=str(said.get("name", said.get("str", ""))), module=module
+                id=int(key),
+                operator=str(members.get("name", members.get("str", ""))),
+                module=module,
             )
 
 
-def _read(capture: Capture, name: str, size: int, first: int) -> list[Node]:
+def _read(capture: Capture, name: str, size: int, first_graph: int) -> list[Node]:
     """The nodes of the graphs whose capture one file traces.
 
     Args:
         size: the batch size that a list gives for it.
-        first: number of the first graph.
+        first_graph: number of the first graph.
     """
     from traceconv.readers.torch.kineto.trace_file import File
 
@@ -108,7 +110,7 @@ def _read(capture: Capture, name: str, size: int, first: int) -> list[Node]:
         File(build, is_unix=True).read(capture.source, name)
     except MalformedInputError:
         return []
-    return list(captured(build.finish(), size, first))
+    return list(captured(build.finish(), size, first_graph))
 
 
 class _Inputs(msgspec.Struct, rename={
@@ -123,14 +125,14 @@ class _Inputs(msgspec.Struct, rename={
 _inputs = msgspec.json.Decoder(_Inputs).decode
 
 
-def _said(trace: Trace, row: int) -> _Inputs:
+def _inputs_of(trace: Trace, row: int) -> _Inputs:
     try:
         return _inputs(trace.args.raw(int(trace.events.args[row])) or b"{}")
     except NOT_JSON:
         return _Inputs()
 
 
-def captured(trace: Trace, size: int = ABSENT, first: int = 0) -> Iterator[Node]:
+def captured(trace: Trace, size: int = ABSENT, first_graph: int = 0) -> Iterator[Node]:
     """The nodes of the graphs captured in a trace, in the order they were added.
 
     Between the calls that begin and end a capture; where these are not recorded, all launches that
@@ -145,9 +147,9 @@ def captured(trace: Trace, size: int = ABSENT, first: int = 0) -> Iterator[Node]
     calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & (events.kind == Kind.SLICE))
     calls = calls[kinds[events.name[calls]] > 0]
     calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-    around = _around(trace, calls)
+    around = _enclosing(trace, calls)
     bounded = bool((kinds[events.name[calls]] == _BEGINS).any())
-    graph, inside = first - bounded, not bounded
+    graph, inside = first_graph - bounded, not bounded
     operators: dict[int, int] = {}
     for row in calls.tolist():
         kind = kinds[events.name[row]]
@@ -169,7 +171,7 @@ def _node(trace: Trace, call: int, around: Sequence[int], graph: int, size: int)
     names = [trace.strings[trace.events.name[row]] for row in around]
     modules = [name.removeprefix(_MODULE) for name in names if name.startswith(_MODULE)]
     sizes = [int(match[1]) for name in names if (match := _SIZE.fullmatch(name))]
-    kernel = _said(trace, call).kernel
+    kernel = _inputs_of(trace, call).kernel
     node = Node(
         capture=graph,
         batch=sizes[-1] if size == ABSENT and sizes else size,
@@ -179,14 +181,14 @@ def _node(trace: Trace, call: int, around: Sequence[int], graph: int, size: int)
     )
     for name, row in zip(reversed(names), reversed(around), strict=True):
         if not _NO_OPERATOR.match(name):
-            said = _said(trace, row)
-            texts = [bytes(one).decode() for one in (said.shapes, said.types, said.inputs)]
+            inputs = _inputs_of(trace, row)
+            texts = [bytes(text).decode() for text in (inputs.shapes, inputs.types, inputs.inputs)]
             node = node._replace(operator=name, operator_call=row)
             return node._replace(shapes=texts[0], types=texts[1], inputs=texts[2])
     return node
 
 
-def _around(trace: Trace, calls: NDArray[np.intp]) -> dict[int, list[int]]:
+def _enclosing(trace: Trace, calls: NDArray[np.intp]) -> dict[int, list[int]]:
     """For each call the slices of its thread around it, outermost first, without Python's own."""
     events = trace.events
     python = np.array([bool(_PYTHON.match(text)) for text in trace.strings], bool)
@@ -194,17 +196,17 @@ def _around(trace: Trace, calls: NDArray[np.intp]) -> dict[int, list[int]]:
     rows = np.concatenate((host[~python[events.name[host]]], calls))
     threads = np.array([track.thread for track in trace.tracks], np.int64)[events.track[rows]]
     start, end = events.start_ns[rows], events.ends(rows)
-    found: dict[int, list[int]] = {}
+    enclosing: dict[int, list[int]] = {}
     stack: list[tuple[int, int, int]] = []
-    wanted = set(calls.tolist())
+    requested = set(calls.tolist())
     order = np.lexsort((-end, start, threads))
     for row, thread, begin, until in zip(
         *(column[order].tolist() for column in (rows, threads, start, end)), strict=True
     ):
         while stack and (stack[-1][1] != thread or stack[-1][2] <= begin):
             stack.pop()
-        if row in wanted:
-            found[row] = [outer for outer, _, _ in stack]
+        if row in requested:
+            enclosing[row] = [outer for outer, _, _ in stack]
         else:
             stack.append((row, thread, until))
-    return found
+    return enclosing

@@ -100,11 +100,11 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 def header(source: Source, name: str) -> Header | None:
     """The header of a file; None if it is not a PyTorch trace."""
-    named = _NAME.fullmatch(name) is not None
+    has_name = _NAME.fullmatch(name) is not None
     if not _OPENING.match(source.head(name, 64)):
-        return Header() if named else None
+        return Header() if has_name else None
     head = source.head(name)
-    if not named and not is_kineto(head):
+    if not has_name and not is_kineto(head):
         return None
     while b'"traceEvents"' not in head and HEAD_BYTES <= len(head) < LONGEST_HEADER:
         longer = source.head(name, 16 * len(head))
@@ -113,17 +113,17 @@ def header(source: Source, name: str) -> Header | None:
         head = longer
     before, key, events = head.partition(b'"traceEvents"')
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
-    found = _read(before, are_unix_us(stamps) if stamps else None)
-    clockless = found.base_ns is None and not found.is_unix
+    result = _read(before, are_unix_us(stamps) if stamps else None)
+    clockless = result.base_ns is None and not result.is_unix
     # a file recorded on demand has what names its rank behind its events
-    if key and (clockless or found.rank is None or not _KEYS.search(before)):
-        found = _completed(found, _tail(source, name))
-    pids, devices = (set(map(int, each.findall(events))) for each in (_HOST_PID, _DEVICE_PID))
-    one = {"pid": pids, "device": devices}
-    traits = {key: next(iter(values)) for key, values in one.items() if len(values) == 1}
+    if key and (clockless or result.rank is None or not _KEYS.search(before)):
+        result = _completed(result, _tail(source, name))
+    pids, devices = (set(map(int, pattern.findall(events))) for pattern in (_HOST_PID, _DEVICE_PID))
+    single = {"pid": pids, "device": devices}
+    traits = {key: next(iter(values)) for key, values in single.items() if len(values) == 1}
     on_host = bool(pids) and not devices and len(head) < HEAD_BYTES
     merged = _merged(source, name) if _PART.search(events) else ()
-    return msgspec.structs.replace(found, traits=traits, on_host=on_host, merged=merged)
+    return msgspec.structs.replace(result, traits=traits, on_host=on_host, merged=merged)
 
 
 _PART = lazy_regex(rb'"pid"\s*:\s*"(\[[A-Za-z]{2,4}-?\d[^\]"\\]{0,60}\])')
@@ -133,13 +133,13 @@ process id: ``[TP01-PP00] 2000``."""
 
 def _merged(source: Source, name: str) -> tuple[str, ...]:
     """The parts of a merged file."""
-    found: dict[bytes, None] = {}
+    parts: dict[bytes, None] = {}
     held = b""
     with suppress(SourceError), source.open(name) as stream:  # what precedes a break is there
         for piece in pieces(stream):
             held = held[-128:] + bytes(piece)
-            found |= dict.fromkeys(_PART.findall(held))
-    return tuple(sorted(part.decode("ascii", "replace") for part in found))
+            parts |= dict.fromkeys(_PART.findall(held))
+    return tuple(sorted(part.decode("ascii", "replace") for part in parts))
 
 
 _HOST_PID = lazy_regex(
@@ -163,8 +163,8 @@ def is_kineto(head: bytes) -> bool:
 
 def _read(text: bytes, is_unix: bool | None) -> Header:
     info = _unpacked(_member(text, b"distributedInfo"))
-    stated = info if isinstance(info, Mapping) else {}
-    rank, world_size = count_of(stated.get("rank")), count_of(stated.get("world_size"))
+    members = info if isinstance(info, Mapping) else {}
+    rank, world_size = count_of(members.get("rank")), count_of(members.get("world_size"))
     listed = (
         (_description(group), count_of(group.get("pg_size")), members_of(group.get("ranks")))
         for group in _listed_groups(info)
@@ -198,16 +198,16 @@ def _completed(found: Header, tail: bytes) -> Header:
 
 def _tail(source: Source, name: str) -> bytes:
     """The last bytes that can be read, unpacked."""
-    last = b""
+    tail = b""
     try:
         with source.open(name) as stream:
             if stream.mapped is not None:
                 return bytes(stream.mapped[-HEAD_BYTES:])
             while block := stream.read(1 << 20):
-                last = (last + block)[-HEAD_BYTES:]
+                tail = (tail + block)[-HEAD_BYTES:]
     except SourceError:
         pass  # what precedes the break is there
-    return last
+    return tail
 
 
 _KEY = lazy_regex(rb'"\w+"\s*:\s*')
@@ -215,8 +215,8 @@ _KEY = lazy_regex(rb'"\w+"\s*:\s*')
 
 def _member(text: bytes, key: bytes) -> Any:
     """The last value of a key, or None."""
-    at = text.rfind(b'"%b"' % key)
-    match = _KEY.match(text, at) if at >= 0 else None
+    offset = text.rfind(b'"%b"' % key)
+    match = _KEY.match(text, offset) if offset >= 0 else None
     try:
         return match and _parse(text[match.end() :].decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
@@ -231,21 +231,21 @@ def process_groups(info: Any) -> dict[str, ProcessGroup]:
 
     Lists in it may be written as text; the ranks of a group are not needed, but for their number.
     """
-    found = {}
+    groups = {}
     for group in _listed_groups(info):
         size = count_of(group.get("pg_size"))
         ranks = _unpacked(group.get("ranks")) if size < 0 else None
-        found[str(group["pg_name"])] = ProcessGroup(
+        groups[str(group["pg_name"])] = ProcessGroup(
             _description(group), len(ranks) if isinstance(ranks, list) else size
         )
-    return found
+    return groups
 
 
 def only_group(info: Any) -> str:
     """The name of the group that all operations are of, where only one set of ranks communicates;
     "" otherwise: operations of Gloo do not name their group."""
     listed = _listed_groups(info)
-    members = {tuple(members_of(one.get("ranks")) or ()) for one in listed}
+    members = {tuple(members_of(group.get("ranks")) or ()) for group in listed}
     if len(members) != 1 or len(next(iter(members))) < 2:
         return ""
     return f"Group {listed[0]['pg_name']}" + (f" ({d})" if (d := _description(listed[0])) else "")
@@ -255,12 +255,12 @@ def _listed_groups(info: Any) -> list[Mapping[str, Any]]:
     info = _unpacked(info)
     groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None
     listed = groups if isinstance(groups, list) else []
-    return [one for one in listed if isinstance(one, Mapping) and "pg_name" in one]
+    return [group for group in listed if isinstance(group, Mapping) and "pg_name" in group]
 
 
 def _description(group: Mapping[str, Any]) -> str:
-    stated = group.get("pg_desc")
-    return stated if isinstance(stated, str) and stated != "undefined" else ""
+    description = group.get("pg_desc")
+    return description if isinstance(description, str) and description != "undefined" else ""
 
 
 def members_of(ranks: Any) -> list[int] | None:

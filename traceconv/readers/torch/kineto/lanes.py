@@ -82,7 +82,7 @@ _DEVICE = lazy_regex(r"([A-Z]+) (\d{1,6})")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 
-def _own(pid: str, part: str) -> str:
+def _without_part(pid: str, part: str) -> str:
     return pid.removeprefix(part).lstrip()
 
 
@@ -90,9 +90,13 @@ def _of_part(names: Names, part: str) -> Names:
     """The names of one rank of a file of several, process ids as the rank's own file has them."""
     if not part:
         return names
-    labels = {_own(pid, part): label for pid, label in names.labels.items() if pid.startswith(part)}
+    labels = {
+        _without_part(pid, part): label
+        for pid, label in names.labels.items()
+        if pid.startswith(part)
+    }
     lanes = tuple(
-        (phase, category, _own(pid, part), tid)
+        (phase, category, _without_part(pid, part), tid)
         for phase, category, pid, tid in names.lanes
         if pid.startswith(part)
     )
@@ -179,20 +183,20 @@ class Classifier:
         if self.processes is None:
             self.processes = Processes.of(_of_part(lane.names, self.part))
         if self.part:
-            lane = msgspec.structs.replace(lane, pid=_own(lane.pid, self.part))
+            lane = msgspec.structs.replace(lane, pid=_without_part(lane.pid, self.part))
         sort = sort_of(lane.category, lane.phase)
         if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
             sort = Sort.PROFILER  # "Spans", "Traces"
         if sort is Sort.LAUNCH_MARK and not self.takes_marks():
             # calls that a call makes have no number
             return Skipped("launch-mark", (lane.pid, lane.tid) in self.processes.threads)
-        placed = self._placed(lane, sort)
+        placed = self._placement(lane, sort)
         if lane.phase not in ("s", "C"):
             number = self.build.add_track(placed.track)
             self.sorts[number], self.tracks[number] = sort, placed.track
         return placed
 
-    def _placed(self, lane: Lane, sort: Sort) -> Placed:
+    def _placement(self, lane: Lane, sort: Sort) -> Placed:
         if lane.phase == "C":
             owner = lane.labels or ("" if _NUMBER.fullmatch(lane.pid) else lane.pid)
             title = " ".join(filter(None, (owner.removesuffix(" Counters"), "Counters")))
@@ -205,8 +209,8 @@ class Classifier:
             annotated = lane.category == "user_annotation"
             noted = self.annotations if annotated else None
             on_cpus = bool(self.group) and not self.processes.devices
-            named = partial(_host_named, noted=noted, on_cpus=on_cpus)
-            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
+            classify_name = partial(_host_event, noted=noted, on_cpus=on_cpus)
+            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=classify_name)
         if sort is Sort.CALL:
             return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
         if sort in ON_DEVICE:
@@ -219,15 +223,15 @@ class Classifier:
         if sort is Sort.PROFILER:
             name = "Overhead" if lane.category == "overhead" else "PyTorch Profiler"
             return Placed(Track(Layer.OTHER, name, title="Profiler"))
-        return self._other(lane)
+        return self._of_other_category(lane)
 
     def _on_device(self, lane: Lane, sort: Sort) -> Placed:
         assert self.processes is not None
         # a lane for waiting has another number than the stream in its name
         match = _STREAM.fullmatch(lane.thread.strip()) or _STREAM.fullmatch(lane.tid)
         stream = int(match[1]) if match and match[1] not in _NO_STREAMS else -1
-        named = f"Stream {match[1]}{match[2] or ''}" if match else lane.tid
-        name = "No stream" if match and stream < 0 else named
+        stream_name = f"Stream {match[1]}{match[2] or ''}" if match else lane.tid
+        name = "No stream" if match and stream < 0 else stream_name
         group = f"GPU {lane.pid}" if len(self.processes.devices) > 1 else ""
         layer, title = _OF_SORT.get(sort, (Layer.DEVICE, "GPU Hardware"))
         track = Track(
@@ -250,7 +254,7 @@ class Classifier:
         words: Sequence[str] = self.build.comm_words
         return Placed(track, OpClass.COMPUTE, by_name=lambda name: Named(kernel_class(name, words)))
 
-    def _other(self, lane: Lane) -> Placed:
+    def _of_other_category(self, lane: Lane) -> Placed:
         """Unknown categories: work of a device, or on the thread of the process."""
         assert self.processes is not None
         of_device = lane.pid in self.processes.devices or lane.labels not in ("", "CPU")
@@ -264,20 +268,20 @@ class Classifier:
         assert self.processes is not None
         match = _THREAD_NAME.fullmatch(lane.thread)
         label = match[1] if match else ""
-        own = lane.pid == self.processes.main
+        is_main = lane.pid == self.processes.main
         return Track(
             layer,
             f"Thread {lane.tid}" + (f" ({label})" if label else ""),
-            "" if own else f"Process {lane.pid}",
+            "" if is_main else f"Process {lane.pid}",
             title,
             sort=int(lane.tid != lane.pid),
-            process=-1 if own else lane.process_id,
+            process=-1 if is_main else lane.process_id,
             thread=lane.thread_id,
             thread_name=label,
         )
 
 
-def _host_named(name: str, noted: dict[str, None] | None, on_cpus: bool) -> Named | None:
+def _host_event(name: str, noted: dict[str, None] | None, on_cpus: bool) -> Named | None:
     """Steps get their number; the first names of annotations are noted. Of a job on CPUs, ranges of
     Gloo are communication."""
     if on_cpus and noted is not None and name.startswith(GLOO):

@@ -62,58 +62,58 @@ class KinetoReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per file, or per rank in a file that was merged of several."""
-        captures = [one for name in sorted(names) for one in self._captures(source, name)]
+        captures = [capture for name in sorted(names) for capture in self._captures(source, name)]
         if captures:
             placed = perfetto_manifest.found_in(source, names, issues)
-            captures = [_placed(c, placed.get(c.files[0])) for c in captures]
+            captures = [_with_placement(c, placed.get(c.files[0])) for c in captures]
             if placed:
                 use = {n: "places the files" for n in names if PurePosixPath(n).name == _MANIFEST}
                 captures[0] = replace(captures[0], known=tuple(use), uses=use)
         of_graphs = captures_among(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
         if passes and of_graphs:  # alone, such a file is the capture
-            uses = [{**one.uses, **of_rank(of_graphs, one.rank)} for one in passes]
+            uses = [{**capture.uses, **of_rank(of_graphs, capture.rank)} for capture in passes]
             passes = [replace(c, known=tuple(u), uses=u) for c, u in zip(passes, uses, strict=True)]
         return passes or captures
 
     def _captures(self, source: Source, name: str) -> list[Capture]:
         from traceconv.readers.torch.kineto.header import header
 
-        found = header(source, name)
-        if not found:
+        head = header(source, name)
+        if not head:
             return []
         title = source.title(name)
-        whole = Capture(
+        whole_file = Capture(
             reader=self.name,
             source=source,
             files=(name,),
-            rank=found.rank,
-            rank_from="distributedInfo" if found.rank is not None else "",
-            host=found.host or _host_in(name, found.traits.get("pid")),
-            clock=found.clock(),
-            world_size=found.world_size,
-            placement=found.placement,
-            traits=found.traits,
-            optional=found.rank is None and found.on_host,
+            rank=head.rank,
+            rank_from="distributedInfo" if head.rank is not None else "",
+            host=head.host or _host_in(name, head.traits.get("pid")),
+            clock=head.clock(),
+            world_size=head.world_size,
+            placement=head.placement,
+            traits=head.traits,
+            optional=head.rank is None and head.on_host,
             label=title,
-            detail=bool(found.is_unix),
+            detail=bool(head.is_unix),
         )
-        if not found.merged:
-            return [whole]
-        places = [{w.lower(): int(n) for w, n in _PLACE.findall(part)} for part in found.merged]
+        if not head.merged:
+            return [whole_file]
+        places = [{w.lower(): int(n) for w, n in _PLACE.findall(part)} for part in head.merged]
         ranks: list[int | None] = [None] * len(places)
         if all(place.keys() == places[0].keys() for place in places):
             ranks = [*ranks_of(places)]
         return [
             replace(
-                whole,
+                whole_file,
                 rank=rank,
                 rank_from=f"{part} in front of process ids",
                 traits={"part": part},
                 optional=False,
                 label=f"{title} {part}",
             )
-            for part, rank in zip(found.merged, ranks, strict=True)
+            for part, rank in zip(head.merged, ranks, strict=True)
         ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -144,12 +144,12 @@ class KinetoReader:
             build.side_table(TABLE, capture.source.title(next(iter(files))), load)
 
 
-def _placed(capture: Capture, place: perfetto_manifest.Placement | None) -> Capture:
+def _with_placement(capture: Capture, placement: perfetto_manifest.Placement | None) -> Capture:
     """The capture with the machine and the offset that a manifest next to it states."""
-    if place is None:
+    if placement is None:
         return capture
-    traits = {**capture.traits, "shift_ns": place.shift_ns}
-    return replace(capture, host=place.machine or capture.host, traits=traits)
+    traits = {**capture.traits, "shift_ns": placement.shift_ns}
+    return replace(capture, host=placement.machine or capture.host, traits=traits)
 
 
 def _host_in(name: str, pid: int | None) -> str:

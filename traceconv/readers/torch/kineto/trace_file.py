@@ -34,18 +34,19 @@ def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> l
     Bytes that are near each other are fetched in one go: most are, as they are read in order.
     """
     address, length = rows.address[chosen], rows.length[chosen]
-    there = length > 0
-    if not there.any():
+    present = length > 0
+    if not present.any():
         return [b"{}"] * len(chosen)
-    low, high = int(address[there].min()), int((address + length)[there].max())
-    size = int(length[there].sum())
+    low, high = int(address[present].min()), int((address + length)[present].max())
+    size = int(length[present].sum())
     if high - low <= min(_AT_ONCE, _SPARSE * size):
         text, start = build.stored(low, high - low), (address - low).tolist()
         return [
-            text[at : at + n] if n else b"{}" for at, n in zip(start, length.tolist(), strict=True)
+            text[offset : offset + n] if n else b"{}"
+            for offset, n in zip(start, length.tolist(), strict=True)
         ]
     pairs = zip(address.tolist(), length.tolist(), strict=True)
-    return [build.stored(at, n) if n else b"{}" for at, n in pairs]
+    return [build.stored(offset, n) if n else b"{}" for offset, n in pairs]
 
 
 _BYTES = {
@@ -127,10 +128,10 @@ class Collectives(msgspec.Struct):
     def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
         """Give the chosen rows their tracks and more arguments."""
         columns = (rows.name, rows.track, rows.dur_ns, rows.address, rows.length)
-        kept = [column[chosen].tolist() for column in columns]
+        cells = [column[chosen].tolist() for column in columns]
         tracks, addresses, lengths = [], [], []
         for text, name, track, dur_ns, address, length in zip(
-            texts_of(self.build, rows, chosen), *kept, strict=True
+            texts_of(self.build, rows, chosen), *cells, strict=True
         ):
             try:
                 facts = _decode(text)
@@ -138,41 +139,43 @@ class Collectives(msgspec.Struct):
                 facts = Facts()
             # most repeat the arguments of others
             values = msgspec.structs.astuple(facts)
-            found = self._known.of((name, track, *values), self._made, facts, name, track)
-            if found.size >= 0:
-                longer = text.rstrip()[:-1] + found.more(dur_ns)
+            location = self._known.of(
+                (name, track, *values), self._place_collective, facts, name, track
+            )
+            if location.size >= 0:
+                longer = text.rstrip()[:-1] + location.more(dur_ns)
                 address, length = self.build.spill(longer), len(longer)
-            tracks.append(found.track)
+            tracks.append(location.track)
             addresses.append(address)
             lengths.append(length)
         rows.track[chosen], rows.address[chosen] = tracks, addresses
         rows.length[chosen] = lengths
 
-    def _made(self, facts: Facts, name: int, track: int) -> _Placed:
+    def _place_collective(self, facts: Facts, name: int, track: int) -> _Placed:
         title = lane_title(self.build.strings[name])
         lane = self._track(facts, self.device_lanes[track], title)
         elements = max(count_of(facts.sent, INT64_MAX), count_of(facts.received, INT64_MAX))
         kind = str(facts.dtype).lower()
-        each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
-        if min(elements, each) < 0 or facts.known_bytes is not None:
+        element_bytes = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
+        if min(elements, element_bytes) < 0 or facts.known_bytes is not None:
             return _Placed(lane)
         ranks = count_of(facts.ranks, INT64_MAX)
         if ranks < 0:
             ranks = self.groups.get(str(facts.group), ProcessGroup()).size
         called = str(facts.collective).lower().replace("_", "")
         shares = (share(ranks) for pattern, share in _SHARES if ranks > 1 and pattern.match(called))
-        return _Placed(lane, elements * each, next(shares, 0.0))
+        return _Placed(lane, elements * element_bytes, next(shares, 0.0))
 
     def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
         name = communicator = ""
         if isinstance(facts.group, str | int) and facts.group != "":
             key = str(facts.group)
-            stated = facts.description
-            if not isinstance(stated, str) or stated in ("", "undefined"):
-                stated = self.groups.get(key, ProcessGroup()).description
-            name = f"Group {key}" + (f" ({stated})" if stated else "")
-            communicator = name if stated or not key.isdecimal() else ""
+            description = facts.description
+            if not isinstance(description, str) or description in ("", "undefined"):
+                description = self.groups.get(key, ProcessGroup()).description
+            name = f"Group {key}" + (f" ({description})" if description else "")
+            communicator = name if description or not key.isdecimal() else ""
         return self.build.track(
             Layer.COMM,
             name or stream.name,
@@ -205,10 +208,12 @@ class Launches(msgspec.Struct):
     def note(self, rows: Incoming, calls: NDArray[np.bool_], tasks: NDArray[np.bool_]) -> None:
         """Take in a batch of rows whose graph probe is the correlation number."""
         self.tasks_seen += int(tasks.sum())
-        for which, kept in ((calls, self._calls), (tasks, self._tasks)):
-            at = np.flatnonzero(which & (rows.graph > 0)).astype(np.int32)
-            if len(at):
-                kept.append((rows.graph[at], at + np.int32(rows.first), rows.start_ns[at]))
+        for selected, launched in ((calls, self._calls), (tasks, self._tasks)):
+            chosen = np.flatnonzero(selected & (rows.graph > 0)).astype(np.int32)
+            if len(chosen):
+                launched.append(
+                    (rows.graph[chosen], chosen + np.int32(rows.first), rows.start_ns[chosen])
+                )
 
     @property
     def numbered(self) -> bool:
@@ -236,14 +241,14 @@ class Launches(msgspec.Struct):
         # clocks differ: a task may begin before the only call that can have launched it
         has_before = (before >= 0) & (numbers[before] == numbers)
         chosen = np.where(has_before, before, behind)
-        found = is_task & ~is_task[chosen] & (numbers[chosen] == numbers)
+        matched = is_task & ~is_task[chosen] & (numbers[chosen] == numbers)
         self.build.seen("flow", len(task))
-        missing = len(task) - int(found.sum())
+        missing = len(task) - int(matched.sum())
         self.build.skip("flow-without-end", "no launching call", missing, "flow")
         name = self.build.string("launch")
-        at = np.flatnonzero(found)
-        at = at[np.argsort(rows[at], kind="stable")]
-        self.build.flows(src=rows[chosen[at]], dst=rows[at], name=name)
+        tasks = np.flatnonzero(matched)
+        tasks = tasks[np.argsort(rows[tasks], kind="stable")]
+        self.build.flows(src=rows[chosen[tasks]], dst=rows[tasks], name=name)
 
 
 _Launched = tuple[I32, I32, I64]
@@ -285,27 +290,30 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
     """
     samples: dict[int, list[tuple[int, int]]] = {}
     times = rows.start_ns[chosen].tolist()
-    for at, text in zip(times, texts_of(build, rows, chosen), strict=True):
+    for time_ns, text in zip(times, texts_of(build, rows, chosen), strict=True):
         try:
-            stated = _allocation(text)
+            allocation = _allocation(text)
         except NOT_JSON:
             continue
-        type_, device = count_of(stated.type, INT64_MAX), count_of(stated.device, INT64_MAX)
+        type_, device = count_of(allocation.type, INT64_MAX), count_of(allocation.device, INT64_MAX)
         kind = _DEVICES.get(type_, f"Device type {type_}" if type_ >= 0 else "Device")
         device = -1 if kind == "CPU" else device
         owner = f"{kind} {device}" if device >= 0 else kind
-        for what, total in (("Allocated", stated.allocated), ("Reserved", stated.reserved)):
+        for measure, total in (
+            ("Allocated", allocation.allocated),
+            ("Reserved", allocation.reserved),
+        ):
             if (value := count_of(total, INT64_MAX)) >= 0:
                 track = build.track(
                     Layer.COUNTER,
-                    f"{owner} {what}",
+                    f"{owner} {measure}",
                     "Memory",
                     unit="B",
                     kind=TrackKind.ALLOCATOR,
                     device=device,
                     device_kind=kind,
                 )
-                samples.setdefault(track, []).append((at, value))
+                samples.setdefault(track, []).append((time_ns, value))
     for track, pairs in samples.items():
         start_ns, values = np.array(pairs, np.int64).T
         build.seen("counter", len(pairs))
