@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -164,117 +164,81 @@ def assemble(
     Returns:
         Earliest start and latest end of the slices, ns; None without slices.
     """
-    return _Assembly(tables, naming, classify, build, offset_ns, revise).run()
+    shapes, tally = tables.shapes, tables.tally
+    lanes, texts = Lanes(tables, naming, classify, build), Texts(tables.names.texts(), build)
+    flows = tables.flows.whole() if tables.flows else Flows.of([])
+    present = np.flatnonzero(np.bincount(flows.shape)).tolist()
+    foreign = [code for code in present if lanes.place(code) is None]  # another capture's
+    flows = flows.take(~np.isin(flows.shape, foreign)) if foreign else flows
+    touched = np.zeros(len(shapes.lanes), bool)
+    touched[shapes.lane[flows.shape]] = True
+    placer = Placer(tables, lanes, texts, build, offset_ns, touched, revise)
+    _check_grid(tables)
+    slices, points = _joined(tables, build)
+    for rows in (*tables.rows.drain(), *slices):
+        placer.put(rows)
+    for rows in points:
+        placer.put(rows, instants=True)
+    if tables.samples:
+        Counters(tables, lanes, texts, build).put(tables.samples.whole(), placer)
+    give_back()
+    kept = placer.shift(flows.start, np.zeros(len(flows), np.int64))
+    if lost := int((~kept).sum()):
+        tally.saw("flow", lost)
+        tally.add("bad-time", count=lost, kind="flow")
+        flows = flows.take(kept)
+    binder = Binder(*map(Anchors.joined, (placer.slices, placer.points)))
+    Arrows(tables, lanes, texts, build).draw(flows, binder)
+    tally.add("duration-rounded", count=tables.rounded_durations)
+    tally.add("stamp-rounded", count=tables.rounded_stamps)
+    tally.add("metadata-unused", count=naming.unused)
+    tally.book(build)
+    return placer.span
 
 
-class _Assembly:
-    def __init__(
-        self,
-        tables: Tables,
-        naming: Naming,
-        classify: Classify,
-        build: TraceBuilder,
-        offset_ns: int,
-        revise: Revise | None,
-    ) -> None:
-        self._tables, self._naming, self._build = tables, naming, build
-        self._lanes = Lanes(tables, naming, classify, build)
-        self._texts = Texts(tables.names.texts(), build)
-        flows = tables.flows.whole() if tables.flows else Flows.of([])
-        present = np.flatnonzero(np.bincount(flows.shape)).tolist()
-        foreign = [code for code in present if self._lanes.place(code) is None]  # another capture's
-        self._flows = flows.take(~np.isin(flows.shape, foreign)) if foreign else flows
-        touched = np.zeros(len(tables.shapes.lanes), bool)
-        touched[tables.shapes.lane[self._flows.shape]] = True
-        self._placer = Placer(tables, self._lanes, self._texts, build, offset_ns, touched, revise)
+def _check_grid(tables: Tables) -> None:
+    """Book a doubt if all stamps are where doubles of microseconds since 1970 would be."""
+    rows = coarse = 0
+    for batch in (*tables.rows, *tables.marks):
+        fraction = batch.start[batch.start >= EPOCH_NS] % 1000
+        fraction_ = fraction[fraction > 0]
+        if not _GRID[fraction_].all():
+            return
+        rows, coarse = rows + len(fraction), coarse + len(fraction_)
+    if coarse >= COARSE_STAMPS:
+        tables.tally.add("time-rounded", count=rows)
 
-    def run(self) -> tuple[int, int] | None:
-        tables = self._tables
-        self._check_grid()
-        joiner = Joiner(tables, self._build, self._last_ns)
-        marks = self._pairs(joiner)
-        asyncs, points = self._asyncs(joiner)
-        for rows in tables.rows.drain():
-            self._placer.put(rows)
-        for rows in marks + asyncs:
-            self._placer.put(rows)
-        for rows in points:
-            self._placer.put(rows, instants=True)
-        if tables.samples:
-            counters = Counters(tables, self._lanes, self._texts, self._build)
-            counters.put(tables.samples.whole(), self._placer)
-        give_back()
-        self._draw()
-        tally = tables.tally
-        tally.add("duration-rounded", count=tables.rounded_durations)
-        tally.add("stamp-rounded", count=tables.rounded_stamps)
-        tally.add("metadata-unused", count=self._naming.unused)
-        tally.book(self._build)
-        return self._placer.span
 
-    def _pairs(self, joiner: Joiner) -> list[Rows]:
-        """Slices of B and E."""
-        if not self._tables.marks:
-            return []
-        marks, shapes = self._tables.marks.whole(), self._tables.shapes
-        self._tables.marks.append(marks)  # the joiner may ask for the last stamps
-        slices = joiner.slices(marks, shapes.lane[marks.shape], shapes.kind[marks.shape] == BEGIN)
-        self._tables.marks.whole()
-        return [slices]
-
-    def _asyncs(self, joiner: Joiner) -> tuple[list[Rows], list[Rows]]:
-        """Slices of b and e (S and F), and instants of the steps between."""
-        if not self._tables.asyncs:
-            return [], []
-        asyncs = self._tables.asyncs.whole()
-        self._tables.asyncs.append(asyncs)
+def _joined(tables: Tables, build: TraceBuilder) -> tuple[list[Rows], list[Rows]]:
+    """Slices of B and E, and of b and e (S and F); and instants of the steps between the latter."""
+    if not (tables.marks or tables.asyncs):
+        return [], []
+    shapes, slices, points = tables.shapes, list[Rows](), list[Rows]()
+    last = np.full(len(shapes.lanes), np.iinfo(np.int64).min)  # stamp of every lane
+    for batch in (*tables.rows, *tables.marks):
+        np.maximum.at(last, shapes.lane[batch.shape], batch.start + batch.dur)
+    for batch in tables.asyncs:
+        np.maximum.at(last, shapes.lane[batch.shape], batch.start)
+    joiner = Joiner(tables, build, last)
+    if tables.marks:
+        marks = tables.marks.whole()
+        slices.append(
+            joiner.slices(marks, shapes.lane[marks.shape], shapes.kind[marks.shape] == BEGIN)
+        )
+    if tables.asyncs:
+        asyncs = tables.asyncs.whole()
         opens, closes = (
-            np.array([phase in some for phase in self._tables.shapes.phase], bool)[asyncs.shape]
+            np.array([phase in some for phase in shapes.phase], bool)[asyncs.shape]
             for some in (_ASYNC_BEGINS, _ASYNC_ENDS)
         )
-        rows = Rows(
-            asyncs.shape, asyncs.name, asyncs.start, np.zeros(len(asyncs), np.int64),
-            asyncs.args, asyncs.length,
-        )  # fmt: skip
+        none = np.zeros(len(asyncs), np.int64)
+        rows = Rows(asyncs.shape, asyncs.name, asyncs.start, none, asyncs.args, asyncs.length)
         ends = opens | closes
-        points = [rows.take(~ends)] if not ends.all() else []
-        slices = (
-            [joiner.slices(rows.take(ends), asyncs.key[ends], opens[ends])] if ends.any() else []
-        )
-        self._tables.asyncs.whole()
-        return slices, points
-
-    def _last_ns(self) -> I64:
-        """The last stamp of every lane."""
-        last = np.full(len(self._tables.shapes.lanes), np.iinfo(np.int64).min)
-        lane = self._tables.shapes.lane
-        for batch in (*self._tables.rows, *self._tables.marks):
-            np.maximum.at(last, lane[batch.shape], batch.start + batch.dur)
-        for asyncs in self._tables.asyncs:
-            np.maximum.at(last, lane[asyncs.shape], asyncs.start)
-        return last
-
-    def _draw(self) -> None:
-        flows, self._flows = self._flows, Flows.of([])
-        kept = self._placer.shift(flows.start, np.zeros(len(flows), np.int64))
-        if not kept.all():
-            self._tables.tally.saw("flow", int((~kept).sum()))
-            self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
-            flows = flows.take(kept)
-        binder = Binder(*map(Anchors.joined, (self._placer.slices, self._placer.points)))
-        Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
-
-    def _check_grid(self) -> None:
-        """Book a doubt if all stamps are where doubles of microseconds since 1970 would be."""
-        rows = coarse = 0
-        for batch in (*self._tables.rows, *self._tables.marks):
-            fraction = batch.start[batch.start >= EPOCH_NS] % 1000
-            fraction_ = fraction[fraction > 0]
-            if not _GRID[fraction_].all():
-                return
-            rows, coarse = rows + len(fraction), coarse + len(fraction_)
-        if coarse >= COARSE_STAMPS:
-            self._tables.tally.add("time-rounded", count=rows)
+        if not ends.all():
+            points.append(rows.take(~ends))
+        if ends.any():
+            slices.append(joiner.slices(rows.take(ends), asyncs.key[ends], opens[ends]))
+    return slices, points
 
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -287,10 +251,10 @@ class Joiner:
     or category that is missing agrees with any.
 
     Args:
-        last_ns: last stamp per lane code of a shape, asked only if something was never closed.
+        last_ns: last stamp per lane code of a shape.
     """
 
-    def __init__(self, tables: Tables, build: TraceBuilder, last_ns: Callable[[], I64]) -> None:
+    def __init__(self, tables: Tables, build: TraceBuilder, last_ns: I64) -> None:
         self._tables, self._build, self._last_ns = tables, build, last_ns
 
     def slices(self, rows: Rows, lane: I32, opens: NDArray[np.bool_]) -> Rows:
@@ -326,7 +290,7 @@ class Joiner:
         if not unfinished.any():
             return
         shapes = self._tables.shapes
-        last = self._last_ns()[shapes.lane[slices.shape[unfinished]]]
+        last = self._last_ns[shapes.lane[slices.shape[unfinished]]]
         slices.dur[unfinished] = np.maximum(last - slices.start[unfinished], 0)
         for i in np.flatnonzero(unfinished).tolist():
             self._tables.tally.add("unfinished-slice", shapes.place(int(slices.shape[i])))

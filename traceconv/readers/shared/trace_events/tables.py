@@ -7,7 +7,6 @@ columns wait here until the metadata of the whole file is known, and are freed a
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import natural_order
 from traceconv.core.model import I32, I64
 from traceconv.core.patterns import lazy_regex
 
@@ -316,15 +316,10 @@ class Tally:
             if code == "event-field-unread":  # names of fields, however many
                 listed = ", ".join(f"{name[:40]}: {places[name]}" for name in sorted(places)[:100])
                 places = Counter({listed: left})
-            for where in sorted(places, key=_natural)[: build.issues.PLACES_KEPT]:
+            for where in sorted(places, key=natural_order)[: build.issues.PLACES_KEPT]:
                 build.skip(code, where, places[where], kind)
                 left -= places[where]
             build.skip(code, count=left, kind=kind)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Sort key by which numbers in places count as numbers."""
-    return [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
 class Tables(msgspec.Struct):
