@@ -127,6 +127,28 @@ def test_a_stated_rank_is_never_contradicted(tmp_path):
         traceconv.open(tmp_path)
 
 
+def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
+    """Their groups have the same names, and nothing is compared between them."""
+    job = {"world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": "default_pg"}]}
+    rows = [("gemm", 7, 0), ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, 350)]
+    for device in range(4):
+        rank, late_us = device % 2, 30 * (device > 1)
+        events = [
+            {"ph": "X", "cat": "kernel", "name": name, "pid": device, "tid": stream, "dur": 40,
+             "ts": 1000 * n + 7 * n * n + at_us + late_us,
+             "args": {"device": device, "stream": stream}}
+            for n in range(8)
+            for name, stream, at_us in rows
+        ]  # fmt: skip
+        record = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "traceEvents": events}
+        path = tmp_path / ("decode" if late_us else "prefill") / f"rank{rank}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**record, "distributedInfo": {**job, "rank": rank}}))
+    found = traceconv.open(tmp_path).found
+    assert [one.placement.job for one in found] == [((0, 0), (1, 1))] * 2 + [((0, 2), (1, 3))] * 2
+    assert traceconv.stragglers(tmp_path).verdict.culprits == ()
+
+
 def _two_without_anything(folder):
     for name in ("blue", "red"):
         kineto(folder / f"{name}.json")

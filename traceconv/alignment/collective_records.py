@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I8, I32, I64
+from traceconv.core.job_shape import Placement
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
 from traceconv.core.patterns import lazy_regex
@@ -178,7 +179,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    named = _Named()
+    named = _Named(trace.capture.placement)
     blocks = [named.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
     columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 7
     group, kind, size, direction, peer, identity, kept = map(np.concatenate, columns)
@@ -205,6 +206,7 @@ class _Named(msgspec.Struct):
     """Numbers for the kinds and groups of operations.
 
     Attributes:
+        placement: of the rank; jobs that state the same ranks have groups of the same names.
         kinds:   by name.
         groups:  by key.
         largest: groups by key, in the order of their numbers.
@@ -212,6 +214,7 @@ class _Named(msgspec.Struct):
         known:   what :meth:`_numbers` gives of operations that say the same.
     """
 
+    placement: Placement
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
     groups: dict[str, int] = msgspec.field(default_factory=dict)
     largest: dict[str, Group] = msgspec.field(default_factory=dict)
@@ -258,6 +261,10 @@ class _Named(msgspec.Struct):
         what = kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
         kind = self.kinds.setdefault(what, len(self.kinds))
         one = _group(f, name, track, self.lanes)
+        if job := self.placement.job:
+            key = f"job of rank {job[0][1]} {one.key}"
+            members = self.placement.among_all(one.members)
+            one = msgspec.structs.replace(one, key=key, members=members)
         group = self.groups.setdefault(one.key, len(self.groups))
         if one.size > self.largest.setdefault(one.key, one).size:
             self.largest[one.key] = one

@@ -85,7 +85,8 @@ def recorded(trace: Trace) -> Recorded:
     for facts, full in found:
         name = full.partition(":")[2] or full
         purpose = str(facts.process_group[1]) if len(facts.process_group) > 1 else ""
-        members = tuple(int(one) for one in re.findall(r"\d{1,9}", str(facts.members or "")))
+        stated = [int(one) for one in re.findall(r"\d{1,9}", str(facts.members or ""))]
+        members = trace.capture.placement.among_all(stated)
         match = _MESSAGE.fullmatch(name)
         sort = 0 if not match else SEND if match[1] == "send" else RECEIVE
         given, made = _shape(facts)

@@ -95,12 +95,23 @@ class Placement(msgspec.Struct, frozen=True):
         sizes:  stated number of ranks per group of an axis.
         coordinates: by axis, where stated directly: in a file name or an output of traceconv.
         place:  where these are stated.
+        job:    ranks as the processes of its job state them, each with its rank among all captures;
+            () if these are the same. Replicas of a server are jobs that state the same ranks.
     """
 
     groups: tuple[ParallelGroup, ...] = ()
     sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     coordinates: Mapping[str, int] = msgspec.field(default_factory=dict)
     place: str = ""
+    job: tuple[tuple[int, int], ...] = ()
+
+    def among_all(self, stated: Sequence[int]) -> tuple[int, ...]:
+        """Ranks that the capture states, as they are numbered among all captures; () if one of them
+        was not captured."""
+        if not self.job:
+            return tuple(stated)
+        ranks = dict(self.job)
+        return tuple(ranks[one] for one in stated) if set(stated) <= ranks.keys() else ()
 
 
 class Coordinate(msgspec.Struct, frozen=True):

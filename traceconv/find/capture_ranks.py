@@ -14,7 +14,7 @@ from traceconv.core.errors import Issues, RankError
 from traceconv.core.job_shape import JobShape, recorded_shape
 from traceconv.core.model import Capture
 from traceconv.find.capture_windows import NAME_THEM, as_one
-from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, with_names
+from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, with_jobs, with_names
 from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name, shown
 
 _PATTERN = "the pattern of ranks in paths"
@@ -102,13 +102,15 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
     if rule == "order":
         needed = [c for c in captures if not c.optional] or captures
         ordered = sorted(needed, key=lambda c: natural_order(shown(c)))
-        return [replace(c, rank=n, rank_from="order of paths") for n, c in enumerate(ordered)]
-    return [
+        ranked = [replace(c, rank=n, rank_from="order of paths") for n, c in enumerate(ordered)]
+        return with_jobs([c.rank for c in ordered], ranked)
+    ranked = [
         replace(c, rank=None)
         if found is None
         else at_place(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
         for c, found in zip(captures, by_pattern(captures, rule), strict=True)
     ]
+    return with_jobs([c.rank for c in captures], ranked)
 
 
 def _nameless_message(captures: Sequence[Capture], rule: str) -> str:

@@ -36,6 +36,7 @@ import msgspec
 from traceconv.core.clock import Domain, utc_text
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import format_ranges
@@ -82,13 +83,52 @@ def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
         why = f"by {'host and ' if evidence in _ON_HOST and len(hosts) > 1 else ''}{evidence}"
         issues.add("rank-derived", f"ranks {format_ranges(ranks)}, {why}")
         size = max(ranks) + 1
-        ranked = (
+        ranked = [
             replace(one, rank=rank, rank_from=why, world_size=max(one.world_size, size))
             for rank, process in zip(ranks, processes, strict=True)
             for one in process
-        )
-        return [*ranked, *rest]
+        ]
+        return [*with_jobs([one.rank for process in processes for one in process], ranked), *rest]
     return list(captures)
+
+
+def with_jobs(stated: Sequence[int | None], ranked: Sequence[Capture]) -> list[Capture]:
+    """The captures with the job that each is of, where several processes state one rank.
+
+    Ranks that are stated count within a job, such as a replica of a server. In the order of ranks,
+    the first process that states a rank is of the first job, the second one of the second.
+
+    Args:
+        stated: the rank that each capture states.
+        ranked: the same captures with the ranks that evidence gives them.
+    """
+    processes = {
+        one.rank: rank for rank, one in zip(stated, ranked, strict=True) if rank is not None
+    }
+    if not _repeated([*processes.values()]):
+        return list(ranked)
+    jobs: list[dict[int, int]] = []
+    of_rank: dict[int, dict[int, int]] = {}
+    for rank, own in sorted((rank, own) for rank, own in processes.items() if rank is not None):
+        job = next((one for one in jobs if own not in one), {})
+        if not job:
+            jobs.append(job)
+        job[own] = rank
+        of_rank[rank] = job
+    return [
+        replace(one, placement=_in_job(one.placement, of_rank[one.rank]))
+        if one.rank in of_rank
+        else one
+        for one in ranked
+    ]
+
+
+def _in_job(placement: Placement, job: Mapping[int, int]) -> Placement:
+    inside = msgspec.structs.replace(placement, job=tuple(job.items()))
+    groups = (
+        msgspec.structs.replace(one, ranks=inside.among_all(one.ranks)) for one in placement.groups
+    )
+    return msgspec.structs.replace(inside, groups=tuple(one for one in groups if one.ranks))
 
 
 def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
