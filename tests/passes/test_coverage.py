@@ -127,6 +127,17 @@ def test_collectives_alone_say_nothing_of_computing(build):
     assert [issue.code for issue in trace.issues] == ["steps-from-host", "computing-unknown"]
 
 
+def test_copies_alone_say_nothing_of_computing(build):
+    """Copies are traced without kernels where they are what was asked for."""
+    _marks(build, (1, 0, 100), (2, 200, 300))
+    track = build.track(Layer.DEVICE, "Stream 1", "GPU 0", device=0, device_kind="GPU")
+    for start in (20, 220):
+        build.slice(track, start, 30, "MemcpyHtoD", op=OpClass.COPY)
+    trace = _passed(build.finish())
+    assert (trace.overlap, trace.steps.known_ns.tolist()) == (None, [UNKNOWN] * 2)
+    assert trace.issues.count("computing-unknown") == 1
+
+
 def _step_table(**columns):
     names = ("Step", "Computing(us)", "Communication(us)", "Communication(Not Overlapped)(us)")
     values = dict(zip((*names, "Free(us)"), columns.values(), strict=True))

@@ -298,8 +298,8 @@ work-outside-steps: doubt
     Device tasks were recorded, but outside of the marked steps only, so no step has figures.
     Were the steps marked while the device was not recorded?
 computing-unknown: info
-    Collectives were recorded and computing was not: overlap and idle time are unknown. In a log
-    of your own, a column "kind" says what computes.
+    Collectives or copies were recorded and computing was not: overlap and idle time are unknown.
+    Record kernels too; in a log of your own, a column "kind" says what computes.
 
 -- output
 size-limit: loss

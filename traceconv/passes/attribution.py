@@ -287,7 +287,8 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
 def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
     """The steps in which computing would have been seen.
 
-    On GPUs one recorder sees kernels and copies. NPUs write collectives, tasks of the AI CPU and
+    On GPUs one record of kernels shows that they were recorded; copies do not, as rocprofv3 traces
+    each on demand. NPUs write collectives, tasks of the AI CPU and
     steps to other logs than operators, and these may end earlier: there it is from the first
     operator to the last, in every collection window. Where some operators are missing, or not known
     to be of any step, nowhere.
@@ -296,8 +297,7 @@ def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
     if trace.hints.partial_device:
         return recorded
     if trace.hints.vendor != "ascend":
-        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
-        return np.full(len(steps), bool(kernels.any() or copies.any()))
+        return np.full(len(steps), bool(kernels.any()))
     for first, last in _spans(trace, kernels):
         recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
     return recorded

@@ -657,7 +657,7 @@ TABLES: Sequence[Table] = (
         "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
-        "device slices; communication alone does not tell what computes",
+        "compute slices of a device; communication and copies alone do not tell what computes",
         (
             *Column.whole(RANK, "Graph", "Step"),
             *Column.ns(
