@@ -5,10 +5,10 @@ import pickle
 import shutil
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from paths import ROOT
+from torch_files import flight, memory
 
 import traceconv
 from traceconv.core.errors import RankError
@@ -125,13 +125,26 @@ def test_what_any_window_says_of_its_source_is_true_of_all(tmp_path):
     said = {
         name: {bool: True, str: "busy", list: ["Python"], dict: {0: 1}}[type(value)]
         for name in Hints.__struct_fields__
-        if name not in ("cpu_percent", "tables_only")
+        if name not in ("cpu_percent", "tables_only", "supplement")
         and (value := getattr(Hints(), name)) is not None
     }
     one, other = replace(trace, hints=Hints(**said)), replace(trace, hints=Hints())
-    assert joined([one, one]).hints == one.hints
-    for every in ([one, other], [other, one]):
-        assert joined(every).hints == msgspec.structs.replace(one.hints, tables_only=False)
+    for every in ([one, one], [one, other], [other, one]):
+        assert joined(every).hints == one.hints
+
+
+def test_dumps_beside_a_timeline_count_in_no_figure(tmp_path):
+    """Of the flight recorder and of memory: they are kept, and say where the job hangs."""
+    capture(tmp_path / "rank0.json", slices(2 * SECOND))
+    alone = str([one.data.columns for one in traceconv.stats(tmp_path, by="overlap").results])
+    (tmp_path / "nccl_trace_rank_0").write_bytes(flight())
+    (tmp_path / "rank0.pickle").write_bytes(memory())
+    beside = str([one.data.columns for one in traceconv.stats(tmp_path, by="overlap").results])
+    assert beside == alone
+    assert traceconv.stragglers(tmp_path).verdict.hang
+    trace = read(only(tmp_path))
+    assert trace.windows.tolist() == [[BASE + 2 * SECOND * 1000, BASE + (2 * SECOND + 25) * 1000]]
+    assert {"nccl:all_reduce"} <= {trace.strings[i] for i in trace.events.name.tolist()}
 
 
 def test_a_timeline_in_one_window_is_measured(tmp_path):

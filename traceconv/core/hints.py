@@ -36,6 +36,10 @@ class Hints(msgspec.Struct):
         tables_only: whether event rows were made from a table of operators, so that launches, waits
             and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
             and the tables of steps, which then use the figures of the profiler.
+        supplement: whether it is a dump or log that a process may leave beside its timeline. Set by
+            the readers of the flight recorder, memory snapshots and NCCL Inspector; read where
+            several captures of a rank are joined: there it is no window, and its operations count
+            in no figure.
         partial_device: whether the device rows are known to be incomplete, or some of them may
             belong to no step: time that they leave is unknown, not idle. Set by the readers of
             Ascend tables and of XSpaces; read by the attribution pass, by tables of device work,
@@ -55,6 +59,7 @@ class Hints(msgspec.Struct):
     vendor: str = ""
     free_rule: str = ""
     tables_only: bool = False
+    supplement: bool = False
     partial_device: bool = False
     steps_told: bool = False
     made_steps: str = ""

@@ -89,7 +89,7 @@ def read_ranks(
     in_memory = len(captures) == 1 and not executor.parallel
     work = reading(options, executor.folder, in_memory=in_memory)
     # the report on a job that hangs says where
-    dumps = all(capture.reader == "flight_recorder" for capture in captures)
+    dumps = any("flight_recorder" in capture.reader for capture in captures)
     if summarized := dumps and not options.summarizes:
         from traceconv.analysis.summarize import SummaryRequest
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.errors import Issues, MalformedInputError, SourceError, TraceconvError
 from traceconv.core.model import Capture
 from traceconv.options.groups import RunOptions
 from traceconv.run import engines
@@ -50,6 +50,9 @@ def map_ranks(
             yield capture, done.value
             continue
         if not run.allow_missing_ranks:
+            if len(captures) > 1 and isinstance(done.error, MalformedInputError | SourceError):
+                advice = f"pass `allow_missing_ranks=True` to go on without rank {capture.rank}"
+                done.error.args = (f"{done.error}; {advice}",)
             raise done.error
         first = first or done.error
         book_failure(issues, capture.rank, capture.title, str(done.error))

@@ -59,9 +59,12 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
             issues.add("window-failed", part.title, str(e)[:300])
     if not traces:
         raise failures[0]
+    if not all(trace.hints.supplement for trace in traces):
+        traces = [_beside_timeline(trace) for trace in traces]
     traces.sort(key=lambda trace: _span(trace) or (np.iinfo(np.int64).max, 0))
-    _refuse_copies(traces)
-    for one, later in pairwise(traces):
+    timelines = [one for one in traces if not one.hints.supplement] or traces
+    _refuse_copies(timelines)
+    for one, later in pairwise(timelines):
         a, b = _span(one), _span(later)
         trait = differ(one.capture, later.capture)
         if a and b and trait and b[0] - a[1] > APART_NS:
@@ -70,6 +73,16 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
             issues.add("jobs-mixed", where, f"{times}, another {trait}")
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
+
+
+def _beside_timeline(trace: Trace) -> Trace:
+    """A trace that counts in no figure and whose times say nothing of windows, if it only
+    supplements a timeline: that has recorded the same operations, or others of another time."""
+    if not trace.hints.supplement:
+        return trace
+    events = trace.events
+    op = np.where(events.op == OpClass.COMM, np.int8(OpClass.OTHER), events.op)
+    return replace(trace, events=events.with_columns(op=op))
 
 
 def _span(trace: Trace) -> tuple[int, int] | None:
@@ -244,6 +257,7 @@ def _args(tables: Sequence[Args]) -> Args:
 
 
 def _windows(traces: Sequence[Trace]) -> I64:
+    traces = [trace for trace in traces if not trace.hints.supplement] or traces
     recorded = [trace.windows for trace in traces if len(trace.windows)]
     alone = [_span(trace) for trace in traces if not len(trace.windows)]
     recorded += [np.array([span], np.int64) for span in alone if span is not None]
@@ -268,7 +282,6 @@ def _hints(hints_of_parts: Sequence[Hints]) -> Hints:
         s: [percentage for h in hints_of_parts for percentage in h.cpu_percent.get(s, ())]
         for s in scopes
     }
-    alone = all(
-        hints.tables_only for hints in hints_of_parts
-    )  # else there is a timeline to measure
-    return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
+    of_all = ("tables_only", "supplement")  # else there is a timeline to measure
+    alone = {name: all(getattr(h, name) for h in hints_of_parts) for name in of_all}
+    return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, **alone)

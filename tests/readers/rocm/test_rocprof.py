@@ -187,6 +187,18 @@ def test_a_database_is_preferred_to_what_is_beside_it(tmp_path):
     assert set(capture.uses.values()) == {"the same run in another form"}
 
 
+def test_tables_are_read_where_the_json_beside_them_is_cut_off(tmp_path):
+    """A killed process leaves half of the JSON; the loss is told."""
+    FORMS["tables"](tmp_path)
+    FORMS["json"](tmp_path)
+    [whole], _ = found(tmp_path)
+    path = tmp_path / "501_results.json"
+    path.write_bytes(path.read_bytes()[:-900])
+    [capture], issues = found(tmp_path)
+    assert (whole.files, whole.detail.kind, capture.detail.kind) == ((path.name,), "json", "csv")
+    assert (path.name in capture.known, issues.count("malformed-record")) == (True, 1)
+
+
 def test_rows_that_were_found_before_are_not_read_again(tmp_path):
     """A merged database beside those it was made of, and a conversion."""
     other = Run(1, 502, (3, 4))

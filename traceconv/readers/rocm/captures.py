@@ -91,10 +91,13 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
         ):
             if not candidates:
                 continue
-            if group:
+            if not group:
+                group = _of_kind(source, kind, candidates, folder, stem)
+                if kind == JSON and files.tables and any(c.pid < 0 for c in group):
+                    group = []  # cut off, as by a killed process; its tables may be whole
+                    issues.add("malformed-record", source.title(candidates[0]), "tables are read")
+            if not group or group[0].detail.kind != kind:
                 unused += candidates
-                continue
-            group = _of_kind(source, kind, candidates, folder, stem)
         fresh = [c for c in group if not (_guid(c) and _guid(c) in guids)]
         guids |= {_guid(c) for c in fresh if _guid(c)}
         if len(fresh) < len(group):

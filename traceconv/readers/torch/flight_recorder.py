@@ -67,6 +67,7 @@ class FlightRecorderReader:
         """Every collective of a dump; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.torch.flight_recorder_dump import read_dump
 
+        build.hints.supplement = True
         read_dump(capture, build)
 
 

@@ -64,6 +64,7 @@ class MemorySnapshotReader:
         """Put the log and its curves into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.torch.memory_log import read_snapshot
 
+        build.hints.supplement = True
         read_snapshot(capture, build)
 
 

@@ -48,6 +48,7 @@ class NcclInspectorReader:
         """Every operation of one process; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.torch.nccl_inspector_lines import read_process
 
+        build.hints.supplement = True
         read_process(capture, build)
 
 
