@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
@@ -70,11 +71,13 @@ def _source(storage: Storage, path: str, label: str) -> Source:
     if label.partition("?")[0].endswith((".tar", ".tar.gz", ".tgz")):
         if magic[:2] != b"\x1f\x8b":
             return RemoteTar(storage, path, label, about["size"])
-        copy = named_temporary_file()  # it is removed with the source
+        copy = named_temporary_file()
         with file.open(file.names()[0]) as stream:
             copy.writelines(pieces(stream))
         copy.flush()
-        return _UnpackedTar(Path(copy.name), label, copy)
+        source = TarSource(Path(copy.name), label)
+        weakref.finalize(source, copy.close)
+        return source
     return file
 
 
@@ -306,14 +309,6 @@ class RemoteTar(StoredSource):
         if size < 0:
             raise SourceError(f"{self.title(name)}: a file with holes; download the archive first")
         return _ranged(self._storage, self._path, self._whole, start, size)
-
-
-class _UnpackedTar(TarSource):
-    """A tar archive, unpacked to a temporary file that is removed with it."""
-
-    def __init__(self, path: Path, label: str, file: Any = None) -> None:
-        super().__init__(path, label)
-        self._file = file
 
 
 @lru_cache(maxsize=8)

@@ -11,6 +11,7 @@ import glob
 import os
 import stat
 import sys
+import weakref
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -181,11 +182,7 @@ def _source(path: Path, label: str) -> Source:
 
 
 class _SpooledSource(FileSource):
-    """A copy of a stream; ``file``, which is temporary, is removed with the source."""
-
-    def __init__(self, path: Path, label: str, file: Any = None) -> None:
-        super().__init__(path, label)
-        self._file = file
+    """A temporary copy of a stream."""
 
     def origin(self, name: str) -> Path | None:
         return None
@@ -195,7 +192,7 @@ class _SpooledSource(FileSource):
 
 
 def _spooled_file(pipe: IO[bytes], label: str) -> Source:
-    file = named_temporary_file()  # it is removed with the source
+    file = named_temporary_file()
     try:
         file.writelines(pieces(pipe))
         file.flush()
@@ -203,7 +200,9 @@ def _spooled_file(pipe: IO[bytes], label: str) -> Source:
         raise OutputError(
             f"{file.name}: {label} cannot be copied there: {e.strerror or e}; {ADVICE}"
         ) from e
-    return _SpooledSource(Path(file.name), label, file)
+    source = _SpooledSource(Path(file.name), label)
+    weakref.finalize(source, file.close)
+    return source
 
 
 def _walk(root: Path, label: str) -> Iterator[str]:
