@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.replay.graph import Graph
 from traceconv.analysis.replay.operations import COMPUTE, COPY
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I64, Mask
 
 _MOST_CELLS = 64  # parts of a step
 _LEAST = 0.1  # of the time of work is in each half
@@ -26,11 +26,13 @@ class EvenWork(msgspec.Struct, frozen=True, eq=False):
         of_ranks, of_batches: standard deviations that go, as shares of work: of the ranks of a
             step, and of the micro-batches of a rank and step; 0 of the latter where kernels do not
             show how many there are.
+        moves: whether it is mostly other ranks or micro-batches in each step that have more.
     """
 
     factor: F64
     of_ranks: float = 0.0
     of_batches: float = 0.0
+    moves: bool = False
 
 
 def even_stages(graph: Graph, of: I64, work: F64) -> F64 | None:
@@ -105,11 +107,21 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     factor = (of_ranks[:, :, None] * within).reshape(-1)[of_step * cells + cell]
     before = np.bincount(row, ns, len(graph))
     after = np.bincount(row, ns * factor, len(graph))
+    spread = float(np.std(1 / of_ranks[seen])), float(np.std(1 / within[table.sum(axis=0) > 0]))
     return EvenWork(
         np.divide(after, before, out=np.ones(len(graph)), where=before > 0),
-        float(np.std(1 / of_ranks[seen])),
-        float(np.std(1 / within[table.sum(axis=0) > 0])),
+        *spread,
+        spread[1] > spread[0] or _moves(1 / of_ranks, seen),
     )
+
+
+def _moves(work: F64, seen: Mask) -> bool:
+    """Whether ranks differ from step to step more than in the mean of steps; (ranks, steps)."""
+    steps = seen.sum(axis=1)
+    mean = np.where(seen, work, 0).sum(axis=1) / np.maximum(steps, 1)
+    apart = np.where(seen, work - mean[:, None], 0)
+    own = (apart**2).sum() / max(int((steps - 1).sum()), 1)
+    return bool(steps.max() > 1 and own > 0.5 * np.var(work[seen]))
 
 
 def _cells(most: int, begin: F64, end: F64, total: F64, ns: F64) -> int:

@@ -46,6 +46,7 @@ _UNMATCHED = 0.05  # of the communication time
 _LOST = 0.02  # of the collectives that ranks recorded in steps that others recorded, too
 _MOST_SLOW = 0.5  # of the ranks of a role: if more are slow, these are the usual ones
 _LATE = 0.3  # of its largest excess a rank exceeds in a step in which it is late
+_NEARLY_ALL = 0.9  # of the steps from which on it is slower, a rank is late
 _MAINLY = 0.6  # of an excess that one kernel accounts for is mainly of it
 _ROUNDS = 3
 _NOISE = 5  # times what ranks usually differ by: a step with less has nothing to show
@@ -302,15 +303,18 @@ class _Judging:
         if later.mean() > values.mean():  # the host is late with communication that work hides
             values = parts[:, HOST] = later
         late = known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
-        numbers = [int(n) for n in graph.steps[late, 1]]
         constant = 2 * np.median(values[known]) >= values[known].mean()
-        first = int(np.argmax(late)) if late.any() else 0
-        since = 0 < first < len(late) - 2 and bool(late[first:].mean() >= 0.9)
-        if since:
-            since = bool(values[:first].mean() < _LATE * values[first:].mean())
+        first = _change(values)
         # the first steps may be left out because they show nothing
-        since &= bool(known[:first].any())
+        since = bool(
+            known[:first].any()
+            and late[first:].mean() >= _NEARLY_ALL
+            and np.median(values[:first]) < _LATE * np.median(values[first:])
+        )
+        if since:
+            late[:first] = False
         constant &= not since
+        numbers = [int(n) for n in graph.steps[late, 1]]
         low, high = interval(cost)
         slice_name, start, dur = self._place(column, late)
         return Finding(
@@ -454,7 +458,7 @@ class _Judging:
         replay = self.replay
         saved = replay.base - replay.steps(replay.lengths * replay.even.factor)
         gain, low_high = float(saved.mean()), interval(saved)
-        if gain < max(self.least, _UNEVEN * replay.step_ns):
+        if gain < max(self.least, _UNEVEN * replay.step_ns) or not replay.even.moves:
             return None
         return UnevenWork(
             round(gain), (round(low_high[0]), round(low_high[1])), gain / replay.step_ns,
@@ -506,6 +510,16 @@ class _Judging:
             f"no rank takes longer than its peers by more than {time_text(limit)} per step "
             f"({share:.2g} %)"
         )
+
+
+def _change(values: F64) -> int:
+    """From which row on values are others, if they are: medians of both sides fit best there. It is
+    neither the first nor one of the last two."""
+    off = [
+        sum(float(np.abs(part - np.median(part)).sum()) for part in (values[:at], values[at:]))
+        for at in range(1, len(values) - 2)
+    ]
+    return int(np.argmin(off)) + 1 if off else 0
 
 
 def _column_medians(table: F64) -> F64:

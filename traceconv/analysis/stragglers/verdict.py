@@ -42,6 +42,7 @@ _SHOWN = 8  # numbers of steps
 _ROWS = 8  # ranks of the table
 _UNEVEN = 1.005  # a slowdown that is named
 
+_MOSTLY = 2 / 3  # of a gain
 _CAUSES = {COMPUTE: "computing", COPY: "copies", HOST: "host", INPUT: "input",
            COLLECTOR: "garbage collection"}  # fmt: skip
 
@@ -277,7 +278,7 @@ class UnevenWork(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """One line for people."""
         return (
-            f"{self.spread}, other ones in each step; equal work would save "
+            f"{self.spread}; equal work would save "
             f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} % of the recorded step)"
         )
 
@@ -371,7 +372,7 @@ class Verdict(msgspec.Struct, frozen=True):
         if self.replay is None:
             return ()
         named = [Change(one.cause, f"rank:{one.rank}=peers", one.advice) for one in self.culprits]
-        if len(named) > 1:
+        if len(named) > 1 and self._together():
             every = ",".join(str(one.rank) for one in self.culprits)
             named.insert(0, Change("several ranks slow", f"rank:{every}=peers", named[0].advice))
         for group in self.slow_groups:
@@ -380,6 +381,13 @@ class Verdict(msgspec.Struct, frozen=True):
         if self.stage:
             named.append(Change("uneven stages", "stage:balanced", self.stage.advice))
         return remedies(self.replay, named)
+
+    def _together(self) -> bool:
+        """Whether no rank on its own accounts for most of what all slow ones cost."""
+        assert self.replay is not None
+        at = [[self.replay.graph.ranks.index(one.rank)] for one in self.culprits]
+        alone = (self.replay.base - self.replay.mended(*at)).mean(axis=1)
+        return bool(alone.max() < _MOSTLY * self.saves_ns)
 
     def replayed(self) -> Any:
         """The replay of the job, or why nothing can be concluded from one."""
