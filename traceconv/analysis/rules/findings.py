@@ -36,16 +36,25 @@ from traceconv.core.model import Trace
 from traceconv.core.rank_ranges import format_ranges
 
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SAID = {
+    "rank_of_least": "least on rank", "free_percent": "idle", "free_ns": "idle",
+    "not_overlapped_percent": "exposed", "not_overlapped_ns": "exposed",
+    "window_ns": "device time", "reduce_percent": "gradient reduction", "transit_ns": "transfer",
+    "best": "highest clock", "lowest": "lowest clock", "step_mean_ns": "mean step",
+}  # fmt: skip
+"""Names of figures in words, where these are others."""
+
 _UNITS = {"percent": " %", "gbs": " GB/s", "s": " s"}
 
 
 def figure(name: str, value: Any, unit: str = "") -> str:
     """A figure with its name and unit; the unit ends the name ("idle_percent", "wait_ns")."""
+    said = _SAID.get(name)
     if not unit:
         stem, _, ending = name.rpartition("_")
         unit = ending if stem and ending in ("ns", "bytes", *_UNITS) else ""
         name = stem if unit else name
-    return f"{name.replace('_', ' ')} {_measured(value, unit)}".strip()
+    return f"{said or name.replace('_', ' ')} {_measured(value, unit)}".strip()
 
 
 def _measured(value: Any, unit: str) -> str:
