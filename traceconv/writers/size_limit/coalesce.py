@@ -7,7 +7,8 @@ that stays, rows below the cutoff are dropped without replacement: the slice abo
 their time.
 
 Importance is duration, times 8 for communication, times 8 again for a slice three times as long
-as is usual for its name. Instants have none.
+as is usual for its name. Instants have none. Of rows of equal importance the earlier ones stay: a
+cutoff is a place in that order of all rows of a rank.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ UNUSUAL = 3
 """A slice this many times as long as the median of its name is an outlier."""
 
 NEVER = 2**63 - 1
-"""Importance of rows that are always kept."""
+"""The place of rows that are always kept."""
 
 NAME_SHOWN = 100
 """Characters of the longest slice's name in the arguments of a run."""
@@ -69,34 +70,23 @@ class Clusters:
         # what ends after the first slice of its cluster is not covered by it
         sticks_out = events.end_ns > events.ends(self.first)[self.of_row]
         self._stays_with_cluster = root | sticks_out
-        self._row_key = np.where(self.always, NEVER, importance(trace))
-        self._key = _per_cluster(np.maximum, self._row_key, self.first)
+        self._place = np.empty(len(events), np.int64)
+        self._place[np.lexsort((-events.start_ns, importance(trace)))] = np.arange(len(events))
+        self._place[self.always] = NEVER
+        self._highest = _per_cluster(np.maximum, self._place, self.first)
         self.slices = _per_cluster(np.add, self.is_slice.astype(np.int64), self.first)
 
-    def cutoffs(self) -> I64:
-        """The cutoffs that make a difference, ascending: the first keeps all, the last nothing."""
-        keys = np.unique(self._row_key[~self.always])
-        return np.append(keys, NEVER)
-
-    def starts(self, key: int) -> I64:
-        """The different starts of rows of just this importance, ascending."""
-        return np.unique(self.events.start_ns[(self._row_key == key) & ~self.always])
-
-    def kept(self, cutoff: int, softer: int, until_ns: int) -> tuple[Mask, Runs]:
+    def kept(self, cutoff: int) -> tuple[Mask, Runs]:
         """The rows that stay, and the runs that replace the others.
 
         A run of a single slice is not worth a replacement: the slice stays.
 
         Args:
-            cutoff: least importance of what stays ...
-            softer: ... and of what stays if it starts before ``until_ns``.
+            cutoff: the least important row that stays: 0 keeps all, the number of rows nothing.
         """
-        start = self.events.start_ns
-        early = start[self.first] < until_ns
-        small = (self._key < cutoff) & ~(early & (self._key >= softer))
+        small = self._highest < cutoff
         runs = self._runs(small)
-        matters = (self._row_key >= cutoff) | ((start < until_ns) & (self._row_key >= softer))
-        rows = ~small[self.of_row] & (self._stays_with_cluster | matters)
+        rows = ~small[self.of_row] & (self._stays_with_cluster | (self._place >= cutoff))
         # a run with one slice stays: its cluster, and in it the row that is a slice
         alone = np.zeros(len(small) + 1, bool)
         alone[np.flatnonzero(small)] = (runs.slices <= 1)[runs.of_cluster]

@@ -7,8 +7,9 @@ every row it takes away in the dropped table: by rank, lane and reason.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,8 +38,6 @@ HARSH = (1024, 256, 64, 0)
 COUNTER_SHARE = 4
 """... until counters take no more than a quarter of the room."""
 
-EARLIEST = -(2**63)
-
 ATTEMPTS = 8
 """How often a cut is made harder when costs turn out higher than predicted."""
 
@@ -54,17 +53,13 @@ class Cut:
 
     Attributes:
         cutoff: slices of less importance are coalesced (see
-            :mod:`traceconv.writers.size_limit.coalesce`), ...
-        softer: ... except slices of at least this importance, if they start before ...
-        until_ns: ... this time: of slices of equal importance, the first stay while there is room.
+            :mod:`traceconv.writers.size_limit.coalesce`).
         points: the samples of a counter are divided into this many groups, and the lowest and
             highest of each are kept. None keeps all samples; any number drops repeated values.
         lanes:  tracks of which rows are kept; None = all of them.
     """
 
     cutoff: int = 0
-    softer: int = 0
-    until_ns: int = EARLIEST
     points: int | None = None
     lanes: frozenset[int] | None = None
 
@@ -135,39 +130,13 @@ class _Sizes:
         spare = room.minus(self._least)
         share = Size(spare.bytes // COUNTER_SHARE, spare.rows // COUNTER_SHARE)
         points = next((p for p in HARSH if self._counters(p).fits(share)), 0)
-        cutoffs = self.clusters.cutoffs()
-
-        def by_cutoff(i: int) -> Cut:
-            return Cut(int(cutoffs[i]), points=points)
-
-        found = self._first_that_fits(by_cutoff, len(cutoffs), room)
-        if found is None:
-            return self._lanes(room)
-        softer = int(cutoffs[max(found - 1, 0)])
-        times = self.clusters.starts(softer)[::-1]
-
-        def by_time(i: int) -> Cut:
-            return replace(by_cutoff(found), softer=softer, until_ns=int(times[i]))
-
-        at = self._first_that_fits(by_time, len(times), room) if found else None
-        return by_cutoff(found) if at is None else by_time(at)
-
-    def _first_that_fits(self, cut: Callable[[int], Cut], count: int, room: Size) -> int | None:
-        """The first of ever harder cuts that fits; None if none does."""
-        low, high = -1, count - 1
-        if not count or not self._of(cut(high)).fits(room):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._of(cut(middle)).fits(room):
-                high = middle
-            else:
-                low = middle
-        return high
+        cuts = range(len(self._trace.events) + 1)
+        cutoff = bisect_left(cuts, True, key=lambda n: self._of(Cut(n, points)).fits(room))
+        return Cut(cutoff, points) if cutoff < len(cuts) else self._lanes(room)
 
     def _of(self, cut: Cut) -> Size:
         """What ``cut`` would leave: sums over the costs of single rows, nothing is encoded."""
-        kept, runs = self.clusters.kept(cut.cutoff, cut.softer, cut.until_ns)
+        kept, runs = self.clusters.kept(cut.cutoff)
         costs, flows = self._costs, self._trace.flows
         arrows = kept[flows.src] & kept[flows.dst]
         run_bytes = int(self._run_cost[self.clusters.track[runs.first]].sum())
@@ -184,7 +153,7 @@ class _Sizes:
 
     def _lanes(self, room: Size) -> Cut:
         """Not even coalesced slices fit: keep the most important lanes, as many as do."""
-        kept, runs = self.clusters.kept(NEVER, NEVER, EARLIEST)
+        kept, runs = self.clusters.kept(NEVER)
         kept &= ~self.clusters.always
         track, run_track = self._trace.events.track[kept], self.clusters.track[runs.first]
         size = self._by_track(track, self._costs.events[kept])
@@ -208,7 +177,7 @@ def apply(trace: Trace, cut: Cut, clusters: Clusters | None = None) -> Reduced:
     if cut == Cut():
         return Reduced(cut, trace, [])
     clusters = clusters or Clusters(trace)
-    kept, runs = clusters.kept(cut.cutoff, cut.softer, cut.until_ns)
+    kept, runs = clusters.kept(cut.cutoff)
     if cut.lanes is not None:
         stays = clusters.always | np.isin(trace.events.track, list(cut.lanes))
         kept &= stays
