@@ -5,6 +5,7 @@ import gzip
 import json
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -76,7 +77,7 @@ ROWS = {
 
 def nsight(path):
     """The device rows of the first process of a report, as of :func:`attributed`."""
-    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as base:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as base:
         query = "select min(globalPid) from CUPTI_ACTIVITY_KIND_KERNEL"
         [[pid]] = base.execute(query)
         query = "select correlationId, start from CUPTI_ACTIVITY_KIND_RUNTIME where globalTid >> 24"

@@ -5,6 +5,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -40,7 +41,7 @@ def rows(path):
 def test_projections_are_those_of_the_launches_in_the_database():
     """17,113 NVTX ranges of two processes: what nvtx_gpu_proj_trace is made of."""
     path = GPU / "nsys/mfu_2gpu_after.sqlite"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         db.execute(f"create temp table op as {OPS}")
         db.execute("create index temp.by_id on op (correlationId)")
         db.execute(

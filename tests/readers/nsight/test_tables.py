@@ -1,6 +1,7 @@
 """Nsight reports: sampled metrics, MPI's word on ranks, calls into libraries, names of ranges."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 from nsight_files import (
@@ -239,7 +240,7 @@ def test_records_of_no_process_are_no_other_process(tmp_path):
 def test_names_of_gpus_are_noted(tmp_path):
     """As CUDA numbers them, where the report has them."""
     path = write(tmp_path / "r.sqlite", **{KERNEL: [kernel(1, 2)]})
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE TARGET_INFO_GPU (id INT, cuDevice INT, totalMemory INT, name)")
         rows = [(1, 0, 80, "NVIDIA H200"), (0, 1, 80, "NVIDIA L4"), (2, 2, 80, 7)]
         db.executemany("INSERT INTO TARGET_INFO_GPU VALUES (?, ?, ?, ?)", rows)
