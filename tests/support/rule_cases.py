@@ -598,9 +598,10 @@ def replayed(named, unnamed):
     return [build]
 
 
-def messages(*sizes):
-    """A step of all-reduces: (bytes, ns, how many)."""
+def messages(*sizes, node=()):
+    """A step of all-reduces: (bytes, ns, how many); on a node of these H200."""
     build, at = builder(), 0
+    build.hints.device_names.update(dict.fromkeys(node, "NVIDIA H200"))
     host, lane = (
         build.track(Layer.HOST, "Thread 1", thread=1),
         build.track(Layer.COMM, "NCCL", "Group 0"),
@@ -608,7 +609,8 @@ def messages(*sizes):
     stream = build.track(Layer.DEVICE, "Stream 1")
     for n_bytes, ns, count in sizes:
         args = {"In msg nelems": n_bytes, "Out msg nelems": n_bytes, "dtype": "Byte",
-                "Group size": 2, "Collective name": "allreduce"}  # fmt: skip
+                "Group size": 2, "Collective name": "allreduce",
+                "Process Group Ranks": "[0, 1]"}  # fmt: skip
         for _ in range(count):
             build.slice(lane, at, ns, "ncclDevKernel_AllReduce", op=OpClass.COMM, args=args)
             at += ns
@@ -688,6 +690,7 @@ FIRES = {
     "launch-bound-range": ranged(2 * US, 10 * US),
     "unnamed-graph-time": replayed(60 * US, 40 * US),
     "small-messages": messages((1 << 10, 20 * US, 20), (1 << 26, MS, 1)),
+    "slow-node-links": messages((1 << 26, MS, 4), node=range(2)),
 }
 """Ranks on which each rule speaks."""
 
@@ -749,5 +752,6 @@ QUIET = {
     "launch-bound-range": ranged(20 * US, 2 * US),
     "unnamed-graph-time": replayed(100 * US, 0),
     "small-messages": messages((1 << 20, 20 * US, 20), (1 << 26, MS, 1)),
+    "slow-node-links": messages((1 << 26, 300 * US, 4), node=range(2)),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -17,11 +17,13 @@ class Peaks(msgspec.Struct, frozen=True):
         half:   10^12 operations per second in half precision, without sparsity.
         memory: 10^9 bytes per second.
         eight:  10^12 operations per second of 8 bits; 0 if the device has no such units.
+        link:   10^9 bytes per second to the other devices of a node; 0 if unknown.
     """
 
     half: float
     memory: float
     eight: float = 0.0
+    link: float = 0.0
 
 
 @cache
@@ -37,6 +39,6 @@ def peaks_of(name: str) -> Peaks | None:
 def _listed() -> tuple[tuple[re.Pattern[str], Peaks], ...]:
     text = files("traceconv.analysis").joinpath("device_peaks.toml").read_text("utf-8")
     return tuple(
-        (re.compile(one["name"]), Peaks(one["half"], one["memory"], one.get("eight", 0.0)))
+        (re.compile(one["name"]), msgspec.convert(one, Peaks))
         for one in tomllib.loads(text)["device"]
     )

@@ -19,9 +19,11 @@ from traceconv.analysis.rules.definition import (
     rows_of,
 )
 from traceconv.analysis.tables import collective, expert, graph, range
+from traceconv.analysis.tables.collective import bus_bytes
 from traceconv.analysis.tables.definition import Table
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import Trace
+from traceconv.core.side_tables import ABSENT
 
 _FEWEST = 10
 """Launches of a range, or operations of a size, that say something."""
@@ -112,6 +114,25 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         yield Case(rank, value, figures, gone={EXPOSED: lost / known["steps"]})
 
 
+# -- slow links within a node ------------------------------------------------------------------
+
+
+def _below_link(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """Large messages by the share of the links' peak that their shortest operation reaches, each
+    weighted by its time; and what operations take longer than at the threshold."""
+    spent = weighted = lost = 0.0
+    for row in rows_of(known["rows"]):
+        if row["link"] == ABSENT or row["low"] <= 0 or row["Message(B)"] < limits["size"] * 1e6:
+            continue
+        of_peak = 100 * bus_bytes(row) / row["low"] / (row["link"] / 1000)
+        ns = row["count"] * row["low"]
+        spent, weighted = spent + ns, weighted + ns * of_peak
+        lost += ns * max(1 - of_peak / limits[""], 0.0)
+    if spent and weighted / spent < limits[""]:
+        figures = {"transfer_ns": round(spent), "lost_ns": round(lost)}
+        yield Case(rank, weighted / spent, figures, gone={EXPOSED: lost / known["steps"]})
+
+
 # -- experts --------------------------------------------------------------------------------
 
 
@@ -195,5 +216,22 @@ RULES: tuple[Rule, ...] = (
         "collectives, fewer separate tensors.",
         _table(collective.TABLES, "collective"),
         each_rank(_small),
+    ),
+    Rule(
+        "slow-node-links",
+        "Collectives within a node are far below what its links carry",
+        "communication",
+        "bus bandwidth of the shortest operation of each size of large messages, of the peak of "
+        "the links of a device in one direction; mean by time",
+        (
+            Limit(40.0, "%", OWN, below=True),
+            Limit(16.0, "MB", OWN, "size", measure="smallest large message"),
+        ),
+        "collectives with sizes and ranks of PyTorch, all in one node of GPUs whose links are "
+        "known (table collective)",
+        "Check that NCCL uses NVLink and all channels (NCCL_DEBUG=INFO, nvidia-smi topo -m and "
+        "nvlink -s), and that nothing else takes the links or the devices meanwhile.",
+        _table(collective.TABLES, "collective"),
+        each_rank(_below_link),
     ),
 )

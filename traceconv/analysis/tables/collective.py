@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import kind_of
+from traceconv.analysis.device_peaks import peaks_of
 from traceconv.analysis.tables.definition import (
     NOTHING,
     RANK,
@@ -20,10 +23,12 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import fields, names_of
 from traceconv.analysis.tables.groups import Groups
+from traceconv.analysis.tables.groups import share as ratio
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import OpClass, Trace
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
 _SIZES = {
@@ -49,9 +54,12 @@ _WHOLE = ("allreduce", "broadcast", "reduce", "p2p")
 """Operations whose count, as HCCL states it, is that of the larger buffer; of others it is that of
 one rank's part, and how many ranks there are is not recorded beside it."""
 
-_KEYS = Keys(("Group", "Operation", "Group Size", "Message(B)"))
-_FIELDS = ("In msg nelems", "Out msg nelems", "dtype", "Group size", "Collective name")
+_KEYS = Keys(("Group", "Operation", "Group Size", "Message(B)", "link"))
+_FIELDS = ("In msg nelems", "Out msg nelems", "dtype", "Group size", "Collective name",
+           "Process Group Ranks")  # fmt: skip
 _HCCL_FIELDS = ("count", "data_type")
+_RANKS = lazy_regex(r"\[\d{1,9}(?:, ?\d{1,9})*\]")
+"""A group's ranks as PyTorch lists them; of large groups it leaves some out ("...")."""
 _ROUNDS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
 """Times (n - 1) / n: what each of n ranks moves of a message (nccl-tests, PERFORMANCE.md)."""
 
@@ -73,7 +81,9 @@ def _facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMM)
     if not len(rows):
         return NOTHING
-    taken, given, kind, size, stated, count, of_hccl = fields(trace, rows, *_FIELDS, *_HCCL_FIELDS)
+    taken, given, kind, size, stated, members, count, of_hccl = fields(
+        trace, rows, *_FIELDS, *_HCCL_FIELDS
+    )
     operation = stated.filled(names_of(trace, rows)).mapped(kind_of)
     taken = taken.filled(count.kept(operation.among(*_WHOLE) & of_hccl.known))
     kind = kind.filled(of_hccl)
@@ -89,23 +99,53 @@ def _facts(trace: Trace) -> Columns:
     operation = operation[known]
     group = group_names(trace, rows)
     ranks = size[known].whole(ABSENT)
-    groups = Groups.of(group.numbers(), operation.numbers(), ranks, n_bytes)
+    link = _links(trace, members[known])
+    groups = Groups.of(group.numbers(), operation.numbers(), ranks, n_bytes, link)
     first = groups.first
     return {
         "Group": texts(group[first].tolist()),
         "Operation": texts(operation[first].tolist()),
         "Group Size": ranks[first],
         "Message(B)": n_bytes[first],
+        "link": link[first],
         **groups.measured(trace.events.dur_ns[rows]),
     }
 
 
+def _factor(operation: str, ranks: int) -> float:
+    """Bytes that a rank moves for a byte of the message; NaN if the number of ranks is unknown."""
+    if operation not in _ROUNDS:
+        return 1.0
+    return _ROUNDS[operation] * (ranks - 1) / ranks if ranks >= 1 else float("nan")
+
+
+def bus_bytes(row: Mapping[str, Any]) -> float:
+    """Bytes that a rank moves in an operation of a row of facts."""
+    return float(row["Message(B)"]) * _factor(row["Operation"], row["Group Size"])
+
+
+def _links(trace: Trace, members: Texts) -> I64:
+    """What the links of a device carry, 10^6 bytes per second, where a group's ranks are on the
+    devices of one node: launchers number the ranks of a node one after the other. Else ABSENT."""
+    names = [*trace.hints.device_names.values()]
+    peaks = peaks_of(names[0]) if len({*names}) == 1 else None
+    if peaks is None or not peaks.link:
+        return np.full(len(members.code), ABSENT)
+    found = []
+    for text in members.values:
+        ranks = json.loads(text) if _RANKS.fullmatch(text) else []
+        inside = len({rank // len(names) for rank in ranks}) == 1 and len(ranks) > 1
+        found.append(round(1000 * peaks.link) if inside else ABSENT)
+    peak: I64 = np.array(found, np.int64)[members.code]
+    return peak
+
+
 def _build(ranked: Ranked) -> Columns:
     rows = timed(ranked, _KEYS)
-    size, ranks = rows["Message(B)"], rows["Group Size"].astype(np.float64)
-    share = np.array([_ROUNDS.get(one, 0.0) for one in rows["Operation"].tolist()])
-    moved = np.where(share > 0, share * (ranks - 1) / np.maximum(ranks, 1), 1.0)
-    moved = np.where((share > 0) & (ranks < 1), np.nan, moved)
+    size = rows["Message(B)"]
+    factors = [_factor(*row) for row in zip(rows["Operation"].tolist(), rows["Group Size"].tolist(),
+                                            strict=True)]  # fmt: skip
+    moved = np.array(factors, np.float64)
 
     def speed(ns: I64) -> F64:
         found: F64 = np.full(len(size), np.nan)
@@ -118,6 +158,9 @@ def _build(ranked: Ranked) -> Columns:
         "Algorithm Bandwidth(GB/s)": usual,
         "Bus Bandwidth(GB/s)": usual * moved,
         "Best Bus Bandwidth(GB/s)": best * moved,
+        "Link Peak(%)": ratio(
+            best * moved, np.where(rows["link"] == ABSENT, np.nan, rows["link"] / 1000)
+        ),
     }
 
 
@@ -130,7 +173,9 @@ TABLES: Sequence[Table] = (
         "Time (10^9 bytes per second). Bus Bandwidth = that x 2 (n - 1) / n for all-reduce, x "
         "(n - 1) / n for all-gather, reduce-scatter and all-to-all of n ranks, x 1 for others, as "
         "nccl-tests counts. Times include waiting for other ranks; Best Bus Bandwidth is of the "
-        "Min Time, of all ranks together that of the rank that came last.",
+        "Min Time, of all ranks together that of the rank that came last. Link Peak = Best Bus "
+        "Bandwidth / what the links of a device carry in one direction, from data sheets, where "
+        "all ranks of the group are in one node.",
         "collectives with sizes: NCCL metadata of PyTorch (In msg nelems, dtype); of HCCL, count "
         "and data_type of all-reduce, reduce, broadcast, send and receive",
         (
@@ -139,6 +184,7 @@ TABLES: Sequence[Table] = (
             *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"), *Column.percent("Ratio"),
             *(Column(f"{of}Bandwidth", "GB/s", "float")
               for of in ("Algorithm ", "Bus ", "Best Bus ")),
+            *Column.percent("Link Peak"),
         ),
         _facts,
         _build,
