@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -394,7 +394,7 @@ def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, lis
 def _on_axis(
     name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
 ) -> tuple[Axis, list[int]]:
-    groups = _groups_by_rank(name, placements, _is_plain(placements))
+    seats = _seats(_groups_by_rank(name, placements, _is_plain(placements)))
     stated = _stated(name, placements)
     disagree = len(stated) > 1
     size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
@@ -403,7 +403,7 @@ def _on_axis(
     places: dict[str, None] = {}
     lacking = ""
     for i, rank in enumerate(ranks):
-        value, length, place, reason = _position(name, rank, placements[rank], groups, size)
+        value, length, place, reason = _position(name, placements[rank], seats.get(rank), size)
         if disagree:
             value, reason = UNKNOWN, "captures state different sizes of it"
         column[i] = value
@@ -488,32 +488,52 @@ def _groups_by_rank(
     return found
 
 
-def _position(
-    name: str,
-    rank: int,
-    placement: Placement,
-    groups: Mapping[int, Mapping[tuple[int, ...], str]],
-    size: int,
-) -> tuple[int, int, str, str]:
-    """Coordinate, size of its group, where it is stated; and why, if it is unknown (-1)."""
+class _Seat(NamedTuple):
+    """The place of a rank on an axis, of how many, and what states it; or why it is unknown."""
+
+    position: int
+    length: int
+    place: str
+    reason: str = ""
+
+
+def _unknown(reason: str) -> _Seat:
+    return _Seat(UNKNOWN, UNKNOWN, "", reason)
+
+
+def _seats(groups: Mapping[int, Mapping[tuple[int, ...], str]]) -> dict[int, _Seat]:
+    """By rank; each group is looked at once, however many ranks it has."""
+    places = {members: place for of_rank in groups.values() for members, place in of_rank.items()}
+    seats: dict[int, _Seat] = {}
+    for members, place in places.items():
+        reason = ""
+        if any(len(groups[rank]) > 1 for rank in members):
+            reason = "some ranks are in several groups of it"
+        elif len(set(members)) < len(members):
+            reason = "the recorded coordinates contradict each other"
+        for i, rank in enumerate(members):
+            seats[rank] = _unknown(reason) if reason else _Seat(i, len(members), place)
+    return seats
+
+
+def _position(name: str, placement: Placement, in_group: _Seat | None, size: int) -> _Seat:
+    """The place of a rank by its group, else by what it states; -1 with the reason if unknown."""
     said = placement.coordinates.get(name, UNKNOWN)
-    within = groups.get(rank, {})
-    if any(len(groups[member]) > 1 for members in within for member in members):
-        return UNKNOWN, UNKNOWN, "", "some ranks are in several groups of it"
-    for members, place in within.items():
-        position = members.index(rank)
-        if len(set(members)) < len(members) or said not in (UNKNOWN, position):
-            return UNKNOWN, UNKNOWN, "", "the recorded coordinates contradict each other"
-        if size >= 0 and size != len(members):
-            return UNKNOWN, UNKNOWN, "", "its groups do not have the recorded size"
-        return position, len(members), place, ""
+    if in_group is not None:
+        if in_group.reason:
+            return in_group
+        if said not in (UNKNOWN, in_group.position):
+            return _unknown("the recorded coordinates contradict each other")
+        if size >= 0 and size != in_group.length:
+            return _unknown("its groups do not have the recorded size")
+        return in_group
     if said >= 0:
         if 0 <= size <= said:
-            return UNKNOWN, UNKNOWN, "", "the recorded coordinates contradict each other"
-        return said, size, placement.place, ""
+            return _unknown("the recorded coordinates contradict each other")
+        return _Seat(said, size, placement.place)
     if size == 1:
-        return 0, 1, placement.place or "its size", ""
-    return UNKNOWN, UNKNOWN, "", "no group of it is named"
+        return _Seat(0, 1, placement.place or "its size")
+    return _unknown("no group of it is named")
 
 
 class ByCoordinates(msgspec.Struct, frozen=True):
