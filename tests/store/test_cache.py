@@ -60,10 +60,24 @@ def test_the_second_analysis_reads_nothing(kept, job):
     assert len(kept_files(kept)) == 1
 
 
+def test_other_commands_read_nothing(kept, job):
+    """The first one makes what others need, and each gets what the files give it."""
+    traceconv.diagnose(job, jobs=1)
+    for by in ("step", "op", "kernel", "comm", "idle", "launch"):
+        expected, _ = tables(job, by=by, cache=False)
+        assert tables(job, by=by) == (expected, 0)
+    for make in (traceconv.stragglers, traceconv.critical_path):
+        read = []
+        found = make(job, jobs=1, progress=lambda n, *_, read=read: read.append(n)).as_dict()
+        assert (found, sum(read)) == (make(job, jobs=1, cache=False).as_dict(), 0)
+
+
 def test_other_questions_read_the_files(kept, job):
-    """Another table, view or selection is another piece of work."""
+    """Another view or selection is another piece of work, and modules have a view of their own."""
     tables(job)
-    for options in ({"by": "op"}, {"steps": 551}, {"comm_patterns": "matmul"}, {"time": "0ns:1s"}):
+    for options in (
+        {"by": "module"}, {"steps": 551}, {"comm_patterns": "matmul"}, {"time": "0ns:1s"},
+    ):  # fmt: skip
         first, read = tables(job, **options)
         assert read > 0
         assert tables(job, **options) == (first, 0)
@@ -154,7 +168,7 @@ def test_what_was_used_longest_ago_is_removed_first(kept, job):
     tables(job)
     (old,) = kept_files(kept)
     os.utime(old, (1, 1))
-    tables(job, by="op")
+    tables(job, by="module")
     (new,) = {*kept_files(kept)} - {old}
     cache.set_limit(new.stat().st_size)
     assert [path for path in kept_files(kept) if path.suffix == ".kept"] == [new]
@@ -180,6 +194,38 @@ def test_analyses_of_every_case_are_kept(sampled, kept):
         again = make("input", progress=lambda n, *_, read=read: read.append(n), **sampled.reading)
         assert again.as_dict() == first
         assert not sum(read)
+
+
+def told(make, **options):
+    """What an analysis of the case gives, or its error."""
+    try:
+        found = make("input", jobs=1, **options)
+    except traceconv.TraceconvError as e:
+        return repr(e)
+    if make is not traceconv.stats:
+        return found.as_dict()
+    columns = {
+        one.table.name: {k: v.tolist() for k, v in one.data.columns.items()}
+        for one in found.results
+    }
+    return repr((columns, [one.as_dict() for one in found.issues], found.steps))
+
+
+@pytest.mark.sample(3)
+def test_no_answer_depends_on_what_was_asked_before(sampled, kept):
+    """Summaries are shared by requests, and issues stay with those who notice them."""
+    for make, options in (
+        (traceconv.stats, {}),
+        (traceconv.diagnose, {}),
+        (traceconv.stats, {"by": ("op", "memory", "data", "comm", "link")}),
+        (traceconv.stragglers, {}),
+        (traceconv.stats, {"by": ("memory", "kernel", "files")}),
+        (traceconv.critical_path, {}),
+        (traceconv.stats, {"by": "all"}),
+        (traceconv.stats, {"by": "step"}),
+    ):
+        expected = told(make, cache=False, **options, **sampled.reading)
+        assert told(make, **options, **sampled.reading) == expected, (make, options)
 
 
 RUN = (

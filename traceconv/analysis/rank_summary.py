@@ -206,7 +206,7 @@ def _valid(value: Any) -> Any:
     return [_valid(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def decode(content: bytes, source: str = "summary of a rank") -> RankSummary:
+def decode(content: bytes | memoryview, source: str = "summary of a rank") -> RankSummary:
     """The summary in ``content``.
 
     Args:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.diff.items import step_items
@@ -13,7 +15,12 @@ from traceconv.analysis.hang import recorded
 from traceconv.analysis.losses import losses, stated_losses
 from traceconv.analysis.pipeline_phases import NO_PHASES, phases
 from traceconv.analysis.rank_facts import Losses, Operations, Recorded, StepItems
-from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
+from traceconv.analysis.rank_summary import (
+    NO_COLLECTIVES,
+    Excerpts,
+    RankSummary,
+    RuleRecords,
+)
 from traceconv.analysis.replay.operations import operations
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
@@ -42,8 +49,8 @@ class SummaryRequest(msgspec.Struct, frozen=True):
             its own figures only; otherwise it is an error.
     """
 
-    tables: Sequence[str] = ()
-    rules: Sequence[str] = ()
+    tables: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     lateness: bool = False
     links: bool = False
     excerpts: bool = False
@@ -51,6 +58,30 @@ class SummaryRequest(msgspec.Struct, frozen=True):
     phases: bool = False
     issues: bool = True
     lenient: bool = False
+
+    def covers(self, other: SummaryRequest) -> bool:
+        """Whether all parts that ``other`` requests are among these."""
+        return other.without(self) == NO_PARTS
+
+    def joined(self, other: SummaryRequest) -> SummaryRequest:
+        """The parts of both."""
+        new = other.without(self)
+        more: dict[str, Any] = {name: True for name, value in asdict(new).items() if value is True}
+        more["tables"] = (*self.tables, *new.tables)
+        more["rules"] = (*self.rules, *new.rules)
+        return replace(self, **more)
+
+    def without(self, other: SummaryRequest) -> SummaryRequest:
+        """The parts that ``other`` does not request."""
+        less: dict[str, Any] = {
+            name: False for name, value in asdict(other).items() if value is True
+        }
+        less["tables"] = tuple(name for name in self.tables if name not in other.tables)
+        less["rules"] = tuple(name for name in self.rules if name not in other.rules)
+        return replace(self, **less)
+
+
+NO_PARTS = SummaryRequest(issues=False)
 
 
 def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
@@ -92,6 +123,88 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What a summary answers.
+
+    Attributes:
+        made:      its parts.
+        divisible: whether it answers requests for some of them, too; see :func:`with_more`.
+    """
+
+    made: SummaryRequest
+    divisible: bool = False
+
+    def answer(self, requested: SummaryRequest) -> bool:
+        """Whether a summary of these parts has all that is requested."""
+        return self.made == requested or (self.divisible and self.made.covers(requested))
+
+
+def with_more(
+    trace: Trace, requested: SummaryRequest, spare: SummaryRequest
+) -> tuple[Parts, RankSummary]:
+    """The summary, with the parts ``spare`` besides if making all of them notices nothing: no
+    table is broken, no issue is found. Then :func:`part` of it is what is made of some parts.
+    """
+    before = _noticed(trace)
+    summary, spare = summarize(trace, requested), spare.without(requested)
+    if spare == NO_PARTS:
+        return Parts(requested), summary
+    try:
+        more = summarize(trace, spare)
+    except TraceconvError:
+        return Parts(requested), summary
+    broken = (*summary.unread, *more.unread, *summary.rules.broken, *more.rules.broken)
+    if broken or _noticed(trace) != before:
+        return Parts(requested), summary
+    late = more if spare.lateness else summary
+    return Parts(requested.joined(spare), divisible=True), replace(
+        summary,
+        tables={**summary.tables, **more.tables},
+        rules=RuleRecords({**summary.rules.known, **more.rules.known}),
+        collectives=late.collectives,
+        replay=late.replay,
+        recorded=late.recorded,
+        links=more.links or summary.links,
+        partial=(*summary.partial, *more.partial),
+        issues=more.issues or summary.issues,
+    )
+
+
+def _noticed(trace: Trace) -> list[object]:
+    """All issues of a trace and of its side tables, as far as these have been read."""
+    return [tuple(trace.issues), *(tuple(one.issues) for one in trace.side_tables.values())]
+
+
+def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
+    """Some parts of a summary, see :func:`with_more`."""
+    known, late = summary.rules.known, requested.lateness
+    return replace(
+        summary,
+        tables={name: summary.tables[name] for name in requested.tables},
+        rules=RuleRecords({one: known[one] for one in requested.rules if one in known}),
+        collectives=summary.collectives if late else NO_COLLECTIVES,
+        replay=summary.replay if late else Operations(),
+        recorded=summary.recorded if late else Recorded(),
+        links=summary.links if requested.links else {},
+        excerpts=summary.excerpts if requested.excerpts else Excerpts(),
+        items=summary.items if requested.items else StepItems(),
+        phases=summary.phases if requested.phases else NO_PHASES,
+        partial=tuple(name for name in requested.tables if name in summary.partial),
+        issues=summary.issues if requested.issues else (),
+    )
+
+
+_OF_ARGUMENTS = ("op", "type", "shape", "flops", "operator_flops", "idle")
+_COSTLY = (*_OF_ARGUMENTS, *tables.BY["stack"], *tables.WITH_SCOPES, *tables.PLUGINS.foreign)
+
+
+def spare_parts(requested: SummaryRequest) -> SummaryRequest:
+    """Parts for other commands that take about a tenth of the time of making those requested."""
+    usual = tuple(name for name in tables.TABLES if name not in _COSTLY)
+    more = _OF_ARGUMENTS if requested.tables or requested.rules else ()
+    return SummaryRequest(tables=(*usual, *more), lateness=True, links=True)
 
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:

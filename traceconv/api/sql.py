@@ -149,7 +149,7 @@ def _add_stats(
 ) -> None:
     """Tables of ``stats``, with headings as SQL writes names: ``total_time_ns``."""
     work = Summarizing(
-        SummaryRequest(tables=wanted), replace(asked.merge_options.of_analysis, scope=True)
+        SummaryRequest(tables=tuple(wanted)), replace(asked.merge_options.of_analysis, scope=True)
     )
     with analysed(captures, issues, asked.run) as every:
         _, summaries = every.summaries(work)

@@ -41,10 +41,11 @@ def stats(*paths: values.Paths, **given: Unpack[StatsArguments]) -> Statistics:
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     asked = StatsOptions.of(given)
-    names, kept = tables.chosen(asked.by), asked.view.selection
+    names, kept = tuple(tables.chosen(asked.by)), asked.view.selection
     axes = tuple(word.lower() for word in asked.group_by)
     arrangement = Arrangement.of(asked.columns, asked.sort, asked.filters, asked.top, names, axes)
-    work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), asked.view)
+    view = replace(asked.view, scope=not {*names}.isdisjoint(tables.WITH_SCOPES))
+    work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), view)
     with opened(paths, asked.input, asked.run, kept.ranks) as every:
         if kept.time is not None or asked.align != "none":
             every, plan, base_ns = shared_clock(every, work, asked.align)

@@ -37,9 +37,9 @@ def answered(ctx: click.Context, work: Callable[[], Any]) -> None:
     given = sorted(ctx.params.items())
     question = [ctx.command.name, given, str(Path.cwd()), screen, environment]
     kept = Kept.of_folders(question, folders)
-    found = kept.found()
-    if found:
-        code, spoken = msgspec.msgpack.decode(found[0], type=tuple[int, list[tuple[bool, str]]])
+    found = next((content for _, content in kept.found()), None)
+    if found is not None:
+        code, spoken = msgspec.msgpack.decode(found, type=tuple[int, list[tuple[bool, str]]])
         for err, text in spoken:
             say.again(text, err)
         if ctx.params.get("verbose") and not ctx.params.get("quiet"):

@@ -206,9 +206,7 @@ class StatsOptions(Analysis):
         None, values.rows, "--top", metavar="N|all", usual=True,
         help="Most rows of a long table: per rank, or in total if sorted.",
     )  # fmt: skip
-    view: View = group(
-        View, without={"mode", "merge_graphs", "scope", "queues"}, mode="detail", scope=True
-    )
+    view: View = group(View, without={"mode", "merge_graphs", "scope", "queues"}, mode="detail")
     align: str = same_as(Clocks, "align", default="none")
 
 

@@ -119,10 +119,11 @@ def _launches(trace: Trace, thread: I64) -> dict[Lane, Launched]:
     src, dst = flows.src[order].astype(np.int64), flows.dst[order].astype(np.int64)
     first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]
     src, dst = src[first], dst[first]
-    pairs = np.stack((events.track[src], events.track[dst]), axis=1)
+    pairs = events.track[src].astype(np.int64) * len(trace.tracks) + events.track[dst]
     lanes: dict[Lane, list[I64]] = {}
-    for source, target in np.unique(pairs, axis=0).tolist():
-        at = np.flatnonzero((pairs == (source, target)).all(axis=1))
+    for pair in np.unique(pairs).tolist():
+        source, target = divmod(pair, len(trace.tracks))
+        at = np.flatnonzero(pairs == pair)
         lane = int(thread[source]), Device.of(trace.tracks[target])
         lanes.setdefault(lane, []).append(at)
     found = {}

@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from traceconv.analysis.rank_summary import RankSummary, decode, encode
-from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.analysis.summarize import (
+    NO_PARTS,
+    Parts,
+    SummaryRequest,
+    part,
+    spare_parts,
+    with_more,
+)
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
@@ -32,6 +40,7 @@ class Summarizing:
         as_read: the view is not made; the events as read are summarized.
         collectives: those of the events as read are in the summary, for a plan of clocks.
         change:  what is done with the view before it is summarized.
+        spare:   parts that are made for the cache besides.
     """
 
     requested: SummaryRequest
@@ -39,15 +48,18 @@ class Summarizing:
     as_read: bool = False
     collectives: bool = False
     change: Callable[[Trace], Trace] | None = None
+    spare: SummaryRequest = NO_PARTS
 
     @property
     def of_any_rank(self) -> Summarizing:
-        """The same of all ranks: what decides on the summary of each."""
+        """The same of all ranks and parts: what decides on the summary of each."""
         kept = dataclasses.replace(self.view.selection, ranks=None)
-        return dataclasses.replace(self, view=dataclasses.replace(self.view, selection=kept))
+        view = dataclasses.replace(self.view, selection=kept)
+        return dataclasses.replace(self, requested=NO_PARTS, view=view)
 
     def __call__(self, capture: Capture, advance: Progress) -> bytes:
-        """The encoded summary of a rank; ``advance`` hears of the bytes that are read.
+        """The parts that were made of a rank, and its summary, encoded; ``advance`` hears of the
+        bytes that are read.
 
         Raises:
             TraceconvError: the rank cannot be read.
@@ -58,10 +70,10 @@ class Summarizing:
             trace = passed(trace, self.view.passes())
         if self.change is not None:
             trace = self.change(trace)
-        summary = summarize(trace, self.requested)
+        parts, summary = with_more(trace, self.requested, self.spare)
         if as_read is not None:
-            summary = replace(summary, collectives=as_read)
-        return encode(summary)
+            parts, summary = Parts(self.requested), replace(summary, collectives=as_read)
+        return msgspec.msgpack.encode((parts, encode(summary)))
 
 
 @dataclass(frozen=True)
@@ -91,24 +103,36 @@ class Ranks:
         """
         made = self._made(work, what)
         read = [one for one in self.captures if one.rank in made]
-        found = [
-            decode(made[r], f"summary of rank {r}") for one in read if (r := one.rank) is not None
-        ]
+        found = [made[r] for one in read if (r := one.rank) is not None]
         for summary in found:
             summary.add_issues(self.issues)
         if found and all(one.holds_nothing for one in found):
             raise nothing_read(read, lost=unread(self.issues))
         return tuple(read), found
 
-    def _made(self, work: Summarizing, what: str) -> dict[int, bytes]:
-        """The encoded summaries: those that are kept, and those of ranks that are read now."""
+    def _made(self, work: Summarizing, what: str) -> dict[int, RankSummary]:
+        """The summaries: those that are kept, and those of ranks that are read now."""
         kept = Kept(self.captures, work.of_any_rank, self.run.cache)
-        known = kept.found()
-        missing = [one for one in self.captures if one.rank not in known]
-        every = map_ranks(work, missing, self.executor, self.run, self.issues, what=what)
+        found: dict[int, RankSummary] = {}
+
+        def take(rank: int, content: bytes) -> None:
+            parts, body = msgspec.msgpack.decode(content, type=tuple[Parts, memoryview])
+            if rank not in found and parts.answer(work.requested):
+                summary = decode(body, f"summary of rank {rank}")
+                found[rank] = part(summary, work.requested) if parts.divisible else summary
+
+        for rank, content in kept.found():
+            take(rank, content)
+        missing = [one for one in self.captures if one.rank not in found]
+        reading = work
+        if kept.active and not work.collectives:
+            reading = dataclasses.replace(work, spare=spare_parts(work.requested))
+        every = map_ranks(reading, missing, self.executor, self.run, self.issues, what=what)
         made = {one.rank: content for one, content in every if one.rank is not None}
         kept.keep(made)
-        return {**known, **made}
+        for rank, content in made.items():
+            take(rank, content)
+        return found
 
 
 @contextmanager

@@ -107,17 +107,20 @@ class Kept:
                 kept._keys = {0: _digest(told)}
         return kept
 
-    def found(self) -> dict[int, bytes]:
-        """The kept summaries by rank."""
+    @property
+    def active(self) -> bool:
+        """Whether summaries are kept."""
+        return self._folder is not None
+
+    def found(self) -> Iterator[tuple[int, bytes]]:
+        """The kept summaries and their ranks; several of a rank where they have other parts."""
         wanted = {key: rank for rank, key in self._keys.items()}
-        found: dict[int, bytes] = {}
         for path in _files(self._folder):
             with suppress(OSError):
                 try:
-                    found |= _read(path, wanted)
+                    yield from _read(path, wanted).items()
                 except (ValueError, TypeError, KeyError):
                     path.unlink()
-        return found
 
     def keep(self, made: Mapping[int, bytes]) -> None:
         """Keep the summaries of these ranks; it never fails."""

@@ -326,12 +326,12 @@ def _clocks(trace: Trace) -> Known | None:
 
 def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64]:
     """Intervals of computing at one frequency: length, frequency, and the step they are in."""
-    edges = np.unique(np.concatenate((busy.ravel(), spans.ravel(), time)))
+    edges = np.sort(np.concatenate((busy.ravel(), spans.ravel(), time)))
     begin, length = edges[:-1], np.diff(edges)
     sample = np.searchsorted(time, begin, "right") - 1
     inside = np.searchsorted(busy[:, 0], begin, "right") - 1
     step = np.searchsorted(spans[:, 0], begin, "right") - 1
-    kept = (sample >= 0) & (inside >= 0) & (step >= 0)
+    kept = (length > 0) & (sample >= 0) & (inside >= 0) & (step >= 0)
     begin, length = begin[kept], length[kept]
     sample, inside, step = sample[kept], inside[kept], step[kept]
     kept = (begin < busy[inside, 1]) & (begin < spans[step, 1])

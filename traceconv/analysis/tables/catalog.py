@@ -131,6 +131,9 @@ RANKS = "Ranks"
 OF_DEVICE = ("op", "type", "kernel", "copy", "shape", "comm")
 """Tables that count rows of the device: where some of these are missing, shares are unknown."""
 
+WITH_SCOPES = ("module", "memory_live")
+"""Tables that need the lanes of module scopes; the others are the same without."""
+
 BY: Mapping[str, tuple[str, ...]] = {
     "step": ("step_summary", "step", "stage"),
     "overlap": ("overlap", "step_trace_time"),
@@ -271,7 +274,8 @@ def of_rank(trace: Trace, name: str) -> Columns:
     """The facts of one rank for the table ``name``; {} if the rank has no data for it.
 
     Args:
-        trace: after the passes of the detail view with scopes: steps, overlap and lanes made.
+        trace: after the passes of the detail view, for :data:`WITH_SCOPES` with scopes: steps,
+            overlap and lanes made.
 
     Raises:
         TraceconvError: a table of the profiler that is needed cannot be read.

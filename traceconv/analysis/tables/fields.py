@@ -120,8 +120,10 @@ def _taken(
 
 def names_of(trace: Trace, rows: NDArray[Any]) -> Texts:
     """Names of event rows; "" of row -1."""
-    ids, code = np.unique(np.where(rows >= 0, trace.events.name[rows], -1), return_inverse=True)
-    return Texts([trace.strings[i] if i >= 0 else "" for i in ids.tolist()], code)
+    ids = np.where(rows >= 0, trace.events.name[rows] + 1, 0)
+    found = np.bincount(ids) > 0
+    texts = [trace.strings[i - 1] if i else "" for i in np.flatnonzero(found).tolist()]
+    return Texts(texts, np.cumsum(found)[ids] - 1)
 
 
 def mentioned(trace: Trace, *keys: str) -> bool:

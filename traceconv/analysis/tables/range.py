@@ -42,7 +42,7 @@ def _instances(trace: Trace) -> Columns:
     own, depth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     own[at], depth[at] = nest.self_ns(), nest.depth()
     absent = np.full(len(rows), ABSENT, np.int64)
-    work = work_of_threads(trace, rows)
+    work = work_of_threads(trace, rows) if len(rows) else None
     names = names_of(trace, rows)
     modules = names.fitting(lambda name: name.startswith(_MODULE))
     return {
