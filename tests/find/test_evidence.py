@@ -149,6 +149,34 @@ def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
     assert traceconv.stragglers(tmp_path).verdict.culprits == ()
 
 
+def test_what_sglang_merged_is_not_read_beside_its_parts(tmp_path):
+    """The merged file has the same rows again; alone, it is read."""
+    for name, rank in (("17.5-TP-0", 0), ("17.5-TP-1", 1)):
+        kineto(tmp_path / f"{name}-EXTEND.trace.json", device=rank, pid=83)
+    merged = json.loads((tmp_path / "17.5-TP-0-EXTEND.trace.json").read_text())
+    parts = [
+        dict(row, pid=f"[TP0{n}] {row['pid']}") for n in (0, 1) for row in merged["traceEvents"]
+    ]
+    path = tmp_path / "merged-17.5-EXTEND.trace.json"
+    path.write_text(json.dumps({**merged, "traceEvents": parts}))
+    found, _ = ranks(tmp_path)
+    assert list(found) == [0, 1]
+    assert not any("merged" in title for title in found.values())
+    assert sorted(ranks(path)[0]) == [0, 1]
+
+
+def test_workers_of_viztracer_are_on_unix_time(tmp_path):
+    """Their base follows the events, and the process id is real: they ran together."""
+    for pid in (5001, 5002):
+        row = {"ph": "X", "cat": "FEE", "name": "f", "pid": pid, "tid": pid, "ts": 7.5, "dur": 90}
+        about = {"version": "1.0.4", "baseTimeNanoseconds": BASE}
+        record = {"traceEvents": [row], "viztracer_metadata": about}
+        (tmp_path / f"result_{pid}.json").write_text(json.dumps(record))
+    assert ranks(tmp_path)[1] == ["ranks 0-1, by pid"]
+    starts = [one.events.start_ns.tolist() for one in traceconv.open(tmp_path).traces()]
+    assert starts == [[BASE + 7500]] * 2
+
+
 def _two_without_anything(folder):
     for name in ("blue", "red"):
         kineto(folder / f"{name}.json")

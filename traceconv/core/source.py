@@ -31,6 +31,20 @@ class Readable(Protocol):
         ...
 
 
+def tail(source: Source, name: str) -> bytes:
+    """The last :data:`HEAD_BYTES` of a file that can be read, unpacked."""
+    last = b""
+    try:
+        with source.open(name) as stream:
+            if stream.mapped is not None:
+                return bytes(stream.mapped[-HEAD_BYTES:])
+            while block := stream.read(1 << 20):
+                last = (last + block)[-HEAD_BYTES:]
+    except SourceError:
+        pass  # what precedes the break is there
+    return last
+
+
 def pieces(file: Readable) -> Iterator[bytes]:
     """The rest of ``file``, :data:`COPY_BYTES` at a time."""
     while piece := file.read(COPY_BYTES):

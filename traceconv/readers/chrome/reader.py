@@ -4,7 +4,8 @@ Written by: anything; by us.
 Files: any whose first bytes hold trace events, plain or gzip; each is one capture. An output of
 traceconv with several ranks is one capture per rank.
 Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
-metadata, which is added back.
+metadata, which is added back; of viztracer 1.0 and later relative to ``baseTimeNanoseconds`` behind
+the events (viztracer/viztracer.py), which is added.
 Rank from: the metadata of our own files; names of processes (``RANK 1 HOST<node>``, as Intel's
 unitrace has them; its joined files hold several); else unknown (a file name may hold it).
 Quirks: not closed, cut, with doubled commas, with unknown phases - see
@@ -30,7 +31,7 @@ from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture, stated_content
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import parse_ranges
-from traceconv.core.source import Source
+from traceconv.core.source import Source, tail
 from traceconv.readers.chrome import unitrace
 from traceconv.readers.shared import perfetto_manifest
 
@@ -40,6 +41,8 @@ _TIMED = lazy_regex(rb'"(?:ts|name)"\s*:')
 _LIST = lazy_regex(rb'"traceEvents"\s*:\s*\[')
 _STAMP = lazy_regex(rb'"ts"\s*:\s*"?(\d{1,19})')
 _SPAN = 2**60
+_BASE = lazy_regex(rb'"viztracer_metadata"\s*:\s*\{[^{}]*"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_PID = lazy_regex(rb'"pid"\s*:\s*(\d{1,9})\b')
 
 
 class ChromeJsonReader:
@@ -134,6 +137,10 @@ def _captures(
     if not ranks:
         clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
         known |= {"clock": clock, "detail": Detail()}
+        if not unix and b'"FEE"' in head and (match := _BASE.search(tail(source, name))):
+            clock, pids = Anchor(Domain.UNIX, evidence="baseTimeNanoseconds"), _PID.findall(head)
+            known |= {"clock": clock, "detail": Detail(shift_ns=int(match[1]))}
+            known |= {"traits": {"pid": int(pids[0])}} if len(set(pids)) == 1 else {}
         if placed is not None:
             shift = Detail(shift_ns=placed.shift_ns)
             known |= {"clock": placed.clock, "host": placed.machine, "detail": shift}

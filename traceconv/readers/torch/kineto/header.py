@@ -19,7 +19,7 @@ from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
 from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.source import HEAD_BYTES, Source, pieces
+from traceconv.core.source import HEAD_BYTES, Source, pieces, tail
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
@@ -117,7 +117,7 @@ def header(source: Source, name: str) -> Header | None:
     clockless = result.base_ns is None and not result.is_unix
     # a file recorded on demand has what names its rank behind its events
     if key and (clockless or result.rank is None or not _KEYS.search(before)):
-        result = _completed(result, _tail(source, name))
+        result = _completed(result, tail(source, name))
     pids, devices = (set(map(int, pattern.findall(events))) for pattern in (_HOST_PID, _DEVICE_PID))
     single = {"pid": pids, "device": devices}
     traits = {key: next(iter(values)) for key, values in single.items() if len(values) == 1}
@@ -194,20 +194,6 @@ def _completed(found: Header, tail: bytes) -> Header:
         base_ns=after.base_ns if found.base_ns is None else found.base_ns,
         placement=found.placement if found.placement.groups else after.placement,
     )
-
-
-def _tail(source: Source, name: str) -> bytes:
-    """The last bytes that can be read, unpacked."""
-    tail = b""
-    try:
-        with source.open(name) as stream:
-            if stream.mapped is not None:
-                return bytes(stream.mapped[-HEAD_BYTES:])
-            while block := stream.read(1 << 20):
-                tail = (tail + block)[-HEAD_BYTES:]
-    except SourceError:
-        pass  # what precedes the break is there
-    return tail
 
 
 _KEY = lazy_regex(rb'"\w+"\s*:\s*')

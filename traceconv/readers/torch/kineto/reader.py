@@ -48,6 +48,7 @@ from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_am
 
 _MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
+_MERGED = lazy_regex(r"merged-(\d+(?:\.\d+)?)(?=[-.])")
 _WORKER = lazy_regex(r"(.+)_(\d{1,9})\.\d{13,19}\.pt\.trace\.json(?:\.gz)?")
 """Host and process id: the name that ``tensorboard_trace_handler`` gives to a worker."""
 
@@ -63,6 +64,7 @@ class KinetoReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per file, or per rank in a file that was merged of several."""
         captures = [capture for name in sorted(names) for capture in self._captures(source, name)]
+        captures = _without_merged(captures, issues)
         if captures:
             placed = perfetto_manifest.found_in(source, names, issues)
             captures = [_with_placement(c, placed.get(c.files[0])) for c in captures]
@@ -150,6 +152,23 @@ def _with_placement(capture: Capture, placement: perfetto_manifest.Placement | N
         return capture
     traits = {**capture.traits, "shift_ns": placement.shift_ns}
     return replace(capture, host=placement.machine or capture.host, traits=traits)
+
+
+def _without_merged(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
+    """The captures without the files that SGLang merged of others beside them: ``merged-<id>…`` of
+    ``<id>-TP-0…`` (sglang/srt/utils/profile_merger.py)."""
+    parts = [PurePosixPath(c.files[0]) for c in captures if "part" not in c.traits]
+    copies: dict[str, str] = {}
+    for name in {capture.files[0] for capture in captures if "part" in capture.traits}:
+        path = PurePosixPath(name)
+        match = _MERGED.match(path.name)
+        if match and any(p.parent == path.parent and p.name.startswith(match[1]) for p in parts):
+            copies[name] = "merged of the files beside it"
+    kept = [capture for capture in captures if capture.files[0] not in copies]
+    for name in sorted(copies):
+        issues.add("repeated-content", kept[0].source.title(name))
+        kept[0] = replace(kept[0], known=tuple(copies), uses=copies)
+    return kept
 
 
 def _host_in(name: str, pid: int | None) -> str:
