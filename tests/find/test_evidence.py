@@ -149,6 +149,28 @@ def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
     assert traceconv.stragglers(tmp_path).verdict.culprits == ()
 
 
+def test_a_later_window_is_of_the_process_in_its_folder(tmp_path):
+    """Replicas in containers are alike in all traits; only one of them was recorded twice."""
+    for replica, at_us in ((0, 0), (1, 4), (2, 8), (1, 9_000_000)):
+        header = {"distributedInfo": {"rank": 0}}
+        name = "late.json" if at_us > 1000 else "first.json"
+        kineto(tmp_path / f"replica-{replica}" / name, at_us, pid=1, **header)
+    found = traceconv.open(tmp_path).found
+    assert [len(one.parts) for one in found] == [0, 2, 0]
+    assert ["replica-1" in one.title for one in found[1].parts] == [True] * 2
+
+
+def test_servers_over_hosts_have_ranks_without_gaps(tmp_path):
+    """Each host has one process, and the ranks that these state differ between hosts."""
+    for number in range(4):
+        header = {"distributedInfo": {"rank": number % 2}}
+        name = f"h{number}_77.173260000000000000{number}.pt.trace.json"
+        kineto(tmp_path / name, number, pid=77, **header)
+    found = traceconv.open(tmp_path).found
+    assert [one.rank for one in found] == [0, 1, 2, 3]
+    assert [one.placement.job for one in found] == [((0, 0), (1, 1))] * 2 + [((0, 2), (1, 3))] * 2
+
+
 def test_what_sglang_merged_is_not_read_beside_its_parts(tmp_path):
     """The merged file has the same rows again; alone, it is read."""
     for name, rank in (("17.5-TP-0", 0), ("17.5-TP-1", 1)):

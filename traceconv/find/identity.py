@@ -188,28 +188,42 @@ def differ(one: Capture, other: Capture) -> str:
 
 
 def _processes(captures: Sequence[Capture]) -> list[Process]:
-    """The captures of each process, one that states its rank first."""
-    found: list[Process] = []
-    alike: dict[object, list[Process]] = {}
+    """The captures of each process, one that states its rank first.
+
+    Those of one folder are joined first: the later window of a replica is that of its own folder.
+    """
     claims = [_claim(one) for one in captures]
     times = Counter(claims)
     contested = [one for one, claim in zip(captures, claims, strict=True) if times[claim] > 1]
-    readable = _bytes(contested) <= MOST_BYTES
-    spans: dict[int, Span] = {}
+    readable, spans = _bytes(contested) <= MOST_BYTES, dict[int, Span]()
+    in_folders: dict[Hashable, list[Process]] = {}
     for one in sorted(captures, key=lambda capture: capture.rank is None):
-        keys = [_claim(one)]
-        if one.rank is not None and "pid" in (stated := traits(one)):
-            keys.append((one.reader, stated["pid"]))  # those without a rank may be of it
-        among = alike.setdefault(keys[0], [])
-        process = next(
-            (p for p in among if not any(_apart(a, one, readable, spans) for a in p)), []
-        )
-        if not process:
-            found.append(process)
-            for key in keys:
-                alike.setdefault(key, []).append(process)
-        process.append(one)
-    return found
+        folder = _without_times(one).rpartition("/")[0]
+        _join([one], in_folders.setdefault((_claim(one), folder), []), readable, spans)
+    alike: dict[Hashable, list[Process]] = {}
+    for processes in in_folders.values():
+        for process in processes:
+            among = alike.setdefault(_claim(process[0]), [])
+            joined = _join(process, among, readable, spans)
+            stated = traits(process[0])
+            if joined is process and process[0].rank is not None and "pid" in stated:
+                # captures of it may state no rank
+                alike.setdefault((process[0].reader, stated["pid"]), []).append(process)
+    return list({id(process): process for found in alike.values() for process in found}.values())
+
+
+def _join(some: Process, among: list[Process], readable: bool, spans: dict[int, Span]) -> Process:
+    """Add captures of one process to the first process that they may be of, else as another."""
+    for process in among:
+        if not any(_apart(one, other, readable, spans) for one in process for other in some):
+            process += some
+            return process
+    among.append(some)
+    return some
+
+
+def _without_times(capture: Capture) -> str:
+    return _TIME.sub("#", path_of(capture))
 
 
 _TIME = lazy_regex(r"\d{4}(?:[-_.]?\d\d){2}(?:[-_.T ]?\d\d){3}(?:[-_.]?\d+)?|\d{12,19}")
@@ -222,7 +236,7 @@ def _claim(capture: Capture) -> Hashable:
     if capture.rank is not None:
         return capture.rank
     stated = traits(capture)
-    return (capture.reader, stated.get("pid", _TIME.sub("#", path_of(capture))))
+    return (capture.reader, stated.get("pid", _without_times(capture)))
 
 
 def _apart(one: Capture, other: Capture, readable: bool, spans: dict[int, Span]) -> bool:
@@ -396,7 +410,8 @@ def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
         unequal = len({hosts.count(host) for host in order}) > 1
         if unequal or len(set(places)) < len(captures):
             return None
-        if trait == "pid":
+        on_hosts = [{n for at, n in places if at == host} for host in range(len(order))]
+        if trait == "pid" or any(one != on_hosts[0] for one in on_hosts):
             return [sorted(places).index(place) for place in places]
         return [host * (max(inner) + 1) + n for host, n in places]
 
