@@ -74,7 +74,8 @@ def by_chance(
 
     What is large in single steps decides on a plain mean, and hides what is there in all of them.
     So the test is made with the values, and with large ones cut off at what most stay below; the
-    smaller chance counts. Few steps allow few exchanges; there a column also counts as larger that
+    smaller chance counts. Both leave out the largest value of each column: what is there once is no
+    pattern. Few steps allow few exchanges; there a column also counts as larger that
     exceeds what columns scatter by from step to step ten times in every step.
 
     Args:
@@ -153,7 +154,8 @@ def _shuffled(values: F64, size: int, roles: Sequence[NDArray[np.intp]], least: 
     least = max(least, 1e-9)
     means = np.zeros(columns)
     for of, spread in zip(alike, apart, strict=True):
-        means[of] = sums[:, of].sum(axis=0) / np.maximum(_scatter(spread), least)[:, None] / steps
+        unit = np.maximum(_scatter(spread), least)[:, None]
+        means[of] = _lasting(sums[:, of]) / unit / steps
     order = np.argsort(-means)
     most = min(_TOGETHER, columns - 1)
     rng = np.random.default_rng(_SEED)
@@ -183,13 +185,19 @@ def _shuffled(values: F64, size: int, roles: Sequence[NDArray[np.intp]], least: 
     return found
 
 
+def _lasting(sums: F64) -> F64:
+    """Sums over blocks, the first axis, without the largest of each column."""
+    total = sums.sum(axis=0)
+    return np.asarray(total - sums.max(axis=0) if len(sums) >= _FEWEST else total)
+
+
 def _drawn(rng: np.random.Generator, sums: F64, apart: F64, least: float, count: int) -> F64:
     """(count, columns): sums over blocks of shuffled roles of one size, in units of each."""
     blocks, roles, members = sums.shape
     order = rng.random((blocks, count, roles)).argsort(axis=2)
     row = np.arange(blocks)[:, None, None]
     unit = np.maximum(_scatter(apart[row, order]), least)
-    shuffled = rng.permuted(sums[row, order], axis=3).sum(axis=0)
+    shuffled = _lasting(rng.permuted(sums[row, order], axis=3))
     return np.asarray((shuffled / unit[:, :, None]).reshape(count, roles * members))
 
 
