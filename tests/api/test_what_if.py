@@ -135,7 +135,7 @@ def test_what_is_like_a_change_is_no_path(job, text, said, capsys):
     assert run(["what-if", text, job, "-q", *more]) == (3 if more else 2)
     assert said in capsys.readouterr().err
     assert run(["what-if", "--help"]) == 0
-    assert "what-if [OPTIONS] CHANGE... [PATH]..." in capsys.readouterr().out
+    assert "what-if [OPTIONS] [CHANGE]... [PATH]..." in capsys.readouterr().out
 
 
 def test_the_trace_shows_the_job_as_recorded_and_with_the_change(job, tmp_path):

@@ -32,7 +32,7 @@ _ARRANGING = ("top", "sort", "filters", "columns", "steps", "group_by")
 BY = "step,overlap"
 
 _COMPLETE = lazy_regex(r"device data( for all \d+)?$")
-"""What is said of ranks whose steps all have figures."""
+"""The end of the line for ranks whose steps all have figures."""
 
 
 @click.command(

@@ -17,7 +17,8 @@ from traceconv.cli import options, say, screen
 def stragglers(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Say which rank, link or stage makes the steps of PATH... (default: here) longer.
+    """Find the rank, link or stage that makes steps longer, of the ranks below PATH (default: the
+    current folder).
 
     A rank is named if it takes longer by itself than ranks with the same role, in most steps or in
     some, by more than chance explains, and if steps would be shorter without that. Otherwise no

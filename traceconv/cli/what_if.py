@@ -18,18 +18,21 @@ _WORD = lazy_regex(r"[^/*?]+")
 
 
 @click.command(cls=options.Analysis, short_help="Replay the job with something changed.")
-@click.argument("paths", nargs=-1, metavar="CHANGE... [PATH]...", shell_complete=completion.files)
+@click.argument("paths", nargs=-1, metavar="[CHANGE]... [PATH]...", shell_complete=completion.files)
 @options.of("what-if")
 @options.as_json
 @options.chatter
 def what_if(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Replay the job in PATH... (default: here) with something changed, and compare its steps.
+    """Replay the job below PATH (default: the current folder) with something changed, and compare
+    its steps.
 
-    Several changes apply one after the other. They may be given before or after the paths.
+    Several changes apply one after the other. They may be given before or after the paths. Without
+    a change, those that save most are listed.
 
     \b
+    traceconv what-if ./prof                     what would save most
     traceconv what-if 'rank:3=peers' ./prof      rank 3 is like its peers
     traceconv what-if 'op:*gemm* x0.5' ./prof    these kernels take half as long
     traceconv what-if 'comm:dp overlap' ./prof   gradients are hidden

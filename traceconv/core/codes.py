@@ -50,8 +50,8 @@ perfetto-field-unread: info
     Events or descriptors of tracks have fields that are not read, such as those of a browser or
     an operating system; the places give their names.
 event-field-unread: info
-    Events have fields that nothing is made of, such as their colour; the places give their
-    names. A copy of the file (convert from JSON to JSON) keeps them.
+    Events have fields that are not used, such as their colour; the places give their names. A
+    copy of the file (convert from JSON to JSON) keeps them.
 perfetto-packet-beside: info
     Packets of other data sources are in the archive as a separate trace next to the ranks; the
     places give their types.
@@ -94,7 +94,7 @@ part-missing: loss
 own-output: info
     The file was written by traceconv and left out. To read it, pass the file itself.
 unused-file: info
-    A known file that the trace does not use.
+    A file of a known kind that the trace does not use.
 
 -- reading: events
 missing-duration: doubt
@@ -102,10 +102,10 @@ missing-duration: doubt
 negative-duration: loss
     A slice that ends before it starts was skipped.
 bad-time: loss
-    A record without a usable time stamp was skipped.
+    A record without a usable timestamp was skipped.
 far-stamp: loss
     Events with a timestamp of zero or far from all others were left out: the timestamp is
-    damaged, and the event is in no timeline and in no figure.
+    damaged, and the event is neither shown nor counted.
 missing-name: doubt
     An event without a name is kept under an empty name.
 not-copied: info
@@ -127,7 +127,7 @@ slice-trimmed: doubt
 duration-rounded: info
     Durations finer than 1 ns were rounded half up to the nanosecond.
 stamp-rounded: info
-    Time stamps finer than 1 ns were rounded half up to the nanosecond.
+    Timestamps finer than 1 ns were rounded half up to the nanosecond.
 unfinished-slice: doubt
     A slice that never ends is closed at the last timestamp of its track.
 end-unknown: doubt
@@ -159,7 +159,7 @@ launch-mark: info
 metadata-unused: info
     Metadata that the trace does not use.
 columns-unread: info
-    Tables have further columns with values that do not become arguments; the places name them.
+    Tables have more columns than are read; the places name them.
 kind-not-read: info
     Records of types that this reader does not convert (CPU samples, scheduling, the profiler's
     own overhead ...) are not in the output.
@@ -212,7 +212,7 @@ host-rows-first: info
     One process drives several devices, and each device is a rank. Host rows that concern no
     single device are shown with the first rank.
 sparse-core: info
-    Operations of a SparseCore are shown, and in no figure: computing, communication and idle
+    Operations of a SparseCore are shown but count in no figure: computing, communication and idle
     time of a TPU are those of its TensorCore, as in XProf.
 record-without-rank: doubt
     Records that name no rank, in a file whose other records do, were assigned to rank 0.

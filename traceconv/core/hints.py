@@ -38,8 +38,8 @@ class Hints(msgspec.Struct):
             and the tables of steps, which then use the figures of the profiler.
         supplement: whether it is a dump or log that a process may leave beside its timeline. Set by
             the readers of the flight recorder, memory snapshots and NCCL Inspector; read where
-            several captures of a rank are joined: there it is no window, and its operations count
-            in no figure.
+            several captures of a rank are joined: it does not count as a window there, and its
+            operations count in no figure.
         partial_device: whether the device rows are known to be incomplete, or some of them may
             belong to no step: time that they leave is unknown, not idle. Set by the readers of
             Ascend tables and of XSpaces; read by the attribution pass, by tables of device work,

@@ -111,7 +111,8 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
         RankError: there is none.
     """
     timed = [capture for capture in captures if capture.files]
-    if len({capture.clock is None for capture in timed}) == 2:  # what is cut off may lack its clock
+    # a capture that is cut off may lack its clock
+    if len({capture.clock is None for capture in timed}) == 2:
         timed = [capture for capture in timed if capture.clock or span_of(capture)]
     anchors = [capture.clock for capture in timed if capture.clock is not None]
     if len(timed) < 2:

@@ -227,7 +227,7 @@ class Deflating:
         self._held: bytearray | None = bytearray()
 
     def add(self, content: Any) -> bytes:
-        """Compress more content; what is ready of the stream."""
+        """Compress more content; the part of the stream that is ready."""
         if self._held is None:
             return cast(bytes, self._packer.compress(content))
         self._held += content

@@ -222,7 +222,7 @@ def _queue_spans(trace: Trace) -> I64:
 
 
 def _known(trace: Trace, rows: Mask, fetched: Mask) -> Mask:
-    """The steps whose wait for input is known from ``rows``, of which ``fetched`` are fetches.
+    """The steps whose wait for input is known from ``rows``; ``fetched`` of them are fetches.
 
     Ranges cover all steps within the recorded time of the host, fetches all steps from the first
     to the last fetch.

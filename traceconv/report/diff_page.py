@@ -24,7 +24,15 @@ from traceconv.report.blocks import (
     time,
 )
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
-from traceconv.report.diff_text import computing, parts, percent, proven, run_line, waterfall
+from traceconv.report.diff_text import (
+    computing,
+    parts,
+    per_step,
+    percent,
+    proven,
+    run_line,
+    waterfall,
+)
 
 Document = Mapping[str, Any]
 
@@ -182,7 +190,7 @@ def _parts(document: Document) -> list[Block]:
     rows = [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts(document)]
     tolerance = f"{document['tolerance_percent']:g} %"
     words = Text(f"All intervals hold together; changes below {tolerance} do not count.")
-    return [words, Table(("per step", *_FIGURES), rows)]
+    return [words, Table((per_step(document), *_FIGURES), rows)]
 
 
 def _steps(document: Document) -> list[Block]:

@@ -42,7 +42,7 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         [run_line(word, document[word]) for word in ("before", "after")],
         [f"gate {gate_line(one)}" for one in document["gates"]],
         _aligned(
-            ("per step", "before", "after", "change", "", ""),
+            (per_step(document), "before", "after", "change", "", ""),
             [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts_of_step],
         ),
         _waterfall(document, top, width),
@@ -50,6 +50,13 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         list(document["remarks"]),
     ]
     return "\n\n".join("\n".join(part) for part in pages if part) + "\n"
+
+
+def per_step(document: Document) -> str:
+    """The head of the parts of a step: those of the critical rank."""
+    called = dict.fromkeys(document[word]["critical_rank_called"] for word in ("before", "after"))
+    several = len(document["after"]["ranks"]) > 1
+    return f"per step, {' and '.join(called)}" if several else "per step"
 
 
 def parts(document: Document) -> list[Document]:

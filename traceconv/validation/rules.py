@@ -43,7 +43,9 @@ _loss, _notice = partial(Rule, Severity.LOSS), partial(Rule, Severity.NOTICE)
 RULES: dict[str, Rule] = {
     # -- the file
     "F-compression": _error("The compressed file is cut or broken; viewers refuse it."),
-    "F-member": _error("The archive has no trace, or other files; viewers refuse all of it."),
+    "F-member": _error(
+        "The archive has no trace, or files that are not traces; viewers refuse all of it."
+    ),
     "F-manifest": _error("The archive's manifest cannot be understood; viewers refuse all of it."),
     "F-absent": _silent("The archive's manifest names a file that is not in the archive."),
     "F-cut": _silent("The file ends in the middle of an event, which is dropped."),
@@ -121,7 +123,7 @@ RULES: dict[str, Rule] = {
     "J16-control": _notice("A text has raw control characters; Chrome's own viewer refuses it."),
     "J16-ts-grid": _silent("A time with fractions is too large to be exact; subtract a base."),
     "J16-overlap": _error(
-        "A complete event crosses another one of its thread and is moved to an own row."
+        "A complete event crosses another one of its thread and is moved to a row of its own."
     ),
     "J16-id": _silent(
         "A pid or tid is outside 0 to 2^32-1 and becomes 0, or an id is a number beyond 2^53, "

@@ -274,7 +274,7 @@ def test_a_rank_that_is_no_number_is_explained(tmp_path):
     """The message says how to take the number out of it."""
     path = tmp_path / "own.csv"
     path.write_text("what,at,worker\nload,1,w0\ntrain,2,w1\n")
-    with pytest.raises(traceconv.TraceconvError, match=r"line 2: 'w0' is no rank; .*worker/"):
+    with pytest.raises(traceconv.TraceconvError, match=r"line 2: 'w0' is not a rank; .*worker/"):
         traceconv.merge(str(path), mapping="name=what,ts=at:us,rank=worker")
 
 

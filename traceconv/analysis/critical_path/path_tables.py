@@ -217,7 +217,7 @@ def line(path: Path) -> str:
 
 
 def _doubt(path: Path) -> str:
-    """Why most of what is not certain is not."""
+    """The most frequent reason for uncertain intervals, by time."""
     doubted = Counter[str]()
     for one in path.segments:
         if not one.certain:

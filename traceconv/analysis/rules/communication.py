@@ -314,7 +314,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "small-packets",
-        "Small packages keep a link from its bandwidth",
+        "Small packets keep a link below its bandwidth",
         THEME,
         "share of transfer time spent on packages too small to reach the bandwidth of larger ones",
         (
@@ -331,7 +331,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "unaligned-packets",
-        "Packages that are not a multiple of 512 bytes are slower than those that are",
+        "Packets that are not a multiple of 512 bytes are slower than others",
         THEME,
         "share of transfer time (not over RDMA) of large packages that are not a multiple of 512 "
         "bytes, and slower than aligned ones of at most their size",

@@ -325,7 +325,7 @@ class _Shape(NamedTuple):
 RULES: tuple[Rule, ...] = (
     Rule(
         "matmul-efficiency",
-        "Products of matrices take much longer than the device needs for them",
+        "Matrix products take much longer than the device needs",
         THEME,
         "least time of products in half precision and FP8 (operations at the device's peak, or "
         "moving the matrices once, whichever is longer) as a share of the time that they take; "
@@ -347,7 +347,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "attention-efficiency",
-        "Attention takes much longer than the device needs for it",
+        "Attention takes much longer than the device needs",
         THEME,
         "least time of attention in half precision (operations of its two products at the device's "
         "peak, half of them where it is causal, or moving queries, keys, values and results once, "

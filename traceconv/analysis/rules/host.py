@@ -274,7 +274,7 @@ _MARKED = "calls of the device's runtime on the host, and markers of steps with 
 RULES: tuple[Rule, ...] = (
     Rule(
         "host-sync",
-        "The device runs dry because the host waited for it",
+        "The device is idle because the host waited for it",
         THEME,
         "share of the steps in which the device is idle after a synchronisation of the host",
         (

@@ -325,7 +325,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ai-cpu",
-        "Operators run on AI CPUs that have a form for AI Cores",
+        "Operators run on AI CPUs although AI Cores could run them",
         "operators",
         "share of AI CPU operators that have one (their type also runs on other cores here, their "
         "input is of double precision, or msprof-analyze gives a replacement: "

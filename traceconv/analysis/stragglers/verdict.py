@@ -187,7 +187,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f", mostly {self.why}{kernel}" if self.why else kernel
 
     def of_step(self, longer: str, costs: str) -> str:
-        """What is said of single steps.
+        """The line for single steps.
 
         Args:
             longer, costs: how much longer the rank takes, and what that costs.
@@ -532,7 +532,7 @@ def _same(one: Finding | None) -> tuple[Any, ...]:
 
 
 def _of_steps(found: Sequence[Finding]) -> str:
-    """What a rank takes longer in one step or in consecutive ones."""
+    """The line for a rank that takes longer in one step or in consecutive ones."""
     one = found[0]
     longer, costs = (
         time_text(min(values)) if min(values) == max(values)

@@ -143,7 +143,7 @@ TABLES: Sequence[Table] = (
     ),
     Table(
         "paddle_summary",
-        "Paddle's printed summary, as it says",
+        "Paddle's printed summary, as Paddle counts",
         "Nothing is computed: the rows of profiler.summary(), rounded as printed. Level = how far "
         "a row is indented below the one it belongs to.",
         "the text profiler.summary() of Paddle prints",

@@ -131,7 +131,7 @@ def _stated_operations(trace: Trace) -> Columns:
 
 
 def _stated_table(trace: Trace, name: str) -> SideTable | None:
-    """A table of the profiler, or of a cluster tool where there are no timelines: of all ranks."""
+    """A table of the profiler, or of a cluster tool where there are only tables: of all ranks."""
     table = trace.side_tables.get(name)
     if table is None and not len(trace.events):
         table = trace.side_tables.get(f"cluster_{name}")

@@ -101,7 +101,7 @@ def tables(taken: Sequence[str]) -> tuple[Table, ...]:
     return tuple(
         Table(
             f"{name}_file" if name in taken else name,
-            f"{name}, as it is",
+            f"The file {name}, as the profiler wrote it",
             f"The profiler's own table, with its headings; times in ns. From {kind.files}.",
             kind.files,
             (),

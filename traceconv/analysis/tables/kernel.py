@@ -106,7 +106,7 @@ _STATED = {
     "Idle(ns)": "free_ns",
     "Known(ns)": "known_ns",
 }
-"""What a vendor's table of steps states of the columns."""
+"""The columns that a vendor's table of steps states."""
 
 
 def _device_facts(trace: Trace) -> Columns:

@@ -96,7 +96,7 @@ class Call(NamedTuple):
                 and all(type(size) is int and size >= 0 for size in dims)]  # fmt: skip
 
     def whole(self, index: int) -> int:
-        """A whole number; -1 if it is none."""
+        """A whole number; -1 for other text."""
         text = self.inputs[index] if 0 <= index < len(self.inputs) else ""
         return int(text) if text.isdigit() and len(text) < 19 else -1
 

@@ -237,7 +237,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     if unread and not rank_by_text and bound and not bound.regex:
         where, text = unread
         raise MalformedInputError(
-            title, where, f"{text!r} is no rank; if it holds a number, write "
+            title, where, f"{text!r} is not a rank; if it holds a number, write "
             rf"rank={bound.column}/(\d+)/ in `mapping`",
         )  # fmt: skip
     return ranks, nameless

@@ -55,7 +55,7 @@ class Slices:
 
 
 def slices(marks: Marks) -> Slices:
-    """Every mark in its slice. ``marks`` are whole; names and categories are final codes."""
+    """Every mark in its slice. ``marks`` are complete; names and categories are final codes."""
     order = np.lexsort((marks.time, marks.lane))  # those of one time in the order of the file
     kind = marks.kind[order]
     pairs = (kind == SLICE_BEGIN) | (kind == SLICE_END)

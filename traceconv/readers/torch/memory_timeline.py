@@ -74,7 +74,7 @@ class MemoryTimelineReader:
         try:
             value = orjson.loads(capture.source.read(name, MOST_BYTES))
         except NOT_JSON as e:
-            raise MalformedInputError(build.file, "", f"it ends early, or is no JSON ({e})") from e
+            raise MalformedInputError(build.file, "", f"it ends early, or is not JSON ({e})") from e
         if not isinstance(value, list) or not value:
             raise MalformedInputError(build.file, "", "no list of changes or of times")
         add = _changes if isinstance(value[0], list) and _is_change(value[0]) else _sums
@@ -92,7 +92,7 @@ def _is_change(one: Any) -> bool:
 
 
 def _changes(build: TraceBuilder, listed: list[Any]) -> None:
-    """The sums of all changes; the time of what existed before is that of the first one."""
+    """The sums of all changes; memory that existed before has the time of the first one."""
     kept = [one for one in listed if _is_change(one)]
     _lost(build, len(listed) - len(kept), "malformed-record")
     time, _, change, category = np.array(kept, np.int64).reshape(-1, 4).T

@@ -198,7 +198,7 @@ class Encoder:
         return b'"cat":%b,"name":%b,"id":' % (name, name)
 
     def costs(self) -> Costs:
-        """What :meth:`blocks` will write, row by row; the longer text of what depends on others."""
+        """Bytes that :meth:`blocks` will write, by row; the longer text where others decide."""
         trace, tally = self._trace, Rewritten()
         choose = kept(self._selected, tally)
         events = [

@@ -71,7 +71,7 @@ class Job:
 
     @property
     def cost_of(self) -> Callable[[Trace], Costs]:
-        """What the rows of a rank take."""
+        """Bytes of the rows of a rank."""
         return partial(self.writer().costs, document=self.document)
 
     def header(self, document: Document) -> Size:
