@@ -80,23 +80,21 @@ class Work(msgspec.Struct, frozen=True):
 
     Attributes:
         device:  whose they are; unknown where the rank has one device.
-        kernels: compute rows.
-        calls:   whole communication operations.
-        copies:  memory copies and fills.
-        unclassified: tasks of unknown types.
         lanes:   the source's own overlap rows, if any.
         others:  computes the set covered by its other tasks; called only if needed.
-        rows:    event rows of ``kernels``, ``calls``, ``copies`` and ``unclassified``.
+        kernels: event rows of compute tasks.
+        calls:   ... of whole communication operations.
+        copies:  ... of memory copies and fills.
+        unclassified: ... of tasks of unknown types.
     """
 
     device: Device
-    kernels: EventTable
-    calls: EventTable
-    copies: EventTable
-    unclassified: EventTable
     lanes: EventTable
     others: Callable[[], I64]
-    rows: tuple[Rows, Rows, Rows, Rows]
+    kernels: Rows
+    calls: Rows
+    copies: Rows
+    unclassified: Rows
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -121,12 +119,14 @@ class Analysis(msgspec.Struct, frozen=True):
     """The classes of one device, as interval sets.
 
     Attributes:
+        work:  its rows.
         sets:  in the order of :data:`LANES`.
         spans: where Free was looked for; the other sets are within, copies of NPUs need not be.
         known: the spans and the recorded part of covered steps.
         rule:  one of :data:`RULES`.
     """
 
+    work: Work
     sets: tuple[I64, ...]
     spans: I64
     known: I64
@@ -138,18 +138,22 @@ class Analysis(msgspec.Struct, frozen=True):
         return subtraction(self.known, busy if bounds.vendor else merged(busy, self.sets[_COPIES]))
 
 
-def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULES[0]) -> Analysis:
+def _analysis(
+    events: EventTable, work: Work, bounds: Bounds, rule: str | None, otherwise: str
+) -> Analysis:
     """The classes of a device.
 
     Args:
         rule: one of :data:`RULES`; None: the one that fits the source's own Free lane best,
             or ``otherwise`` if it has none.
     """
-    compute = _adopted(work.kernels, work.lanes, OpClass.COMPUTING)
-    comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
-    copy = union(work.copies.start_ns, work.copies.end_ns)
+    compute, comm, copy, unclassified = (
+        union(events.start_ns[rows], events.ends(rows))
+        for rows in (work.kernels, work.calls, work.copies, work.unclassified)
+    )
+    compute = _adopted(compute, work.lanes, OpClass.COMPUTING)
+    comm = _adopted(comm, work.lanes, OpClass.COMMUNICATION)
     classified = merged(compute, comm) if bounds.vendor else merged(merged(compute, comm), copy)
-    unclassified = union(work.unclassified.start_ns, work.unclassified.end_ns)
     unclassified = subtraction(subtraction(unclassified, classified), bounds.unknown)
     # the vendor's Free excludes unclassified tasks only if nothing else ran
     active = classified if bounds.vendor and len(classified) else merged(classified, unclassified)
@@ -164,9 +168,8 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         free = subtraction(spans, active)
         if len(unclassified):
             known = merged(known, unclassified)
-        return Analysis(
-            (compute, comm, exposed, free, copy, alone, unclassified), spans, known, rule
-        )
+        sets = (compute, comm, exposed, free, copy, alone, unclassified)
+        return Analysis(work, sets, spans, known, rule)
 
     preferred = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
@@ -176,9 +179,8 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
     return min(preferred, alternative, key=lambda a: abs(total(a.sets[_FREE]) - idle))
 
 
-def _adopted(rows_here: EventTable, lanes: EventTable, op: OpClass) -> I64:
+def _adopted(computed: I64, lanes: EventTable, op: OpClass) -> I64:
     """The union of our rows; the source's boundaries if they differ by at most 1 ns."""
-    computed = union(rows_here.start_ns, rows_here.end_ns)
     rows = lanes.take(lanes.op == op)
     if not len(rows):
         return computed
@@ -278,53 +280,37 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     if not analysed:
         missing = len(trace.events) and not source_lanes.any()
         return trace.with_issue("no-device-events") if missing else trace
-    works, analyses = (
-        [work for work, _ in analysed],
-        [device_analysis for _, device_analysis in analysed],
-    )
-    trace = _with_unclassified(trace, works, analyses)
+    trace = _with_unclassified(trace, analysed)
     gaps = collection_gaps(trace)
     trace = trace.with_issue("collection-paused", f"{us_text(total(gaps))} µs", len(gaps))
-    sums = _sums_of(works, analyses, bounds)
+    sums = _sums_of(analysed, bounds)
     trace = replace(
-        _compared(trace, works, analyses) if sums.sums_ns.known else _unknown(trace, works),
+        _compared(trace, analysed) if sums.sums_ns.known else _unknown(trace, analysed),
         overlap=sums if sums.sums_ns.known else None,
-        steps=_with_figures(trace.steps, analyses, bounds),
-        coverage=msgspec.structs.replace(trace.coverage, devices=len(analyses)),
+        steps=_with_figures(trace.steps, analysed, bounds),
+        coverage=msgspec.structs.replace(trace.coverage, devices=len(analysed)),
     )
     if source_lanes.any():
         trace = trace.keep("overlap", ~source_lanes)
     tracks: list[Track] = []
-    rows = [
-        _lane_slices(trace, work, device_analysis, tracks) for work, device_analysis in analysed
-    ]
-    added = EventTable.concat(rows)
-    del (
-        works,
-        analyses,
-        analysed,
-        rows,
-        source_lanes,
-    )  # copies of all rows of devices: room for the new table
+    added = EventTable.concat([_lane_slices(trace, result, tracks) for result in analysed])
+    del analysed, source_lanes  # room for the new table
     trace = trace.add_events("overlap", tracks, added)
     give_back()
     return trace
 
 
-def _analysed(
-    trace: Trace, bounds: Bounds, free_rule: str | None = None
-) -> list[tuple[Work, Analysis]]:
-    """Every device that did anything, and its classes."""
-    works = [
-        work
+def _analysed(trace: Trace, bounds: Bounds, free_rule: str | None = None) -> list[Analysis]:
+    """The classes of every device that did anything."""
+    otherwise = trace.hints.free_rule or RULES[0]
+    return [
+        _analysis(trace.events, work, bounds, free_rule, otherwise)
         for work in _works(trace)
         if len(work.kernels)
         or len(work.calls)
         or len(work.unclassified)
         or (len(work.copies) and not bounds.vendor)
     ]
-    otherwise = trace.hints.free_rule or RULES[0]
-    return [(work, analysis(work, bounds, free_rule, otherwise)) for work in works]
 
 
 class DeviceTime(msgspec.Struct, frozen=True):
@@ -363,14 +349,17 @@ def device_times(trace: Trace) -> list[DeviceTime]:
     analysed = _analysed(trace, _bounds(trace), rule if rule in RULES else None)
     return [
         DeviceTime(
-            *work.rows,
+            result.work.kernels,
+            result.work.calls,
+            result.work.copies,
+            result.work.unclassified,
             result.sets[0],
             result.sets[2],
             intersection(result.sets[_COPIES + 1], result.known),
             intersection(result.sets[_UNCLASSIFIED], result.known),
             result.known,
         )
-        for work, result in analysed
+        for result in analysed
     ]
 
 
@@ -378,16 +367,16 @@ _TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
 """Arguments that give the type of a task."""
 
 
-def _with_unclassified(trace: Trace, works: Sequence[Work], analyses: Sequence[Analysis]) -> Trace:
+def _with_unclassified(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
     """Add an issue per type of unclassified tasks: their number and their time.
 
     Tasks that others hide take nothing.
     """
     events = trace.events
     by_name: dict[int, tuple[int, int, int]] = {}  # by name: time, tasks, one of them
-    for work, result in zip(works, analyses, strict=True):
-        rows, tasks = work.rows[-1], work.unclassified
-        spans = np.stack((tasks.start_ns, tasks.end_ns), axis=1)
+    for result in analyses:
+        rows = result.work.unclassified
+        spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
         alone = length_within(result.sets[_UNCLASSIFIED], spans)
         rows, alone = rows[alone > 0], alone[alone > 0]
         for name in np.unique(events.name[rows]).tolist():
@@ -471,19 +460,8 @@ def _works(trace: Trace) -> list[Work]:
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
     def work(device: Device, on: Any) -> Work:
-        computing, calling, copying, unknown = (
-            np.flatnonzero(mask & on) for mask in (kernels, calls, copies, unclassified)
-        )
-        return Work(
-            device,
-            events.take(computing),
-            events.take(calling),
-            events.take(copying),
-            events.take(unknown),
-            events.take(lanes & on),
-            lambda: _other_tasks(trace, on),
-            (computing, calling, copying, unknown),
-        )
+        rows = (np.flatnonzero(mask & on) for mask in (kernels, calls, copies, unclassified))
+        return Work(device, events.take(lanes & on), lambda: _other_tasks(trace, on), *rows)
 
     devices_seen = devices(trace.tracks)
     if len(devices_seen) < 2:
@@ -502,20 +480,18 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     return union(events.start_ns[rows], events.ends(rows))
 
 
-def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
+def _unknown(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
     """Add an issue that says why no figure is known."""
     if trace.hints.partial_device:
         return trace  # its reader has an issue for that
-    tasks = EventTable.concat(
-        [table for work in works for table in (work.kernels, work.unclassified)]
-    )
+    works = [result.work for result in analyses]
+    rows = np.concatenate([rows for work in works for rows in (work.kernels, work.unclassified)])
+    tasks = trace.events.take(rows)
     if not tasks.dur_ns.any() or (trace.steps.source == StepSource.WHOLE_RANGE).any():
         return trace.with_issue("computing-unknown")
     first_ns, last_ns = int(tasks.start_ns.min()), int(tasks.end_ns.max())
-    before, after = (
-        int(trace.steps.start_ns.min()) - last_ns,
-        first_ns - int(trace.steps.end_ns.max()),
-    )
+    before = int(trace.steps.start_ns.min()) - last_ns
+    after = first_ns - int(trace.steps.end_ns.max())
     where = f"between the steps, {us_text(last_ns - first_ns)} µs"
     if before >= 0:
         where = f"ends {us_text(before)} µs before the first step"
@@ -527,24 +503,25 @@ def _unknown(trace: Trace, works: Sequence[Work]) -> Trace:
 # -- the source's own lanes ---------------------------------------------------------------
 
 
-def _compared(trace: Trace, works: Sequence[Work], analyses: Sequence[Analysis]) -> Trace:
+def _compared(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
     """Book that the source's lanes are replaced, and where their sums differ from ours."""
     rounded = any(trace.issues.count(code) for code in ("duration-rounded", "stamp-rounded"))
-    for work, result in zip(works, analyses, strict=True):
-        if len(work.lanes):
-            trace = trace.with_issue("overlap-recomputed", count=len(work.lanes))
-            for where in _differences(work.lanes, result, rounded):
-                location = f"{work.device.heading} {where}".strip()
+    for result in analyses:
+        if len(result.work.lanes):
+            trace = trace.with_issue("overlap-recomputed", count=len(result.work.lanes))
+            for where in _differences(result, rounded):
+                location = f"{result.work.device.heading} {where}".strip()
                 trace = trace.with_issue("overlap-differs", location)
     return trace
 
 
-def _differences(lanes: EventTable, result: Analysis, rounded: bool) -> list[str]:
+def _differences(result: Analysis, rounded: bool) -> list[str]:
     """Class, figures and window of every sum that is not the source's.
 
     If times were rounded, each of its slices may be off by a nanosecond. Windows it has no
     lanes for are passed over.
     """
+    lanes = result.work.lanes
     ops = list(LANES)[:_COPIES]  # no profiler has lanes of copies
     recorded_ns = np.stack([_sums(lanes.take(lanes.op == op), result.spans) for op in ops])
     computed_ns = np.stack([length_within(a, result.spans) for a in result.sets[:_COPIES]])
@@ -572,19 +549,18 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _lane_slices(trace: Trace, work: Work, result: Analysis, tracks: list[Track]) -> EventTable:
+def _lane_slices(trace: Trace, result: Analysis, tracks: list[Track]) -> EventTable:
     """The slices of one device, whose lanes are added to ``tracks``."""
-    left_out = set() if len(work.copies) else {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
+    copies = {OpClass.COPYING, OpClass.COPY_NOT_OVERLAPPED}
+    left_out = set() if len(result.work.copies) else copies
     left_out |= set() if len(result.sets[_UNCLASSIFIED]) else {OpClass.UNCLASSIFIED_ALONE}
     lanes = {op: i for i, op in enumerate(LANES) if op not in left_out}
     sets = [result.sets[i] for i in lanes.values()]
     names = np.array([trace.strings.intern(LANES[op]) for op in lanes], np.int32)
-    lane_of = np.repeat(
-        np.arange(len(sets), dtype=np.int32), [len(intervals) for intervals in sets]
-    )
+    lane_of = np.repeat(np.arange(len(sets), dtype=np.int32), [*map(len, sets)])
     spans = np.concatenate(sets)
     none = np.full(len(spans), -1, np.int32)
-    first_track, device = np.int32(len(tracks)), work.device
+    first_track, device = np.int32(len(tracks)), result.work.device
     tracks += [
         Track(Layer.OVERLAP, LANES[op], device.heading, sort=i, device=device.number,
               device_kind=device.kind)
@@ -603,9 +579,9 @@ def _lane_slices(trace: Trace, work: Work, result: Analysis, tracks: list[Track]
     )
 
 
-def _sums_of(works: Sequence[Work], analyses: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
+def _sums_of(analyses: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
     """The sums over devices, computed here and in the source's own lanes."""
-    lanes = EventTable.concat([work.lanes for work in works])
+    lanes = EventTable.concat([result.work.lanes for result in analyses])
     recorded = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
     recorded_total = recorded[0] + recorded[2] + recorded[_FREE]
     computed = [
@@ -666,9 +642,8 @@ def _from_vendor(trace: Trace) -> Trace:
     if number.dtype == object or not set(_OWN_FIGURES.values()) <= columns.keys():
         return trace
     step_index, table_index = np.nonzero(steps.step[missing][:, None] == number)
-    once = (
-        np.bincount(step_index, minlength=len(missing))[step_index] == 1
-    )  # else it is of several devices
+    matches = np.bincount(step_index, minlength=len(missing))
+    once = matches[step_index] == 1  # else it is of several devices
     rows, table_rows = missing[step_index[once]], table_index[once]
     figures = {name: columns[heading][table_rows] for name, heading in _OWN_FIGURES.items()}
     full = np.logical_and.reduce([column != ABSENT for column in figures.values()])
