@@ -196,7 +196,7 @@ def test_strings_are_interned_once():
     """Equal strings share an id."""
     strings = Strings(["a", "b", "a"])
     assert (list(strings), strings.intern("b")) == (["a", "b"], 1)
-    assert (strings.intern_all(["c", "a", "c", "d"]), strings[2]) == ([2, 0, 2, 3], "c")
+    assert ([strings.intern(v) for v in ("c", "a", "c", "d")], strings[2]) == ([2, 0, 2, 3], "c")
 
 
 def test_issues_are_counted_and_the_first_placed():

@@ -36,6 +36,8 @@ I64: TypeAlias = "NDArray[np.int64]"
 F64: TypeAlias = "NDArray[np.float64]"
 Mask: TypeAlias = "NDArray[np.bool_]"
 
+_TYPES = {"I8": "i1", "I32": "i4", "I64": "i8", "F64": "f8"}
+
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,17 +107,6 @@ class Strings:
             found = self._ids[value] = len(self._values)
             self._values.append(value)
         return found
-
-    def intern_all(self, values: Iterable[str]) -> list[int]:
-        """The ids of many, as :meth:`intern` gives them."""
-        ids, known, found = [], self._ids, self._values
-        for value in values:
-            code = known.get(value)
-            if code is None:
-                code = known[value] = len(found)
-                found.append(value)
-            ids.append(code)
-        return ids
 
     def find(self, value: str) -> int:
         """The id of ``value``; -1 if the table does not have it."""
@@ -224,14 +215,18 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class Table:
-    """Columns of equal length. Subclasses name them, with their types, in ``COLUMNS``.
+    """Columns of equal length: the attributes of a subclass whose types are arrays.
 
     Attributes:
+        COLUMNS: their types, by name.
         names: of the trace the table belongs to, for data frames; None if it is of no trace.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {}
     names: Names | None = None
+
+    def __init_subclass__(cls) -> None:
+        cls.COLUMNS = {name: _TYPES[of] for name, of in cls.__annotations__.items() if of in _TYPES}
 
     def __init__(self, **columns: NDArray[Any]) -> None:
         if columns.keys() != self.COLUMNS.keys():
@@ -372,17 +367,6 @@ class EventTable(Table):
     id), ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
     """
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "track": "i4",
-        "kind": "i1",
-        "op": "i1",
-        "start_ns": "i8",
-        "dur_ns": "i8",
-        "name": "i4",
-        "graph": "i4",
-        "step": "i4",
-        "args": "i4",
-    }
     track: I32
     kind: I8
     op: I8
@@ -459,28 +443,6 @@ class StepTable(Table):
     bytes.
     """
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "graph": "i4",
-        "step": "i4",
-        "window": "i4",
-        "source": "i1",
-        "covered": "i1",
-        "start_ns": "i8",
-        "dur_ns": "i8",
-        "device_start_ns": "i8",
-        "device_dur_ns": "i8",
-        "work_start_ns": "i8",
-        "computing_ns": "i8",
-        "communication_ns": "i8",
-        "not_overlapped_ns": "i8",
-        "free_ns": "i8",
-        "copying_ns": "i8",
-        "copy_not_overlapped_ns": "i8",
-        "unclassified_ns": "i8",
-        "known_ns": "i8",
-        "input_wait_ns": "i8",
-        "pause_ns": "i8",
-    }
     FIGURES: ClassVar[tuple[str, ...]] = (
         "computing_ns",
         "communication_ns",
@@ -553,7 +515,6 @@ class CounterTable(Table):
     Columns: ``track``, ``start_ns``, ``value`` (float64, in the unit of the track).
     """
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {"track": "i4", "start_ns": "i8", "value": "f8"}
     track: I32
     start_ns: I64
     value: F64
@@ -570,7 +531,6 @@ class FlowTable(Table):
     ``name`` is a string id (the flow's category: "HostToDevice", "fwdbwd").
     """
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {"src": "i4", "dst": "i4", "name": "i4"}
     src: I32
     dst: I32
     name: I32

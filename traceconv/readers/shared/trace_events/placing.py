@@ -208,7 +208,7 @@ class Texts:
         new = found < 0
         if new.any():
             added = np.unique(codes[new])
-            self._ids[added] = self._build.strings.intern_all(self.texts(added))
+            self._ids[added] = list(map(self._build.strings.intern, self.texts(added)))
             found = self._ids.take(codes)
         return found
 
