@@ -68,25 +68,19 @@ class RpdReader:
 
 
 def _captures(source: Source, name: str, database: Database) -> list[Capture]:
-    from traceconv.readers.shared.lines import rank_in_path
+    from traceconv.readers.shared.lines import capture_of_file
 
-    title, rank = source.title(name), rank_in_path(name)
     pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]
     alone = len(pids) == 1
-    capture = Capture(
-        reader=RpdReader.name,
-        source=source,
-        files=(name,),
-        clock=Anchor(Domain.MONOTONIC, evidence="ns since the host booted"),
-        rank=rank if alone else None,
-        rank_from="name" if alone and rank is not None else "",
-        label=title,
-    )
+    clock = Anchor(Domain.MONOTONIC, evidence="ns since the host booted")
+    capture = capture_of_file(RpdReader.name, source, name, clock)
+    if not alone:
+        capture = replace(capture, rank=None, rank_from="")
     return [
         replace(
             capture,
             pid=pid,
-            label=title if alone else f"{title} (process {pid})",
+            label=capture.label if alone else f"{capture.label} (process {pid})",
             detail=i == 0,  # whether operations of no process are its
         )
         for i, pid in enumerate(pids)

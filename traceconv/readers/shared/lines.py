@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX
+from traceconv.core.clock import INT64_MAX, Anchor
 from traceconv.core.json_text import NOT_JSON
-from traceconv.core.model import Kind, OpClass
+from traceconv.core.model import Capture, Kind, OpClass
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.source import Source
 from traceconv.readers.shared.arguments import objects
 from traceconv.readers.shared.rank_names import rank_in_name
 
@@ -48,6 +49,20 @@ def text(raw: msgspec.Raw | bytes) -> str:
 def rank_in_path(path: str) -> int | None:
     """The rank a path names explicitly ("rank3", "rank_3/x"), not by a mere number."""
     return rank_in_name(path) if _RANK_WORD.search(path) else None
+
+
+def capture_of_file(reader: str, source: Source, name: str, clock: Anchor | None) -> Capture:
+    """The capture of one rank that is one file, whose path may name the rank."""
+    rank = rank_in_path(name)
+    return Capture(
+        reader=reader,
+        source=source,
+        files=(name,),
+        rank=rank,
+        rank_from="name" if rank is not None else "",
+        clock=clock,
+        label=source.title(name),
+    )
 
 
 def unheard(code: str, where: str) -> None:

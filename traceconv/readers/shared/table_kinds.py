@@ -30,9 +30,9 @@ class TableKind(msgspec.Struct, frozen=True):
     units: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def _csv(*names: str) -> dict[str, TableKind]:
-    """Tables that are stored under their own name, with or without numbers behind it."""
-    return {name: TableKind(f"{name}.csv, {name}_*.csv") for name in names}
+def _named(files: str, *names: str) -> dict[str, TableKind]:
+    """Tables that are stored under their own name, which is ``{0}`` in ``files``."""
+    return {name: TableKind(files.format(name)) for name in names}
 
 
 _DATABASE = "analysis.db, communication_analyzer.db"
@@ -42,9 +42,9 @@ _CPU = ("user_utilization", "sys_utilization", "io_utilization", "idle_utilizati
 
 KINDS: Mapping[str, TableKind] = {
     # Ascend: CANN, PyTorch, MindSpore 2.4+
-    **_csv(
-        "op_statistic", "api_statistic", "operator_details", "memory_record", "npu_mem",
-        "static_op_mem", "communication_statistic", "l2_cache", "aicpu_mi", "dataset",
+    **_named(
+        "{0}.csv, {0}_*.csv", "op_statistic", "api_statistic", "operator_details", "memory_record",
+        "npu_mem", "static_op_mem", "communication_statistic", "l2_cache", "aicpu_mi", "dataset",
         "soc_pmu", "ai_core_utilization", "task_time", "nic", "roce", "pcie", "hccs", "hbm", "ddr",
         "llc", "fusion_op", "page_fault", "step_trace",
     ),
@@ -59,19 +59,21 @@ KINDS: Mapping[str, TableKind] = {
     "communication_bandwidth": TableKind(f"communication.json, {_DATABASE}"),
     "communication_matrix": TableKind(f"communication_matrix.json, {_DATABASE}"),
     "communication_group": TableKind("communication_group.json, communication_group_old.json"),
-    "cluster_step_trace_time": TableKind("cluster_step_trace_time.csv"),
-    "cluster_communication": TableKind("cluster_communication.json"),
+    **_named("{0}.csv", "cluster_step_trace_time"),
+    **_named("{0}.json", "cluster_communication", "cluster_communication_matrix"),
     "cluster_communication_bandwidth": TableKind("cluster_communication.json"),
-    "cluster_communication_matrix": TableKind("cluster_communication_matrix.json"),
     # MindSpore before 2.4
+    **_named("{0}_*.csv", "hccl_raw", "aicpu_intermediate", "framework_raw"),
+    **_named(
+        "{0}_*.txt", "output_op_compute_time", "min_cycle_counter", "device_queue_profiling",
+        "dataset_iterator_profiling", "minddata_aicpu", "minddata_getnext_profiling",
+    ),
+    **_named("{0}_*.json", "dynamic_shape_info", "parallel_strategy"),
     "step_trace_raw": TableKind("step_trace_raw_*_detail_time.csv"),
     "step_trace_point_info": TableKind("step_trace_point_info*.json"),
-    "hccl_raw": TableKind("hccl_raw_*.csv"),
     "hccl_raw_links": TableKind("hccl_raw_*.csv"),
     "aicore_detail": TableKind("aicore_intermediate_*_detail.csv"),
     "aicore_type": TableKind("aicore_intermediate_*_type.csv", {"percent": "%"}),
-    "aicpu_intermediate": TableKind("aicpu_intermediate_*.csv"),
-    "output_op_compute_time": TableKind("output_op_compute_time_*.txt"),
     "output_op_compute_time_type": TableKind(
         "output_op_compute_time_detail_*.txt", {"percent": "%"}
     ),
@@ -80,9 +82,7 @@ KINDS: Mapping[str, TableKind] = {
         "output_data_preprocess_aicpu_*.txt, DATA_PREPROCESS.dev.AICPU.* of raw data",
         {"run_start": "us", "run_end": "us"},
     ),
-    "framework_raw": TableKind("framework_raw_*.csv"),
     "timeline_summary": TableKind("*timeline_summary_*.json"),
-    "min_cycle_counter": TableKind("min_cycle_counter_*.txt"),
     "minddata_pipeline": TableKind("minddata_pipeline_raw_*.csv, pipeline_profiling_*.json",
                                    {"sample_interval": "ms"}),
     "minddata_pipeline_samples": TableKind("pipeline_profiling_*.json"),
@@ -94,16 +94,10 @@ KINDS: Mapping[str, TableKind] = {
         "minddata_cpu_utilization_*.json",
         {"time_stamp": "ms", "sampling_interval": "ms", **dict.fromkeys(_CPU, "%")},
     ),
-    "device_queue_profiling": TableKind("device_queue_profiling_*.txt"),
-    "dataset_iterator_profiling": TableKind("dataset_iterator_profiling_*.txt"),
-    "minddata_aicpu": TableKind("minddata_aicpu_*.txt"),
-    "minddata_getnext_profiling": TableKind("minddata_getnext_profiling_*.txt"),
-    "dynamic_shape_info": TableKind("dynamic_shape_info_*.json"),
     "dynamic_shape_types": TableKind("dynamic_shape_info_*.json"),
     "flops": TableKind("flops_*.txt", {**_FLOPS, **dict.fromkeys(_PERCENT, "%")}),
     "flops_summary": TableKind("flops_summary_*.json", {**_FLOPS, "FLOPS_Utilization": "%"}),
     "flops_scope": TableKind("flops_scope_*.json", {"value": "MFLOP"}),
-    "parallel_strategy": TableKind("parallel_strategy_*.json"),
     "cluster_analyse": TableKind(
         "ascend_cluster_analyse_*.csv",
         dict.fromkeys(

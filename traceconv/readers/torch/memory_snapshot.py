@@ -22,7 +22,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.source import Source
-from traceconv.readers.shared.lines import rank_in_path
+from traceconv.readers.shared.lines import capture_of_file
 
 _SIGNS = (
     (b"segments", b"total_size"),
@@ -42,23 +42,13 @@ class MemorySnapshotReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per snapshot."""
-        captures = []
-        for name in names:
-            head = source.head(name)
-            if head.startswith(b"\x80") and any(all(w in head for w in words) for words in _SIGNS):
-                rank = rank_in_path(name)
-                captures.append(
-                    Capture(
-                        reader=self.name,
-                        source=source,
-                        files=(name,),
-                        rank=rank,
-                        rank_from="name" if rank is not None else "",
-                        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
-                        label=source.title(name),
-                    )
-                )
-        return captures
+        clock = Anchor(Domain.UNIX, evidence="Unix time stamps")
+        return [
+            capture_of_file(self.name, source, name, clock)
+            for name in names
+            if (head := source.head(name)).startswith(b"\x80")
+            and any(all(word in head for word in words) for words in _SIGNS)
+        ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put the log and its curves into ``build``; see :class:`traceconv.readers.Reader`."""

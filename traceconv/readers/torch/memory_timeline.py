@@ -24,7 +24,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64, Capture, Layer
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.shared.lines import rank_in_path
+from traceconv.readers.shared.lines import capture_of_file
 
 MOST_BYTES = 2 << 30
 CATEGORIES = (
@@ -47,23 +47,12 @@ class MemoryTimelineReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per file."""
-        found = []
-        for name in names:
-            head = source.head(name)
-            if _RAW.match(head) or _SUMS.match(head):
-                rank = rank_in_path(name)
-                found.append(
-                    Capture(
-                        reader=self.name,
-                        source=source,
-                        files=(name,),
-                        rank=rank,
-                        rank_from="name" if rank is not None else "",
-                        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
-                        label=source.title(name),
-                    )
-                )
-        return found
+        clock = Anchor(Domain.UNIX, evidence="Unix time stamps")
+        return [
+            capture_of_file(self.name, source, name, clock)
+            for name in names
+            if _RAW.match(head := source.head(name)) or _SUMS.match(head)
+        ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """A counter per category, and one of their sum; see :class:`traceconv.readers.Reader`."""

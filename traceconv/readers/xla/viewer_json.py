@@ -24,7 +24,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
-from traceconv.readers.shared.lines import rank_in_path
+from traceconv.readers.shared.lines import capture_of_file
 
 _NAMES = (".json", ".json.gz", ".trace")
 _EVENTS = lazy_regex(rb'"traceEvents"\s*:\s*\[')
@@ -62,17 +62,7 @@ class ViewerJsonReader:
                 )
                 continue
             folders.add(folder)
-            rank = rank_in_path(name)
-            found.append(
-                Capture(
-                    reader=self.name,
-                    source=source,
-                    files=(name,),
-                    rank=rank,
-                    rank_from="name" if rank is not None else "",
-                    label=source.title(name),
-                )
-            )
+            found.append(capture_of_file(self.name, source, name, None))
         return found
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:

@@ -1,66 +1,17 @@
 """Tables of the ``profiler`` folder of MindSpore before 2.4, as side tables of a trace.
 
-A CSV file keeps its headings, with the unit where they leave it out; other files are laid out as in
-this table. ``(ms)`` and ``(us)`` in a heading mean that the column holds int64 nanoseconds; times
-without a unit are as written, in the unit given here. ``<r>`` is the rank.
+``MINDSPORE_TABLES`` names the file and the layout of each. A CSV file keeps its headings, with the
+unit where they leave it out; ``(ms)`` and ``(us)`` in a heading mean that the column holds int64
+nanoseconds. Times without a unit are as written; their units are in
+:mod:`traceconv.readers.shared.table_kinds`. Nested values are JSON. Beyond what headings say:
 
-===============================  =========================================================
-side table                            file; columns
-===============================  =========================================================
-step_trace_raw                   step_trace_raw_<r>_detail_time.csv: ticks of 10 ns, step_num
-                                 as text; the last row is an average
-step_trace_time                  step_trace_time_<r>.csv
-step_trace_point_info            ..._point_info[_<r>].json: fp_start, bp_end; one row
-hccl_raw                         hccl_raw_<r>.csv: step_num, communication_cost(ms),
-                                 wait_cost(ms)
-hccl_raw_links                   the same file: step_num, operator ("" = all of the step),
-                                 communication_cost(ms), wait_cost(ms), source, destination,
-                                 transport, time(ms), size(KB), bandwidth(KB/s)
-aicore_detail                    aicore_intermediate_<r>_detail.csv: full_kernel_name,
-                                 execution_time(ms), execution_frequency
-aicore_type                      aicore_intermediate_<r>_type.csv: kernel_type,
-                                 total_time(ms), execution_frequency, percent
-aicpu_intermediate               CSV
-output_op_compute_time           text: op_name, compute_time(ms), stream_id; sums left out
-output_op_compute_time_type      output_op_compute_time_detail_<r>.txt: optype_name, compute
-                                 time (ms) and calls per step, percent
-output_op_compute_time_detail    the same file: op_name, op_type, avg_execution_time(ms),
-                                 subgraph
-output_data_preprocess_aicpu     text: serial_number, node_type_name, total_time(ms),
-                                 dispatch_time(ms), run_start (us), run_end (us)
-framework_raw                    CSV: task_id, stream_id, block_dim, full_kernel_name ...
-timeline_summary                 JSON: total_time(ms), num_of_streams ...; one row
-min_cycle_counter                text: min_cycle_counter (ticks); one row
-dataset                          host_info/dataset_<r>.csv: Operation, Stage, Occurrences ...
-minddata_pipeline                minddata_pipeline_raw_<r>.csv, else pipeline_profiling: op_id,
-                                 op_type, num_workers, output_queue_size (JSON), ..._average_size,
-                                 ..._length, ..._usage_rate (0..1), sample_interval (ms),
-                                 parent_id, children_id (JSON)
-minddata_pipeline_samples        pipeline_profiling_<r>.json: op_id, op_type, sample, size,
-                                 length, throughput
-minddata_pipeline_summary        CSV, else JSON: op_ids, op_names, num_workers,
-                                 queue_utilization_pct ...; a row per operator, -1 = unknown
-minddata_cpu_utilization         JSON: scope (device, process, operator), op_id, time_stamp (ms),
-                                 user_utilization, sys_utilization, io_utilization,
-                                 idle_utilization (percent), runable_processes,
-                                 context_switch_count, cpu_processor_num, sampling_interval (ms)
-device_queue_profiling           text: type (0 duration, 1 queue length), subtype (0 pipeline,
-                                 1 push, 2 batch; of a length the capacity), step, value
-                                 (ms; of a length the items), time(ms)
-dataset_iterator_profiling       the same of a dataset that is not sunk
-minddata_aicpu                   text: op, start(us), end(us), queue_size
-minddata_getnext_profiling       text (GPU): op, start(ns), end(ns), queue_size
-dynamic_shape_info               JSON: side (operator, kernel), step, op_side, op_type, op_name,
-                                 dur(us), shape_info (JSON), op_full_name, block_dim, grid_dim
-dynamic_shape_types              the same file: side, step, type, total(us), count, average(us),
-                                 op_full_name
-flops                            flops_<r>.txt: full_kernel_name, FLOPs, FLOPS ...
-flops_summary                    JSON: FLOPs, FLOPS, FLOPS_Utilization; one row
-flops_scope                      JSON: source, target, value
-parallel_strategy                JSON; one row, what is nested as JSON
-cluster_analyse                  ascend_cluster_analyse_*_<r>.csv (ms); its mode and numbers of
-                                 stages and ranks as columns mode, stages, ranks
-===============================  =========================================================
+* ``step_trace_raw`` and ``min_cycle_counter`` count ticks of 10 ns; the last row of the first is
+  an average, so its ``step_num`` is text;
+* in ``hccl_raw_links`` the operator is empty for all of a step;
+* ``device_queue_profiling`` and ``dataset_iterator_profiling``: ``type`` 0 is a duration (``value``
+  in ms), 1 the length of a queue (``value`` in items, ``time`` its capacity); ``subtype`` 0 is the
+  pipeline, 1 push, 2 batch;
+* in ``minddata_pipeline_summary`` -1 is unknown.
 """
 
 from __future__ import annotations

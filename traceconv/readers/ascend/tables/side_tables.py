@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
@@ -16,25 +18,21 @@ def add_side_tables(capture: Capture, build: TraceBuilder) -> dict[str, SideTabl
         from traceconv.readers.ascend.mindspore.tables import announce
 
         announce(capture, build)  # of two ways to read a table, the first announced is used
-    found = {}
-    for table, files in capture.tables.items():
-        load = _Loader(capture.source, table, files)
-        title = capture.source.title(files[0])
-        found[table] = build.side_table(table, title, load, load.issues)
-    return found
+    return {
+        table: _side_table(build, capture.source, table, files)
+        for table, files in capture.tables.items()
+    }
 
 
-class _Loader:
-    """Reads one table; issues are reported the first time only."""
+def _side_table(
+    build: TraceBuilder, source: Source, table: str, files: tuple[str, ...]
+) -> SideTable:
+    first = Issues()
+    accounts = chain([first], iter(Issues, None))  # issues are reported the first time only
 
-    def __init__(self, source: Source, table: str, files: tuple[str, ...]) -> None:
-        self.issues = Issues()
-        self._what = (source, table, files)
-        self._again = False
-
-    def __call__(self) -> Columns:
+    def read() -> Columns:
         from traceconv.readers.ascend.tables.load import load
 
-        issues = Issues() if self._again else self.issues
-        self._again = True
-        return load(*self._what, issues)
+        return load(source, table, files, next(accounts))
+
+    return build.side_table(table, source.title(files[0]), read, first)
