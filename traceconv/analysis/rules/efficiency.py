@@ -8,7 +8,6 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from traceconv.analysis.device_peaks import peaks_of
@@ -28,11 +27,11 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.rules.definition import (
     measured as facts_of,
 )
-from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
-from traceconv.analysis.tables.work import Work, flat_product, work_of
+from traceconv.analysis.tables.work import ATTENTION, GEMM, Work, flat_product, model_of, work_of
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import I64, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -53,35 +52,27 @@ _SLOW_GBS = 400.0
 """What memory of an NPU at least does: sources differ on what it reaches. Products that would be
 bound by a memory as slow as this are not judged there."""
 
-_SCALED = "aten::_scaled_mm"
-_FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2),
-            _SCALED: (0, 1)}  # fmt: skip
-"""Operators that are a product of two matrices, and which of their inputs these are."""
-_PRODUCTS = NameTest(lambda name: name in _FACTORS)
-_HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
-_EIGHT_BITS = lazy_regex(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
+_MODELLED = NameTest(model_of)
+_HALF = {"FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
-_FLASH = "aten::_flash_attention_forward"
-_ATTENTION = NameTest(_FLASH.__eq__)
-_CAUSAL = 8
-"""Its argument that says whether a query looks back only (native_functions.yaml of PyTorch)."""
-_EIGHT = 8  # bits
+_EIGHT, _SIXTEEN = 8, 16  # bits
 _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
 
+Said = tuple[str, ...]
+"""What a kernel's operator says of its inputs: name, shapes, types and other values; on Ascend
+shapes, types and formats."""
 
-def _done(trace: Trace, attention: bool) -> Known | None:
-    """Time of products of matrices in half precision and FP8, or of attention as PyTorch's own
-    operator records it, by their work."""
+
+def _done(trace: Trace, kind: str) -> Known | None:
+    """Time of operators of a kind in half precision and of 8 bits, by their work as the table of
+    FLOPs counts it."""
     rows = kernels(trace, OpClass.COMPUTE)
     ascend = is_ascend(trace)
-    steps = max(len(measured(trace.steps)), 1)
-    if not len(rows) or trace.hints.partial_device or (ascend and attention):
+    if not len(rows) or trace.hints.partial_device or (ascend and kind != GEMM):
         return None
-    look, read = _ascend_products if ascend else _launched, _read
-    if attention:
-        look, read = _attending, _read_attention
-    rows, call, texts = look(trace, rows)
+    whole = int(trace.events.dur_ns[rows].sum())
+    rows, call, said = (_ascend_products if ascend else _launched)(trace, rows)
     groups = Groups.of(call)
     time = groups.total(trace.events.dur_ns[rows])
     names = set(trace.hints.device_names.values())
@@ -89,13 +80,14 @@ def _done(trace: Trace, attention: bool) -> Known | None:
     found: dict[tuple[str, Work], list[int]] = {}
     shown = []
     for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        if ns < _LEAST_NS or (of := read(texts[first])) is None:
+        text, of = (_stated if ascend else _recorded)(said[first])
+        if ns < _LEAST_NS or of is None or of.kind != kind or min(of.flops, of.n_bytes) <= 0:
             continue
-        if of.bits == _EIGHT and "faster" not in device:
+        if of.bits not in (_EIGHT, _SIXTEEN) or (of.bits == _EIGHT and "faster" not in device):
             continue
         if "slowest" in device and of.n_bytes / device["slowest"] > of.flops / device["peak"] / 1e3:
             continue  # bound by a memory whose bandwidth is not known
-        sums = found.setdefault((texts[first][0], of), [0, 0])
+        sums = found.setdefault((text, of), [0, 0])
         sums[0] += ns
         sums[1] += 1
         shown.append(rows[first])
@@ -104,8 +96,8 @@ def _done(trace: Trace, attention: bool) -> Known | None:
     most = sorted(found.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
     return {
         **device,
-        "steps": steps,
-        "compute_ns": int(trace.events.dur_ns[kernels(trace, OpClass.COMPUTE)].sum()),
+        "steps": max(len(measured(trace.steps)), 1),
+        "compute_ns": whole,
         "products": [
             (text, of.flops, of.n_bytes, of.bits == _EIGHT, *sums) for (text, of), sums in most
         ],
@@ -129,90 +121,50 @@ def _peaks(name: str) -> dict[str, Any]:
     return {}
 
 
-Said = tuple[str, str, str]
-"""Shapes in text, types, and how to read them: the operator, "ND", or its other arguments."""
-
-
-def _launched(
-    trace: Trace, rows: NDArray[np.intp], names: NameTest | None = None, *more: str
-) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels launched by operators with such names (:data:`_FACTORS`), the row of the operator,
-    and its shapes, types and ``more``, or its name."""
+def _launched(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
+    """Kernels launched by operators whose work is known by their name, and the row of those."""
     call = launching(trace, rows)
-    kept = (call >= 0) & rows_named(trace, names or _PRODUCTS)[np.maximum(call, 0)]
+    kept = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
     rows, call = rows[kept], call[kept]
-    columns = [one.tolist() for one in fields(trace, call, "Input Dims", "Input type", *more)]
-    if not more:
-        columns.append([trace.strings[i] for i in trace.events.name[call].tolist()])
+    said = fields(trace, call, "Input Dims", "Input type", "Concrete Inputs")
+    columns = (one.tolist() for one in (names_of(trace, call), *said))
     return rows, call, list(zip(*columns, strict=True))
 
 
-def _attending(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    return _launched(trace, rows, _ATTENTION, "Concrete Inputs")
+def _recorded(said: Said) -> tuple[str, Work | None]:
+    name, dims, types, inputs = said
+    return dims, work_of(name, dims, types, inputs)
 
 
 def _ascend_products(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], I64, list[Said]]:
     rows = rows[operator_columns(trace, rows)["OP Type"].fitting(_PRODUCT.fullmatch)]
-    shapes, results, types, formats = fields(
+    columns = fields(
         trace, rows, "Input Shapes", "Output Shapes", "Input Data Types", "Input Formats"
     )
-    texts = [
-        (f"{shape.strip(QUOTE)} -> {result.strip(QUOTE)}", kind.strip(QUOTE), form.strip(QUOTE))
-        for shape, result, kind, form in zip(
-            *(column.tolist() for column in (shapes, results, types, formats)), strict=True
-        )
-    ]
-    return rows, rows.astype(np.int64), texts
+    bare = (column.mapped(lambda text: text.strip(QUOTE)).tolist() for column in columns)
+    said = [(f"{shape} -> {result}", *more) for shape, result, *more in zip(*bare, strict=True)]
+    return rows, rows.astype(np.int64), said
 
 
 QUOTE = '"'
 
 
 @lru_cache(10_000)
-def _read(said: Said) -> Work | None:
-    """The product that shapes and types describe; None if they do not, or of other types."""
-    text, types, how = said
+def _stated(said: Said) -> tuple[str, Work | None]:
+    """The product of two plain matrices in half precision; None of other inputs."""
+    text, types, formats = said
+    inputs, _, result = text.partition(" -> ")
     try:
-        if how in _FACTORS:
-            kinds = [orjson.loads(types)[i] for i in _FACTORS[how]]
-            eight = how == _SCALED and all(map(_EIGHT_BITS.fullmatch, kinds))
-            half = how != _SCALED and {*kinds} <= _HALF
-            return _known(work_of(how, text, types, "")) if eight or half else None
-        inputs, _, result = text.partition(" -> ")
         shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
-        plain = all(one == "ND" for one in how.split(";")[:2])
-        half = len(types.split(";")) > 1 and {*types.upper().split(";")[:2]} <= _HALF
-        if not plain or not half or any(len(shape) != 2 for shape in shapes):
-            return None
-        return flat_product(*map(math.prod, shapes))
-    except (ValueError, TypeError, IndexError, KeyError):
-        return None
-
-
-def _known(work: Work | None) -> Work | None:
-    return work if work and min(work.flops, work.n_bytes) > 0 else None
-
-
-@lru_cache(10_000)
-def _read_attention(said: Said) -> Work | None:
-    """Attention in half precision that says whether half of it is masked. Keys and values may have
-    fewer heads.
-    """
-    try:
-        dims, types, given = (orjson.loads(text) for text in said)
-        causal, (batch, length, heads, size) = given[_CAUSAL], dims[0]
-        key, value = dims[1:3]
-        if not {*types[:3]} <= _HALF or key != value or causal not in ("True", "False"):
-            return None
-        if (key[0], key[3]) != (batch, size) or heads % key[2]:
-            return None
-        if causal == "True" and key[1] != length:
-            return None
-        return _known(work_of(_FLASH, *said))
-    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError):
-        return None
+    except ValueError:
+        return text, None
+    plain = all(one == "ND" for one in formats.split(";")[:2])
+    half = len(types.split(";")) > 1 and {*types.upper().split(";")[:2]} <= _HALF
+    if not plain or not half or len(shapes) < 3 or any(len(shape) != 2 for shape in shapes):
+        return text, None
+    return text, flat_product(*map(math.prod, shapes))
 
 
 def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -342,16 +294,16 @@ RULES: tuple[Rule, ...] = (
         '`threshold={"matmul-efficiency.peak": TFLOP/s, "matmul-efficiency.bandwidth": GB/s}`)',
         "Look at the shapes named: sizes that are not multiples of the tiles, few rows, layouts "
         "that are converted on the way, a library without a kernel for them, or a lower clock.",
-        partial(_done, attention=False),
+        partial(_done, kind=GEMM),
         each_rank(_inefficient),
     ),
     Rule(
         "attention-efficiency",
         "Attention takes much longer than the device needs",
         THEME,
-        "least time of attention in half precision (operations of its two products at the device's "
-        "peak, half of them where it is causal, or moving queries, keys, values and results once, "
-        "whichever is longer), of the time that it takes; of calls of 10 µs and more",
+        "least time of attention in half precision and FP8 (operations at the device's peak, half "
+        "of them where it is causal, or moving queries, keys, values and results once, whichever "
+        "is longer), of the time that it takes; of calls of 10 µs and more",
         (
             Limit(
                 20.0,
@@ -363,13 +315,13 @@ RULES: tuple[Rule, ...] = (
             Limit(UNSAID, "TFLOP/s", f"{_DATA_SHEETS}, where the device is known", "peak"),
             Limit(UNSAID, "GB/s", f"{_DATA_SHEETS}, where the device is known", "bandwidth"),
         ),
-        "shapes, types and values of the arguments of aten::_flash_attention_forward "
+        "shapes, types and values of the arguments of attention that the table of FLOPs knows "
         "(record_shapes), and peak and bandwidth of the device (known of some GPUs by their name; "
         'else `threshold={"attention-efficiency.peak": TFLOP/s, "attention-efficiency.bandwidth": '
         "GB/s}`)",
         "Look at the shapes named: short sequences, few heads and sizes of heads that kernels are "
         "not made for fill the device badly; a newer kernel may be faster.",
-        partial(_done, attention=True),
+        partial(_done, kind=ATTENTION),
         each_rank(_inefficient),
     ),
     Rule(

@@ -36,7 +36,7 @@ class Work(NamedTuple):
             :data:`EXPERTS`.
         flops: floating-point operations; -1 if unknown.
         n_bytes: bytes moved; -1 if unknown.
-        bits: of an element of the first input; 0 if unknown.
+        bits: of an element of what is multiplied; 0 if unknown, or if that is of several types.
     """
 
     kind: str
@@ -140,7 +140,8 @@ def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = Fa
     one, other = call.shape(left), call.shape(right)
     kinds = [call.type(i) for i in (left, right)]
     pairs = _PAIRS in kinds or (pairs and all(kind in _BYTES for kind in kinds))
-    bits = 4 if pairs else call.bits(left)
+    alike = len({("Float8" in kind, _bits(kind)) for kind in kinds}) == 1
+    bits = 4 if pairs else call.bits(left) if alike else 0
     if any(kind in _PACKED for kind in kinds) and not pairs:
         if not all(kind in _INTEGERS for kind in kinds):
             return _of_packed(call, left, right)
@@ -295,15 +296,18 @@ def _attended(
         query, key, value = (call.shape(first + i) for i in range(3))
         if len(query) != 4 or len(key) != 4 or len(value) != 4 or query[0] != key[0]:
             raise ValueError(query, key)
-        looks = call.inputs[window : window + 2] if window >= 0 else []
-        if (packed >= 0 and any(call.dims[packed : packed + 1])) or any(
-            one not in ("", "-1") for one in looks
-        ):
-            return Work(ATTENTION, bits=call.bits(first))
         length, heads = (2, 1) if heads_first else (1, 2)
+        if not key[heads] or query[heads] % key[heads] or query[3] != key[3]:
+            raise ValueError(query, key)
+        looks = call.inputs[window : window + 2] if window >= 0 else []
+        half = call.inputs[causal] in _MASKED
+        unsure = call.inputs[causal] not in (*_MASKED, "False", "0")
+        unsure |= half and query[length] != key[length]  # which half, operators do not agree on
+        unsure |= packed >= 0 and any(call.dims[packed : packed + 1])
+        if unsure or any(one not in ("", "-1") for one in looks):
+            return Work(ATTENTION, bits=call.bits(first))
         flops = 2 * query[0] * query[heads] * query[length] * key[length] * (query[3] + value[3])
-        if call.inputs[causal] in _MASKED and query[length] == key[length]:
-            flops //= 2
+        flops //= 2 if half else 1
         out = math.prod(query[:3]) * value[3]
         n = sum(map(math.prod, (query, key, value))) + out
         flops = 5 * flops // 2 if backward else flops
