@@ -74,7 +74,7 @@ def test_a_package_that_is_put_off_is_whole_when_it_is_used(tmp_path):
     """Whether its name, something in it or a module of it comes first."""
     for first in ("import numpy as np; np.zeros(1)", "from numpy import int64", "import numpy.fft"):
         script = (
-            f"import sys\nfrom traceconv.cli import _put_off\n_put_off('numpy')\n"
+            f"import sys\nfrom traceconv.cli import _load_later\n_load_later('numpy')\n"
             f"before = 'numpy._core' in sys.modules\n{first}\nimport numpy\n"
             "print(before, numpy.zeros(2).sum(), numpy.fft.fft, type(numpy).__name__)"
         )
@@ -87,9 +87,9 @@ def test_a_package_that_is_put_off_is_whole_when_it_is_used(tmp_path):
 
 def test_what_cannot_be_loaded_is_not_put_off():
     """Importing it says so, as ever."""
-    from traceconv.cli import _put_off
+    from traceconv.cli import _load_later
 
-    _put_off("no_such_package")
+    _load_later("no_such_package")
     assert "no_such_package" not in sys.modules
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer
-from traceconv.core.name_tests import NameTest, _Said, rows_named
+from traceconv.core.name_tests import NameTest, _Results, rows_named
 
 
 def test_each_name_is_asked_once_as_long_as_it_is_remembered():
@@ -15,14 +15,14 @@ def test_each_name_is_asked_once_as_long_as_it_is_remembered():
         asked.append(name)
         return len(name) % 2
 
-    names = ["a", "ab", "a", "x" * (_Said.LONGEST + 1)]
+    names = ["a", "ab", "a", "x" * (_Results.LONGEST + 1)]
     one = NameTest(test)
     assert one.each(names) == [True, False, True, True]
     assert one.each(names) == [True, False, True, True]
     assert asked == ["a", "ab", names[3], names[3]]
-    many = [f"{i:05}" for i in range(_Said.MOST + 10)]
+    many = [f"{i:05}" for i in range(_Results.MOST + 10)]
     assert one.each(many) == one.each(many) == [True] * len(many)
-    assert len(one._said) == _Said.MOST
+    assert len(one._said) == _Results.MOST
 
 
 def test_rows_have_what_their_names_say():

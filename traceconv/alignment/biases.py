@@ -53,7 +53,7 @@ class Bias(msgspec.Struct, frozen=True):
     least: F64
     certain: bool
 
-    def between(self, one: int, other: int, usual: float) -> tuple[float, float]:
+    def between(self, rank: int, other: int, usual: float) -> tuple[float, float]:
         """By how much the ends of one come later than those of another, and how far that may be
         off, 99 of 100 times; ns.
 
@@ -61,17 +61,17 @@ class Bias(msgspec.Struct, frozen=True):
             usual: what it is expected to be less than if nothing is known of these two; NaN for
                 nothing.
         """
-        most = float(max(self.least[one], self.least[other]))
+        limit = float(max(self.least[rank], self.least[other]))
         if not self.certain:
-            return 0.0, most
-        error = math.hypot(self.error[one], self.error[other])
-        if self.linked[one] != self.linked[other]:
+            return 0.0, limit
+        error = math.hypot(self.error[rank], self.error[other])
+        if self.linked[rank] != self.linked[other]:
             error = _UNKNOWN_NS
-        later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
+        later, reach = float(self.late[rank] - self.late[other]), student(Z99, self.dof) * error
         if not math.isnan(usual):  # weigh the measured bias and the expected one
             share = usual**2 / (usual**2 + reach**2)
             later, reach = share * later, math.sqrt(share) * reach
-        return (later, reach) if abs(later) + reach < most else (0.0, most)
+        return (later, reach) if abs(later) + reach < limit else (0.0, limit)
 
 
 def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
@@ -87,28 +87,28 @@ def bias_of(start: F64, took: F64, sort: NDArray[np.intp]) -> Bias:
     """
     shortest = np.sort(took, axis=0)[int(0.1 * (len(took) - 1))]
     shortest = np.where(np.isfinite(shortest), shortest, median(shortest))
-    known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
-    late, error, dof, _ = min(known, key=lambda k: k[-1])
+    estimates = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
+    late, error, dof, _ = min(estimates, key=lambda k: k[-1])
     error = np.hypot(error, _otherwise(start, took, sort, late, dof) / Z99)
-    at = np.argmax(start + late, axis=1)
-    last = np.unique(at)
+    last_rank = np.argmax(start + late, axis=1)
+    last_ranks = np.unique(last_rank)
     least = took.min(axis=0)
-    waiting = np.delete(np.arange(len(least)), last)
-    least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
-    return Bias(late, error, _linked(at, sort, start.shape[1]), dof, least, True)
+    waiting = np.delete(np.arange(len(least)), last_ranks)
+    least[waiting] = np.minimum(least[waiting], 2 * least[last_ranks].max())
+    return Bias(late, error, _linked(last_rank, sort, start.shape[1]), dof, least, True)
 
 
 def _linked(last: NDArray[np.intp], sort: NDArray[np.intp], ranks: int) -> NDArray[np.intp]:
     """A number per rank: equal for ranks that are last in operations of one sort, and for ranks
     that others link so."""
-    found = np.arange(ranks)
+    links = np.arange(ranks)
     while True:
         least = np.full(int(sort.max()) + 1, ranks)
-        np.minimum.at(least, sort, found[last])
-        before = found.copy()
-        np.minimum.at(found, last, least[sort])
-        if np.array_equal(before, found):
-            return found
+        np.minimum.at(least, sort, links[last])
+        before = links.copy()
+        np.minimum.at(links, last, least[sort])
+        if np.array_equal(before, links):
+            return links
 
 
 def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: int) -> F64:
@@ -120,42 +120,44 @@ def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: in
     wrong instead, and nothing tells these apart.
     """
     rows, ranks = start.shape
-    at = np.arange(rows)
+    row_index = np.arange(rows)
     shown, value = start + late, took - late
     order = np.argsort(shown, axis=1)
-    last, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
-    usual = value[at, last]
-    instead = np.where(np.isfinite(value[at, second]), value[at, second], usual)
-    kinds = [np.flatnonzero(sort == one) for one in np.unique(sort).tolist()]
-    most = float(median(usual))
-    sizes = np.geomspace(_LEAST_NS, max(most, 2 * _LEAST_NS), _SIZES)
-    rest = _around(usual[:, None], kinds)[:, 0]
-    sigma = scale(rest, dof)
-    limit = float(np.minimum((rest / sigma) ** 2, _WILDEST**2).sum()) + _REFUTED
-    found = np.zeros(ranks)
+    last_rank, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
+    usual = value[row_index, last_rank]
+    instead = np.where(np.isfinite(value[row_index, second]), value[row_index, second], usual)
+    kinds = [np.flatnonzero(sort == number) for number in np.unique(sort).tolist()]
+    usual_ns = float(median(usual))
+    sizes = np.geomspace(_LEAST_NS, max(usual_ns, 2 * _LEAST_NS), _SIZES)
+    residuals = _centered(usual[:, None], kinds)[:, 0]
+    sigma = scale(residuals, dof)
+    limit = float(np.minimum((residuals / sigma) ** 2, _WILDEST**2).sum()) + _REFUTED
+    reach_of = np.zeros(ranks)
     for rank in range(ranks):
         for by in (sizes, -sizes):
             moved = shown[:, rank, None] + by
-            others = np.where(last == rank, shown[at, second], shown[at, last])
-            hit = moved >= others[:, None]
-            other = np.where(last == rank, instead, usual)[:, None]
-            own = np.where(np.isfinite(took[:, rank]), value[:, rank], usual)[:, None] - by
-            rest = _around(np.where(hit, own, other), kinds)
-            fits = np.minimum((rest / sigma) ** 2, _WILDEST**2).sum(axis=0) <= limit
+            latest_other = np.where(
+                last_rank == rank, shown[row_index, second], shown[row_index, last_rank]
+            )
+            hit = moved >= latest_other[:, None]
+            usual_at_last = np.where(last_rank == rank, instead, usual)[:, None]
+            own_values = np.where(np.isfinite(took[:, rank]), value[:, rank], usual)[:, None] - by
+            residuals = _centered(np.where(hit, own_values, usual_at_last), kinds)
+            fits = np.minimum((residuals / sigma) ** 2, _WILDEST**2).sum(axis=0) <= limit
             reach = int(np.argmin(fits)) if not fits.all() else _SIZES + 1
             if reach > _SIZES:
-                found[rank] = _UNKNOWN_NS
+                reach_of[rank] = _UNKNOWN_NS
             elif reach:
-                found[rank] = max(found[rank], float(sizes[reach - 1]))
-    return found
+                reach_of[rank] = max(reach_of[rank], float(sizes[reach - 1]))
+    return reach_of
 
 
-def _around(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
+def _centered(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
     """Values by column, less the medians of their kinds."""
-    rest = values.copy()
+    centered = values.copy()
     for rows in kinds:
-        rest[rows] -= median(rest[rows].T)
-    return rest
+        centered[rows] -= median(centered[rows].T)
+    return centered
 
 
 def _by_last(
@@ -164,33 +166,35 @@ def _by_last(
     """See :func:`bias_of`: biases, their errors, degrees of freedom, and the scatter."""
     rows, ranks = start.shape
     sorts = int(sort.max()) + 1
-    kinds = [np.flatnonzero(sort == one) for one in range(sorts)]
-    last = np.argmax(start + late, axis=1)
-    dof, every = 1, 0.0
+    kinds = [np.flatnonzero(sort == number) for number in range(sorts)]
+    last_rank = np.argmax(start + late, axis=1)
+    dof, scatter = 1, 0.0
     count: F64 = np.ones(ranks)
     for _ in range(_ROUNDS):
-        rest = took[np.arange(rows), last] - late[last]
-        rest = _around(rest[:, None], kinds)[:, 0]
-        dof = max(rows - sorts - len(np.unique(last)) + 1, 1)
-        every, sigma = scale(rest, dof), np.full(rows, scale(rest, dof))
-        for mine in (mine for mine in kinds if len(mine) > 4):
-            sigma[mine] = scale(rest[mine], len(mine) * dof / rows)
+        residuals = took[np.arange(rows), last_rank] - late[last_rank]
+        residuals = _centered(residuals[:, None], kinds)[:, 0]
+        dof = max(rows - sorts - len(np.unique(last_rank)) + 1, 1)
+        scatter, sigma = scale(residuals, dof), np.full(rows, scale(residuals, dof))
+        for of_kind in (of_kind for of_kind in kinds if len(of_kind) > 4):
+            sigma[of_kind] = scale(residuals[of_kind], len(of_kind) * dof / rows)
         shown = np.partition(start + late, -2, axis=1)
         lead = shown[:, -1] - shown[:, -2]
         weight = np.maximum(lead / (lead + sigma + 1.0), _TIED) / (sigma + 1.0) ** 2
-        count = np.bincount(last, weight, ranks).astype(np.float64)
+        count = np.bincount(last_rank, weight, ranks).astype(np.float64)
         of_sort = np.bincount(sort, weight, sorts)
-        left = np.clip(rest, -_WILD * sigma, _WILD * sigma)
+        remaining = np.clip(residuals, -_WILD * sigma, _WILD * sigma)
         for _ in range(_SWEEPS):  # the rest is due to ranks and to sorts of operations
-            total = np.bincount(last, weight * left, ranks)
+            total = np.bincount(last_rank, weight * remaining, ranks)
             off = np.divide(total, count, out=np.zeros(ranks), where=count > 0)
-            late, left = late + off, left - off[last]
-            left -= (np.bincount(sort, weight * left, sorts) / np.maximum(of_sort, 1e-300))[sort]
+            late, remaining = late + off, remaining - off[last_rank]
+            remaining -= (
+                np.bincount(sort, weight * remaining, sorts) / np.maximum(of_sort, 1e-300)
+            )[sort]
         late = np.where(count > 0, late - (count @ late) / count.sum(), 0.0)
-        before, last = last, np.argmax(start + late, axis=1)
-        if np.array_equal(before, last):
+        before, last_rank = last_rank, np.argmax(start + late, axis=1)
+        if np.array_equal(before, last_rank):
             break
-    return late, 1 / np.sqrt(count + _UNKNOWN_NS**-2), dof, every
+    return late, 1 / np.sqrt(count + _UNKNOWN_NS**-2), dof, scatter
 
 
 def usual_bias(biases: Iterable[Bias]) -> float:
@@ -200,13 +204,13 @@ def usual_bias(biases: Iterable[Bias]) -> float:
     for bias in (bias for bias in biases if bias.certain):
         lead = int(np.argmin(bias.error))
         variance = bias.error**2 + bias.error[lead] ** 2
-        known = (variance < _KNOWN_NS**2) & (bias.linked == bias.linked[lead])
-        if np.count_nonzero(known) < 2:
+        is_known = (variance < _KNOWN_NS**2) & (bias.linked == bias.linked[lead])
+        if np.count_nonzero(is_known) < 2:
             continue
-        late = bias.late[known]
-        weight = 1 / np.maximum(variance[known], median(variance[known]))
-        rest = late - (weight @ late) / weight.sum()
-        squares, weights = squares + float(weight @ rest**2), weights + float(weight.sum())
+        late = bias.late[is_known]
+        weight = 1 / np.maximum(variance[is_known], median(variance[is_known]))
+        centered = late - (weight @ late) / weight.sum()
+        squares, weights = squares + float(weight @ centered**2), weights + float(weight.sum())
         ranks, dof = ranks + len(late), dof + len(late) - 1
     if dof < _FEW_BIASED - 1:
         return math.nan

@@ -53,8 +53,8 @@ class _Star(msgspec.Struct, frozen=True):
 
     def between(self, column: int, usual: float) -> tuple[float, float]:
         """The bias between a column and the centre, see :meth:`Bias.between`."""
-        one, other = np.searchsorted(self.columns, [column, self.centre]).tolist()
-        return self.bias.between(one, other, usual)
+        row, centre_row = np.searchsorted(self.columns, [column, self.centre]).tolist()
+        return self.bias.between(row, centre_row, usual)
 
 
 class _Stepped(msgspec.Struct, frozen=True):
@@ -67,19 +67,19 @@ class _Stepped(msgspec.Struct, frozen=True):
     @property
     def ranks(self) -> tuple[int, int]:
         """Theirs."""
-        one, other = self.columns
-        return self.group.ranks[one], self.group.ranks[other]
+        column, other_column = self.columns
+        return self.group.ranks[column], self.group.ranks[other_column]
 
     def apart_ns(self, corrections: Sequence[Correction]) -> float:
         """How far ends are apart by corrections of both clocks, where they are most; single ends
         do not count."""
         rows, _ = _usable(self.group)
-        both = rows & (self.group.row[:, self.columns] >= 0).all(axis=1)
-        one, other = (
-            correction.of(self.group.end_ns[both, column])
+        shared = rows & (self.group.row[:, self.columns] >= 0).all(axis=1)
+        ends, other_ends = (
+            correction.of(self.group.end_ns[shared, column])
             for column, correction in zip(self.columns, corrections, strict=True)
         )
-        apart = np.abs(one - other)[np.argsort(one)]
+        apart = np.abs(ends - other_ends)[np.argsort(ends)]
         two = np.minimum(apart[1:], apart[:-1])
         return max(float(two.max(initial=0)), abs(self.step_ns))
 
@@ -87,10 +87,10 @@ class _Stepped(msgspec.Struct, frozen=True):
 def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> Iterator[_Star]:
     """Stars that hold as many ranks of a group as possible: around the rank with the most
     operations, and, where its clock or the matches make no sense, around others."""
-    left = [c for c in range(len(group.ranks)) if c != group.base]
+    unfitted = [c for c in range(len(group.ranks)) if c != group.base]
     centre, tried = group.base, 0
-    while left and tried < _CENTRES:
-        fits = {c: _fit(group, c, centre) for c in left if c != centre}
+    while unfitted and tried < _CENTRES:
+        fits = {c: _fit(group, c, centre) for c in unfitted if c != centre}
         for column, fit in fits.items():
             if fit.step_ns or fit.shift_ns:
                 stepped.append(_Stepped(group, (column, centre), fit.step_ns))
@@ -100,20 +100,22 @@ def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> I
         if good:
             yield _star(group, centre, good)
         elif fits:
-            first = next(iter(fits.values())).doubt
-            doubts.setdefault(group.ranks[centre], f"{group.key}: {first}")
-        left = [c for c in left if c not in good and c != centre]
-        centre, tried = (left[0] if left else -1), tried + 1
+            first_doubt = next(iter(fits.values())).doubt
+            doubts.setdefault(group.ranks[centre], f"{group.key}: {first_doubt}")
+        unfitted = [c for c in unfitted if c not in good and c != centre]
+        centre, tried = (unfitted[0] if unfitted else -1), tried + 1
 
 
 def _fit(group: Matched, column: int, other: int) -> Fit:
     if group.doubts[column] or group.doubts[other]:
         return Fit(doubt=group.doubts[column] or group.doubts[other])
     rows, meeting = _usable(group)
-    both = rows & (group.row[:, column] >= 0) & (group.row[:, other] >= 0)
-    own, theirs = ((group.start_ns[both, c], group.end_ns[both, c]) for c in (column, other))
-    known = bool(group.identified) and group.identified[column] and group.identified[other]
-    return fitted(own, theirs, _synchronous(group)[both], meeting, known)
+    shared = rows & (group.row[:, column] >= 0) & (group.row[:, other] >= 0)
+    own_stamps, other_stamps = (
+        (group.start_ns[shared, c], group.end_ns[shared, c]) for c in (column, other)
+    )
+    is_identified = bool(group.identified) and group.identified[column] and group.identified[other]
+    return fitted(own_stamps, other_stamps, _synchronous(group)[shared], meeting, is_identified)
 
 
 def _synchronous(group: Matched) -> NDArray[np.bool_]:
@@ -133,19 +135,19 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
     """A star, with the bias measured."""
     columns = np.array(sorted((centre, *fits)))
     rows = np.flatnonzero(_usable(group)[0] & ((group.row[:, columns] >= 0).sum(axis=1) >= 2))
-    seen = group.row[np.ix_(rows, columns)] >= 0
-    start = np.full(seen.shape, -np.inf)
-    took = np.full(seen.shape, np.inf)
+    recorded = group.row[np.ix_(rows, columns)] >= 0
+    start = np.full(recorded.shape, -np.inf)
+    took = np.full(recorded.shape, np.inf)
     zero = int(group.start_ns[rows[0], centre])
     for i, column in enumerate(columns.tolist()):
-        on = seen[:, i]
+        on = recorded[:, i]
         began = group.start_ns[rows[on], column]
         moved = fits[column].correction.of(began) if column != centre else began
         start[on, i] = moved - zero
         took[on, i] = group.end_ns[rows[on], column] - began
     if _synchronous(group)[rows[0]]:
         return _Star(group, centre, fits, bias_of(start, took, _sorts(group)[rows]), columns)
-    longest = float(median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
+    longest = float(median(np.where(recorded, took, 0).max(axis=1)))  # one side may go on alone
     nothing = np.empty(0), np.empty(0), np.empty(0, np.intp)
     least = np.full(len(columns), longest)
     return _Star(group, centre, fits, Bias(*nothing, 1, least, False), columns)
@@ -156,8 +158,8 @@ def _sorts(group: Matched) -> NDArray[np.intp]:
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(group.kinds))}
     kind = np.array([kinds[k] for k in group.kinds], np.int64)
     _, size = np.unique(group.sizes, return_inverse=True)
-    found: NDArray[np.intp] = np.unique(kind * (len(size) + 1) + size, return_inverse=True)[1]
-    return found
+    numbers: NDArray[np.intp] = np.unique(kind * (len(size) + 1) + size, return_inverse=True)[1]
+    return numbers
 
 
 # -- all ranks ----------------------------------------------------------------------------
@@ -187,8 +189,8 @@ class _Link(msgspec.Struct, frozen=True):
 
     def other(self, rank: int) -> int:
         """The rank at the end that is not ``rank``'s."""
-        one, two = (self.star.group.ranks[c] for c in (self.star.centre, self.column))
-        return two if rank == one else one
+        centre_rank, two = (self.star.group.ranks[c] for c in (self.star.centre, self.column))
+        return two if rank == centre_rank else centre_rank
 
     def leading_to(self, rank: int) -> Fit:
         """The fit that leads from the other rank to ``rank``."""
@@ -242,11 +244,11 @@ def _reached(
         done[rank] = way[1].leading_to(way[0]).chained(done[way[0]]) if way else Fit()
         came[rank] = way[0] if way else rank
         for link in links[rank]:
-            there = link.other(rank)
-            if there not in done:
+            neighbour = link.other(rank)
+            if neighbour not in done:
                 ways.append((rank, link))
                 error = link.fit.error_ns(*link.fit.span_ns)
-                heapq.heappush(queue, (cost + error**2, there, len(ways) - 1))
+                heapq.heappush(queue, (cost + error**2, neighbour, len(ways) - 1))
     return _checked(done, came, links, stepped)
 
 
@@ -261,34 +263,34 @@ def _checked(
     Either way may be right, so a rank that is reached through such a rank is as unsure. The same
     holds for two ranks if a clock was set, by operations in another group than they were fitted by.
     """
-    more = dict.fromkeys(done, 0.0)
-    for one in stepped:
-        if all(rank in done for rank in one.ranks):
-            apart = one.apart_ns([done[rank].correction for rank in one.ranks])
-            for rank in one.ranks:
+    widening = dict.fromkeys(done, 0.0)
+    for stepped_pair in stepped:
+        if all(rank in done for rank in stepped_pair.ranks):
+            apart = stepped_pair.apart_ns([done[rank].correction for rank in stepped_pair.ranks])
+            for rank in stepped_pair.ranks:
                 if done[rank].matches and apart > done[rank].error_ns(*done[rank].span_ns):
-                    more[rank] = max(more[rank], apart)
+                    widening[rank] = max(widening[rank], apart)
     for rank in done:
         for link in links[rank]:
-            other = link.other(rank)
-            if link.star.group.ranks[link.column] != rank or rank == came[other]:
+            neighbour = link.other(rank)
+            if link.star.group.ranks[link.column] != rank or rank == came[neighbour]:
                 continue
             ways = (  # from the rank's clock, its own and that by way of the other
                 (
                     done[rank].correction.of(ns),
-                    done[other].correction.of(link.fit.correction.of(ns)),
+                    done[neighbour].correction.of(link.fit.correction.of(ns)),
                 )
                 for ns in link.fit.span_ns
             )
-            apart = float(max(abs(own - way) for own, way in ways))
-            for end in (rank, other):
+            apart = float(max(abs(direct - way) for direct, way in ways))
+            for end in (rank, neighbour):
                 if done[end].matches and apart > done[end].error_ns(*done[end].span_ns):
-                    more[end] = max(more[end], apart)
-    found = {}
+                    widening[end] = max(widening[end], apart)
+    widened = {}
     for rank, fit in done.items():  # in the order they were reached
-        more[rank] = max(more[rank], more[came[rank]])
-        found[rank] = fit.widened(more[rank]) if fit.matches else fit
-    return found
+        widening[rank] = max(widening[rank], widening[came[rank]])
+        widened[rank] = fit.widened(widening[rank]) if fit.matches else fit
+    return widened
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -325,17 +327,19 @@ def by_collectives(
     result = solved((e.rank for e in records), groups)
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
-    every: dict[int, tuple[int, int] | None] = {
-        one.rank: (int(one.start_ns.min()), int(one.end_ns.max())) if len(one) else None
-        for one in records
+    span_of: dict[int, tuple[int, int] | None] = {
+        rank_records.rank: (int(rank_records.start_ns.min()), int(rank_records.end_ns.max()))
+        if len(rank_records)
+        else None
+        for rank_records in records
     }
-    every |= dict(spans or {})
+    span_of |= dict(spans or {})
     offsets, alone, unchecked = {}, {}, {}
     for rank, root in result.root.items():
         if root == main and sizes[main] > 1:
             anchor = anchors.get(root, Offset())
             fit = result.fits[rank]
-            span = every[rank] or fit.span_ns
+            span = span_of[rank] or fit.span_ns
             if where := _unchecked(fit, *span):
                 unchecked[rank] = where
             offsets[rank] = _offset(fit, root, anchor, span, where)
@@ -359,7 +363,7 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecke
     if not fit.matches:
         lead = f"leads; {anchor.evidence}" if anchor.evidence else "leads"
         return Offset(anchor.offset_ns, "collective", lead, error_ns=0)
-    ours = fit.correction
+    correction = fit.correction
     evidence = f"{fit.matches} operations shared, led by rank {root}"
     if abs(fit.step_ns) > SETTABLE_NS:
         evidence += (
@@ -374,12 +378,12 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecke
     if unchecked:
         evidence += f"; a clock change in {unchecked} would go unnoticed"
     return Offset(
-        ours.offset_ns + anchor.offset_ns,
+        correction.offset_ns + anchor.offset_ns,
         "collective",
         evidence,
         round(fit.spread_ns),
-        ours.drift_ppt,
-        ours.at_ns if ours.drift_ppt else 0,
+        correction.drift_ppt,
+        correction.at_ns if correction.drift_ppt else 0,
         math.ceil(fit.error_ns(*span)),
         fit.matches,
         fit.span_ns,

@@ -46,7 +46,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def matched(
-    every: Sequence[CollectiveRecords], stamped: Mapping[int, int] | None = None
+    all_records: Sequence[CollectiveRecords], stamped: Mapping[int, int] | None = None
 ) -> Iterator[Matched]:
     """The groups that at least two ranks know, with their operations matched.
 
@@ -60,28 +60,36 @@ def matched(
     """
     tokens: dict[tuple[str, int], int] = {}
     groups: dict[str, list[tuple[CollectiveRecords, int]]] = {}
-    for one in every:
-        for index, group in enumerate(one.groups):
-            groups.setdefault(group.key, []).append((one, index))
-    numbered = _numbered(every)
+    for rank_records in all_records:
+        for index, group in enumerate(rank_records.groups):
+            groups.setdefault(group.key, []).append((rank_records, index))
+    numbered = _numbered(all_records)
     for key, members in sorted(groups.items()):
         size = max(e.groups[i].size for e, i in members)
         if len(members) >= 2 and not 0 < size < len(members):
             p2p = not members[0][0].groups[members[0][1]].named or max(size, len(members)) == 2
             members = sorted(members, key=lambda m: m[0].rank)
-            sequences = [_sequence(one, index, tokens, p2p) for one, index in members]
+            sequences = [
+                _sequence(rank_records, index, tokens, p2p) for rank_records, index in members
+            ]
             yield _matched(key, members, sequences, numbered, stamped or {})
 
 
-def _numbered(every: Sequence[CollectiveRecords]) -> bool:
+def _numbered(all_records: Sequence[CollectiveRecords]) -> bool:
     """Whether numbers of steps are those of the job: captures that each count from their own start
     would all begin with the same number."""
-    first = set()
-    for one in every:
-        known = one.step[one.step >= 0]
-        if len(known) and np.ptp(known):
-            first.add(int(one.step[np.argmin(np.where(one.step >= 0, one.start_ns, 2**62))]))
-    return len(first) > 1
+    first_steps = set()
+    for rank_records in all_records:
+        numbered = rank_records.step[rank_records.step >= 0]
+        if len(numbered) and np.ptp(numbered):
+            first_steps.add(
+                int(
+                    rank_records.step[
+                        np.argmin(np.where(rank_records.step >= 0, rank_records.start_ns, 2**62))
+                    ]
+                )
+            )
+    return len(first_steps) > 1
 
 
 def _matched(
@@ -93,52 +101,58 @@ def _matched(
 ) -> Matched:
     base = max(range(len(sequences)), key=lambda i: (len(sequences[i]), -i))
     lead = sequences[base]
-    one, index = members[base]
-    named = one.groups[index].named
+    base_records, index = members[base]
+    is_named = base_records.groups[index].named
     shape = (len(lead), len(sequences))
     row = np.full(shape, -1, np.int32)
     start, end = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     doubts, identified = [""] * len(sequences), [True] * len(sequences)
-    for column, other in enumerate(sequences):
-        ours = theirs = np.arange(len(lead))
+    for column, sequence in enumerate(sequences):
+        base_index = own_index = np.arange(len(lead))
         if column != base:
-            found = paired(lead, other, numbered)
-            known = other.rank in stamped and lead.rank in stamped
-            apart = stamped[other.rank] - stamped[lead.rank] if known else None
-            doubts[column] = found.why_not(apart)
-            same = np.array_equal(lead.token, other.token)
-            ours, theirs = found.ours, found.theirs
-            identified[column] = found.identified
-            if doubts[column] and not (same and len(found) == len(lead)):
+            pairing = paired(lead, sequence, numbered)
+            has_stamps = sequence.rank in stamped and lead.rank in stamped
+            apart = stamped[sequence.rank] - stamped[lead.rank] if has_stamps else None
+            doubts[column] = pairing.why_not(apart)
+            same_tokens = np.array_equal(lead.token, sequence.token)
+            base_index, own_index = pairing.ours, pairing.theirs
+            identified[column] = pairing.identified
+            if doubts[column] and not (same_tokens and len(pairing) == len(lead)):
                 few = (
-                    named and same and len(lead) < FEWEST and np.array_equal(lead.step, other.step)
+                    is_named
+                    and same_tokens
+                    and len(lead) < FEWEST
+                    and np.array_equal(lead.step, sequence.step)
                 )
-                ours = theirs = np.arange(len(lead) if few else 0)
+                base_index = own_index = np.arange(len(lead) if few else 0)
                 identified[column] = False
-        row[ours, column] = other.rows[theirs]
-        start[ours, column], end[ours, column] = other.start_ns[theirs], other.end_ns[theirs]
-    kinds = tuple(one.kinds[k] for k in one.kind[lead.rows].tolist())
+        row[base_index, column] = sequence.rows[own_index]
+        start[base_index, column], end[base_index, column] = (
+            sequence.start_ns[own_index],
+            sequence.end_ns[own_index],
+        )
+    kinds = tuple(base_records.kinds[k] for k in base_records.kind[lead.rows].tolist())
     ranks = tuple(m[0].rank for m in members)
-    sizes = one.size[lead.rows]
-    said = tuple(doubts), tuple(identified)
-    return Matched(key, named, kinds, sizes, ranks, base, start, end, row, *said)
+    sizes = base_records.size[lead.rows]
+    verdicts = tuple(doubts), tuple(identified)
+    return Matched(key, is_named, kinds, sizes, ranks, base, start, end, row, *verdicts)
 
 
 def _sequence(
-    one: CollectiveRecords, index: int, tokens: dict[tuple[str, int], int], p2p: bool
+    records: CollectiveRecords, index: int, tokens: dict[tuple[str, int], int], p2p: bool
 ) -> Timed:
-    rows = np.arange(len(one))[one.of_group(index)]
-    if not p2p and P2P in one.kinds:
-        rows = rows[one.kind[rows] != one.kinds.index(P2P)]
-    rows = rows[np.argsort(one.end_ns[rows], kind="stable")]
-    words = zip(one.kind[rows].tolist(), one.size[rows].tolist(), strict=True)
-    token = [tokens.setdefault((one.kinds[kind], size), len(tokens)) for kind, size in words]
+    rows = np.arange(len(records))[records.of_group(index)]
+    if not p2p and P2P in records.kinds:
+        rows = rows[records.kind[rows] != records.kinds.index(P2P)]
+    rows = rows[np.argsort(records.end_ns[rows], kind="stable")]
+    words = zip(records.kind[rows].tolist(), records.size[rows].tolist(), strict=True)
+    token = [tokens.setdefault((records.kinds[kind], size), len(tokens)) for kind, size in words]
     return Timed(
-        one.rank,
+        records.rank,
         rows,
         np.array(token, np.int64),
-        one.step[rows].astype(np.int64),
-        one.start_ns[rows],
-        one.end_ns[rows],
-        one.identity[rows] if len(one.identity) else one.identity,
+        records.step[rows].astype(np.int64),
+        records.start_ns[rows],
+        records.end_ns[rows],
+        records.identity[rows] if len(records.identity) else records.identity,
     )

@@ -115,8 +115,8 @@ class Fit(msgspec.Struct, frozen=True):
 
     def biased(self, ns: float, error_ns: float) -> Fit:
         """The fit with a known bias."""
-        both = self.error.plus(Uncertainty(error_ns))
-        return replace(self, error=both, bias_ns=ns, bias_error_ns=error_ns)
+        total_error = self.error.plus(Uncertainty(error_ns))
+        return replace(self, error=total_error, bias_ns=ns, bias_error_ns=error_ns)
 
     def widened(self, ns: float) -> Fit:
         """The fit with a further error, independent of the rest."""
@@ -172,8 +172,8 @@ def fitted(
         return Fit(matches=n, doubt=f"{n} matched operations are too few, {FEWEST} are needed")
     zero, offset = int(end[0]), median_ns(apart)
     x, y = ((t - t0).astype(np.float64) for t, t0 in ((end, zero), (apart, offset)))
-    known = _drift_or_not(x, y)
-    size, after = _step(x, y, known)
+    trend = _drift_or_not(x, y)
+    size, after = _step(x, y, trend)
     beyond = int(np.count_nonzero(x >= after))
     edge = size != 0 and min(beyond, n - beyond) < FEWEST
     if abs(size) > SETTABLE_NS and not (edge and identified):
@@ -186,36 +186,36 @@ def fitted(
                 "the ranks ended later from then on"
             ),
         )
-    if abs(known.slope) > FASTEST:
-        return Fit(matches=n, doubt=f"the clocks would differ by {known.slope * 1e6:.0f} ppm")
-    centre = zero + round(known.at)
-    at_centre = offset + round(float(known.levels[0]))
-    correction = Correction(at_centre, round(known.slope * PPT), centre)
+    if abs(trend.slope) > FASTEST:
+        return Fit(matches=n, doubt=f"the clocks would differ by {trend.slope * 1e6:.0f} ppm")
+    centre = zero + round(trend.at)
+    at_centre = offset + round(float(trend.levels[0]))
+    correction = Correction(at_centre, round(trend.slope * PPT), centre)
     grain = (_resolution(own[1]) + _resolution(other[1])) / 2 - 1
-    rest = abs(size) + _q(known) * known.sigma if edge else size
-    least = math.hypot(_q(known) * known.level_error, _bent(x, known), rest, grain) + 1
-    shift = _shifted(known, least)
-    least += shift + _q(known) * known.sigma * (shift > 0)
-    growth = _q(known) * known.slope_error if known.slope else FASTEST
+    unexplained = abs(size) + _q(trend) * trend.sigma if edge else size
+    least = math.hypot(_q(trend) * trend.level_error, _bent(x, trend), unexplained, grain) + 1
+    shift = _shifted(trend, least)
+    least += shift + _q(trend) * trend.sigma * (shift > 0)
+    growth = _q(trend) * trend.slope_error if trend.slope else FASTEST
     span = int(end[0]), int(end[-1])
     error = Uncertainty(least, growth, centre)
     fit = Fit(
-        correction, error, spread_ns=known.sigma, matches=n, span_ns=span, step_ns=size,
+        correction, error, spread_ns=trend.sigma, matches=n, span_ns=span, step_ns=size,
         shift_ns=shift,
     )  # fmt: skip
     gap = float(median(np.diff(end)))
     return replace(
         fit,
         doubt=_doubt(fit, own, other, synchronous)
-        or ("" if meeting else _apart(fit, own, other))
-        or ("" if identified else _scattered(fit, gap, _SCATTER)),
-        loose=_scattered(fit, gap, _LOOSE),
+        or ("" if meeting else _as_far_apart(fit, own, other))
+        or ("" if identified else _scatter_message(fit, gap, _SCATTER)),
+        loose=_scatter_message(fit, gap, _LOOSE),
     )
 
 
-def _q(known: Line) -> float:
+def _q(trend: Line) -> float:
     """How many standard errors hold the truth 99 of 100 times."""
-    return student(Z99, known.dof)
+    return student(Z99, trend.dof)
 
 
 def _drift_or_not(x: F64, y: F64) -> Line:
@@ -244,7 +244,7 @@ def _resolution(stamps: I64) -> int:
 # -- clocks that were set ----------------------------------------------------------------------
 
 
-def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
+def _step(x: F64, y: F64, trend: Line) -> tuple[float, float]:
     """By how much a clock was set, ns, and after which ``x``; zeros if it was not.
 
     The place is where medians left and right differ most. A step needs three values on either
@@ -254,30 +254,30 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
     if n < 2 * FEWEST:
         return 0.0, 0.0
     width = min(5, n // 2)
-    windows = median(np.lib.stride_tricks.sliding_window_view(known.rest, width))
+    windows = median(np.lib.stride_tricks.sliding_window_view(trend.rest, width))
     jump = np.zeros(n)
     jump[width : n - width + 1] = windows[width:] - windows[:-width]
     for few in range(1, width):
-        jump[few] = median(known.rest[few : few + width]) - median(known.rest[:few])
-        ahead = known.rest[max(n - few - width, 0) : n - few]
-        jump[n - few] = median(known.rest[n - few :]) - median(ahead)
+        jump[few] = median(trend.rest[few : few + width]) - median(trend.rest[:few])
+        ahead = trend.rest[max(n - few - width, 0) : n - few]
+        jump[n - few] = median(trend.rest[n - few :]) - median(ahead)
     least = np.minimum(np.arange(n), n - np.arange(n))
-    for at in np.argsort(-np.abs(jump) * np.sqrt(np.minimum(least, width)))[:2].tolist():
-        if least[at] >= FEWEST:
-            found = line(x, y, step=at)
-            size, error = float(found.levels[0]), found.level_error
-            if abs(size) > student(Z99, found.dof) * error:  # else it is less than what counts
+    for position in np.argsort(-np.abs(jump) * np.sqrt(np.minimum(least, width)))[:2].tolist():
+        if least[position] >= FEWEST:
+            stepped = line(x, y, step=position)
+            size, error = float(stepped.levels[0]), stepped.level_error
+            if abs(size) > student(Z99, stepped.dof) * error:  # else it is less than what counts
                 z = normal_quantile(1 - _SAME_FAMILY / 2 / n)
-                if abs(size) > student(z, found.dof) * error:
-                    return size, float(x[at])
+                if abs(size) > student(z, stepped.dof) * error:
+                    return size, float(x[position])
             continue
-        alone = np.arange(n) < at if at < FEWEST else np.arange(n) >= at
-        if abs(jump[at]) > 4 * np.abs(known.rest[~alone]).max() + known.sigma:
-            return float(jump[at]), float(x[at])
+        alone = np.arange(n) < position if position < FEWEST else np.arange(n) >= position
+        if abs(jump[position]) > 4 * np.abs(trend.rest[~alone]).max() + trend.sigma:
+            return float(jump[position]), float(x[position])
     return 0.0, 0.0
 
 
-def _shifted(known: Line, error: float) -> float:
+def _shifted(trend: Line, error: float) -> float:
     """By how much neighbours are off together at most, ns, by more than is stated and scatters; 0
     if none are beyond chance.
 
@@ -285,39 +285,39 @@ def _shifted(known: Line, error: float) -> float:
     a factor is the less likely, with tails as heavy as those of a Cauchy distribution in inverse
     proportion.
     """
-    n, off = len(known.rest), np.abs(known.rest)
-    far = np.where(off > max(error, _FAR * known.sigma), np.sign(known.rest), 0)
+    n, off = len(trend.rest), np.abs(trend.rest)
+    far = np.where(off > max(error, _FAR * trend.sigma), np.sign(trend.rest), 0)
     borders = np.flatnonzero(np.diff(far, prepend=0, append=0)).tolist()
-    most = 0.0
+    largest = 0.0
     for start, stop in pairwise(borders):
         often = stop - start
         if far[start] == 0 or often < 2:
             continue
         least = float(off[start:stop].min())
-        others = np.delete(off, np.s_[start:stop])
-        above = int(np.count_nonzero(others >= least))
-        times = max(least / max(float(others.max(initial=0)), 1.0), 1.0)
+        elsewhere = np.delete(off, np.s_[start:stop])
+        above = int(np.count_nonzero(elsewhere >= least))
+        times = max(least / max(float(elsewhere.max(initial=0)), 1.0), 1.0)
         chance = math.log(n) + often * math.log((above + often) / n / 2 / times) + math.log(2)
         if chance < math.log(_SAME_FAMILY):
-            most = max(most, float(off[start:stop].max()))
-    return most
+            largest = max(largest, float(off[start:stop].max()))
+    return largest
 
 
-def _bent(x: F64, known: Line) -> float:
+def _bent(x: F64, trend: Line) -> float:
     """How far means of neighbours are from the line beyond chance, ns: a clock whose pace
     changes, as it does with temperature."""
     n = len(x)
     blocks = min(_BLOCKS, n // _BLOCK)
     if blocks < 3:
         return 0.0
-    drawn = np.clip(known.rest, -1.5 * known.sigma, 1.5 * known.sigma)
+    drawn = np.clip(trend.rest, -1.5 * trend.sigma, 1.5 * trend.sigma)
     edges = np.linspace(0, n, blocks + 1).astype(int)
     means = np.add.reduceat(drawn, edges[:-1]) / np.diff(edges)
     usual = float(drawn.std()) + 1e-6
     dof = blocks - 2
     chi = float((means**2 * np.diff(edges)).sum()) / usual**2
-    most = dof * (1 - 2 / (9 * dof) + Z99 * math.sqrt(2 / (9 * dof))) ** 3
-    return 2 * float(np.abs(means).max()) if chi > most else 0.0
+    bound = dof * (1 - 2 / (9 * dof) + Z99 * math.sqrt(2 / (9 * dof))) ** 3
+    return 2 * float(np.abs(means).max()) if chi > bound else 0.0
 
 
 # -- what makes no sense ------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _doubt(fit: Fit, own: Stamps, other: Stamps, synchronous: NDArray[np.bool_])
     return ""
 
 
-def _apart(fit: Fit, own: Stamps, other: Stamps) -> str:
+def _as_far_apart(fit: Fit, own: Stamps, other: Stamps) -> str:
     """Message if ends are as far from each other as starts, or ""."""
     starts = other[0] - fit.correction.of(own[0])
     apart = scale((starts - median_ns(starts)).astype(np.float64), len(starts))
@@ -345,9 +345,9 @@ def _apart(fit: Fit, own: Stamps, other: Stamps) -> str:
     )
 
 
-def _scattered(fit: Fit, gap_ns: float, most: float) -> str:
-    """Message if ends scatter by more than the share ``most`` of the gap, or ""."""
-    if fit.spread_ns <= max(_NEAR_NS, most * gap_ns):
+def _scatter_message(fit: Fit, gap_ns: float, limit: float) -> str:
+    """Message if ends scatter by more than the share ``limit`` of the gap, or ""."""
+    if fit.spread_ns <= max(_NEAR_NS, limit * gap_ns):
         return ""
     return (
         f"ends scatter by {fit.spread_ns / 1e3:.1f} µs, operations are {gap_ns / 1e3:.1f} µs apart"

@@ -118,8 +118,11 @@ class Pairing(msgspec.Struct, frozen=True):
             if self.unseen:
                 away = max(min(stamped_ns - low, high - stamped_ns), 0)
                 far = np.append(far, away)
-            own = max(abs(self.apart_ns - stamped_ns), _NEAR_NS)
-            if not len(far) or self.odds + math.log(max(float(far.min()), 1.0) / own) >= CERTAIN:
+            own_error = max(abs(self.apart_ns - stamped_ns), _NEAR_NS)
+            if (
+                not len(far)
+                or self.odds + math.log(max(float(far.min()), 1.0) / own_error) >= CERTAIN
+            ):
                 return ""
         if not len(self.rivals_ns):
             return (
@@ -150,15 +153,15 @@ class Beats:
         counts: whether steps are numbered.
     """
 
-    def __init__(self, of: Timed, rows: NDArray[np.intp]) -> None:
-        self.zero_ns = int(of.end_ns[rows[0]])
-        self.end = of.end_ns[rows] - self.zero_ns
-        self.token, self.step = of.token[rows], of.step[rows]
+    def __init__(self, timed: Timed, rows: NDArray[np.intp]) -> None:
+        self.zero_ns = int(timed.end_ns[rows[0]])
+        self.end = timed.end_ns[rows] - self.zero_ns
+        self.token, self.step = timed.token[rows], timed.step[rows]
         self.grain = int(np.gcd.reduce(self.end)) or 1
         self.counts = bool((self.step >= 0).all() and np.ptp(self.step))
         order = np.lexsort((self.end, self.token))
-        same = np.diff(self.token[order]) == 0
-        gaps = np.diff(self.end[order])[same]
+        same_token = np.diff(self.token[order]) == 0
+        gaps = np.diff(self.end[order])[same_token]
         self.gap = float(median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
 
     def __len__(self) -> int:
@@ -177,9 +180,9 @@ class Sides(msgspec.Struct, frozen=True):
         """The least noise to reckon with, ns."""
         return max(FLOOR_NS, 0.5 * self.a.grain, 0.5 * self.b.grain)
 
-    def agree(self, ours: I64, theirs: I64) -> bool:
+    def agree(self, left: I64, right: I64) -> bool:
         """Whether pairs have equal numbers of steps."""
-        return bool(np.mean(self.a.step[ours] == self.b.step[theirs]) >= _AGREED)
+        return bool(np.mean(self.a.step[left] == self.b.step[right]) >= _AGREED)
 
 
 # -- hypotheses and how they fit ---------------------------------------------------------------
@@ -216,11 +219,11 @@ class Found(msgspec.Struct, frozen=True):
 
     def better_than(self, other: Found) -> bool:
         """Whether more pairs fit, or pairs fit better, by more than chance."""
-        mine, its = (math.sqrt(len(f.ours)) for f in (self, other))
+        own_weight, its = (math.sqrt(len(f.ours)) for f in (self, other))
         level = math.log(max(self.noise, other.noise)) + 1.0
-        return mine * (level - math.log(self.noise)) > its * (level - math.log(other.noise))
+        return own_weight * (level - math.log(self.noise)) > its * (level - math.log(other.noise))
 
-    def pairing(self, ours: NDArray[np.intp], theirs: NDArray[np.intp]) -> Pairing:
+    def pairing(self, rows: NDArray[np.intp], other_rows: NDArray[np.intp]) -> Pairing:
         """The pairing, with rows of the whole sequences."""
         a, b = self.sides.a, self.sides.b
         zero = a.zero_ns - b.zero_ns
@@ -243,8 +246,8 @@ class Found(msgspec.Struct, frozen=True):
                 "in the other: a clock was changed, or the programs differ"
             )
         return Pairing(
-            ours[self.ours],
-            theirs[self.theirs],
+            rows[self.ours],
+            other_rows[self.theirs],
             apart,
             least,
             zero + self.others[self.odds < CERTAIN],
@@ -261,39 +264,39 @@ class Found(msgspec.Struct, frozen=True):
         count = len(self.ours)
         spans = [int(rows[-1] - rows[0]) + 1 - count for rows in (self.ours, self.theirs)]
         usual = (min(spans) + 1) / (count + min(spans) + 1)
-        most = 0
-        for sign, at in ((-1, 0), (1, -1)):
-            apart = int(a.end[self.ours[at]] - b.end[self.theirs[at]])
-            end = int(sign * min(sign * int(a.end[at]), sign * (int(b.end[at]) + apart)))
-            last = int(a.end[self.ours[at]])
+        loneliest = 0
+        for sign, edge in ((-1, 0), (1, -1)):
+            apart = int(a.end[self.ours[edge]] - b.end[self.theirs[edge]])
+            end = int(sign * min(sign * int(a.end[edge]), sign * (int(b.end[edge]) + apart)))
+            last_end = int(a.end[self.ours[edge]])
             outside = [
-                int(np.count_nonzero((sign * (t - last) > 0) & (sign * (t - end) <= -slack)))
+                int(np.count_nonzero((sign * (t - last_end) > 0) & (sign * (t - end) <= -slack)))
                 for t in (a.end, b.end + apart)
             ]
-            most = max(most, min(outside))
-        return most if usual**most < _BY_CHANCE else 0
+            loneliest = max(loneliest, min(outside))
+        return loneliest if usual**loneliest < _BY_CHANCE else 0
 
 
-def steps_between(sides: Sides, ours: I64, theirs: I64) -> tuple[F64, F64]:
+def steps_between(sides: Sides, rows: I64, other_rows: I64) -> tuple[F64, F64]:
     """By how much the times from pair to pair differ between the ranks, and these times."""
-    long = np.diff(sides.b.end[theirs]).astype(np.float64)
-    return np.diff(sides.a.end[ours]) - long, long
+    long = np.diff(sides.b.end[other_rows]).astype(np.float64)
+    return np.diff(sides.a.end[rows]) - long, long
 
 
 def drift_of(differ: F64, long: F64) -> float:
     """By how much the times between pairs differ per time, within the drift of clocks."""
-    known = long > 0
-    if not known.any():
+    positive = long > 0
+    if not positive.any():
         return 0.0
-    return float(np.clip(median(differ[known] / long[known]), -FASTEST, FASTEST))
+    return float(np.clip(median(differ[positive] / long[positive]), -FASTEST, FASTEST))
 
 
 def usual_size(values: F64, floor: float) -> F64:
     """The geometric mean of the sizes of values by row, which single ones do not spoil; NaN is no
     value."""
-    known = ~np.isnan(values)
-    logs = np.where(known, np.log(np.abs(values) + floor), 0.0).sum(axis=1)
-    size: F64 = np.exp(logs / np.maximum(known.sum(axis=1), 1))
+    is_known = ~np.isnan(values)
+    logs = np.where(is_known, np.log(np.abs(values) + floor), 0.0).sum(axis=1)
+    size: F64 = np.exp(logs / np.maximum(is_known.sum(axis=1), 1))
     return size
 
 
@@ -301,46 +304,57 @@ def _likelihood(values: F64, floor: float) -> tuple[F64, F64]:
     """The logarithm of how likely rows of values are, as noise of that scale that makes them
     likeliest, and that scale; NaN is no value. Noise is taken as Student's: single values may be
     far off."""
-    known = ~np.isnan(values)
-    count = np.maximum(known.sum(axis=1), 1)
-    square = np.where(known, values * values, 0.0)
+    is_known = ~np.isnan(values)
+    count = np.maximum(is_known.sum(axis=1), 1)
+    square = np.where(is_known, values * values, 0.0)
     scale = 2.5 * usual_size(values, floor) ** 2
-    part = np.empty_like(square)
+    weighted = np.empty_like(square)
     for _ in range(_ROUNDS):
         # The mean of the squares, each weighted by (_FREEDOM + 1) / (_FREEDOM + square / scale).
-        np.add(square, _FREEDOM * scale[:, None], out=part)
-        np.divide(square, part, out=part)
-        scale = np.maximum((_FREEDOM + 1) * scale * np.add.reduce(part, axis=1) / count, floor**2)
-    rest = (_FREEDOM + 1) / 2 * np.log1p(square / scale[:, None] / _FREEDOM).sum(axis=1)
-    return -count * np.log(scale) / 2 - rest, np.sqrt(scale)
+        np.add(square, _FREEDOM * scale[:, None], out=weighted)
+        np.divide(square, weighted, out=weighted)
+        scale = np.maximum(
+            (_FREEDOM + 1) * scale * np.add.reduce(weighted, axis=1) / count, floor**2
+        )
+    deviation = (_FREEDOM + 1) / 2 * np.log1p(square / scale[:, None] / _FREEDOM).sum(axis=1)
+    return -count * np.log(scale) / 2 - deviation, np.sqrt(scale)
 
 
-def _likelihoods(floor: float, *parts: F64) -> list[F64]:
+def _likelihoods(floor: float, *tables: F64) -> list[F64]:
     """The first of :func:`_likelihood` for several tables at once: a call costs more than rows."""
-    rows = np.cumsum([0, *map(len, parts)])
-    every = np.full((rows[-1], max(part.shape[1] for part in parts)), np.nan)
-    for first, part in zip(rows.tolist(), parts, strict=False):
-        every[first : first + len(part), : part.shape[1]] = part
-    return np.split(_likelihood(every, floor)[0], rows[1:-1])
+    rows = np.cumsum([0, *map(len, tables)])
+    stacked = np.full((rows[-1], max(table.shape[1] for table in tables)), np.nan)
+    for begin, table in zip(rows.tolist(), tables, strict=False):
+        stacked[begin : begin + len(table), : table.shape[1]] = table
+    return np.split(_likelihood(stacked, floor)[0], rows[1:-1])
 
 
-def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> F64:
+def _contrast(reference: F64, candidates: F64, floor: float, usual: F64 | None = None) -> F64:
     """Per row of others, the logarithm of how much likelier it is that its noise is larger than
-    that of ``one`` than that it is the same; negative where it is less.
+    that of ``reference`` than that it is the same; negative where it is less.
 
     Args:
         usual: values that are from the larger one of both, if some are known.
     """
-    known = np.empty(0) if usual is None else usual
-    same, large = (np.broadcast_to(v, (len(others), len(v))) for v in (one, known))
+    known_usual = np.empty(0) if usual is None else usual
+    repeated, large = (
+        np.broadcast_to(v, (len(candidates), len(v))) for v in (reference, known_usual)
+    )
     if usual is None:
-        mine, its, all_same = _likelihoods(floor, one[None], others, np.hstack((same, others)))
-        count = np.maximum((~np.isnan(others)).sum(axis=1), 1)
-        ratio = mine + its - all_same
-        return np.where(mine / len(one) >= its / count, ratio, -ratio)
-    tables = one[None], others, np.hstack((others, large)), np.hstack((same, large))
-    mine, its, both_large, apart = _likelihoods(floor, *tables)
-    return mine + both_large - its - apart
+        own_fit, its, all_same = _likelihoods(
+            floor, reference[None], candidates, np.hstack((repeated, candidates))
+        )
+        count = np.maximum((~np.isnan(candidates)).sum(axis=1), 1)
+        ratio = own_fit + its - all_same
+        return np.where(own_fit / len(reference) >= its / count, ratio, -ratio)
+    tables = (
+        reference[None],
+        candidates,
+        np.hstack((candidates, large)),
+        np.hstack((repeated, large)),
+    )
+    own_fit, its, both_large, apart = _likelihoods(floor, *tables)
+    return own_fit + both_large - its - apart
 
 
 class Contrast(msgspec.Struct, frozen=True):
@@ -371,11 +385,18 @@ def contrasts(differ: Sequence[F64], row: int, floor: float) -> tuple[Contrast, 
             is no pair: for neighbours, and once each for some distances. Noise of ends does not add
             up between these, but what differs from step to step does.
     """
-    own = [one[row] for one in differ]
+    reference = [by_distance[row] for by_distance in differ]
     return tuple(
-        Contrast(mine, its, _contrast(mine, its, floor), _FEW / np.count_nonzero(~np.isnan(one)))
-        for one, mine, its in zip(own, _pooled(own, floor), differ, strict=True)
-        if len(mine) >= FEWEST
+        Contrast(
+            own_values,
+            its,
+            _contrast(own_values, its, floor),
+            _FEW / np.count_nonzero(~np.isnan(by_distance)),
+        )
+        for by_distance, own_values, its in zip(
+            reference, _pooled(reference, floor), differ, strict=True
+        )
+        if len(own_values) >= FEWEST
     )
 
 
@@ -395,7 +416,7 @@ class Rivals(msgspec.Struct, frozen=True):
     agree: NDArray[np.bool_]
 
 
-def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -> Found:
+def tested(sides: Sides, rows: I64, other_rows: I64, rivals: Rivals, share: float) -> Found:
     """A hypothesis, tested against others.
 
     What counts is how much likelier two different scales of noise are than one. Others that have
@@ -403,40 +424,42 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -
     are as likely as the likeliest of the rest, as then the fit of this one were chance, too; unless
     those few are so far off that they say something after all.
     """
-    differ, long = steps_between(sides, ours, theirs)
+    differ, long = steps_between(sides, rows, other_rows)
     differ = differ - drift_of(differ, long) * long
     low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
-    many = rivals.pairs - 1 >= max(RIVAL * min(len(differ), rivals.pairs.max(initial=0)), FEWEST)
-    if many.any():
-        odds = _odds(rivals.contrasts, many, sides.floor)
-        unseen = max(float(odds[many].min()), 0.0)
+    has_enough = rivals.pairs - 1 >= max(
+        RIVAL * min(len(differ), rivals.pairs.max(initial=0)), FEWEST
+    )
+    if has_enough.any():
+        odds = _odds(rivals.contrasts, has_enough, sides.floor)
+        unseen = max(float(odds[has_enough].min()), 0.0)
     if sides.numbered:
-        agree = sides.agree(ours, theirs)
+        agree = sides.agree(rows, other_rows)
         odds = odds + _NUMBERED * (float(agree) - rivals.agree)
         unseen += _NUMBERED * (1 if agree else -1)
     odds = np.maximum(odds, 0.0)
-    return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
+    return Found(sides, rows, other_rows, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
 
 
-def _odds(compared: Sequence[Contrast], many: NDArray[np.bool_], floor: float) -> F64:
+def _odds(compared: Sequence[Contrast], has_enough: NDArray[np.bool_], floor: float) -> F64:
     """Logarithm of the odds against each of others, by that distance that tells most; see
     :func:`tested`."""
-    odds = np.full(len(many), -math.inf)
+    odds = np.full(len(has_enough), -math.inf)
     for by in compared:
-        odds[many] = np.maximum(odds[many], _less(by.odds[many], by.few))
-    if many.all():
+        odds[has_enough] = np.maximum(odds[has_enough], _less(by.odds[has_enough], by.few))
+    if has_enough.all():
         return odds
-    least = np.flatnonzero(many)[np.argmin(odds[many])]
+    least = np.flatnonzero(has_enough)[np.argmin(odds[has_enough])]
     for by in compared:
         usual = by.others[least][~np.isnan(by.others[least])]
-        some = by.others[~many]
-        alone = _FEW / np.maximum((~np.isnan(some)).sum(axis=1), 1)
-        fair = _less(_contrast(by.own, some, floor, usual), by.few)
-        off = _less(by.odds[~many], np.maximum(alone, by.few))
-        odds[~many] = np.maximum(odds[~many], np.maximum(fair, off))
+        sparse = by.others[~has_enough]
+        alone = _FEW / np.maximum((~np.isnan(sparse)).sum(axis=1), 1)
+        fair = _less(_contrast(by.own, sparse, floor, usual), by.few)
+        off = _less(by.odds[~has_enough], np.maximum(alone, by.few))
+        odds[~has_enough] = np.maximum(odds[~has_enough], np.maximum(fair, off))
     return odds
 
 
@@ -445,13 +468,13 @@ def _less(odds: F64, few: float | F64) -> F64:
     return np.where(odds > 0, np.maximum(odds - few, 0.0), odds)
 
 
-def _pooled(own: Sequence[F64], floor: float) -> Iterator[F64]:
+def _pooled(reference: Sequence[F64], floor: float) -> Iterator[F64]:
     """Values by distance, without NaN. If noise does not add up (values of a larger distance do not
     exceed those of neighbours), the values of neighbours are used there, too."""
-    near = own[0][~np.isnan(own[0])]
+    near = reference[0][~np.isnan(reference[0])]
     yield near
-    for one in own[1:]:
-        far = one[~np.isnan(one)]
+    for values in reference[1:]:
+        far = values[~np.isnan(values)]
         if len(far) and usual_size(far[None], floor) < _NO_MORE * usual_size(near[None], floor):
             far = np.concatenate((near, far))
         yield far
@@ -460,24 +483,28 @@ def _pooled(own: Sequence[F64], floor: float) -> Iterator[F64]:
 def likeliest(differ: Sequence[F64], pairs: I64, floor: float) -> int:
     """The row whose values are smaller than usual by the least chance: of neighbours, unless these
     do not tell it from one that is better by larger distances."""
-    many = pairs >= pairs.max() / 2
-    best = _smallest(differ[0], many, floor)
+    has_enough = pairs >= pairs.max() / 2
+    best = _smallest(differ[0], has_enough, floor)
     long = pairs >= RIVAL * pairs.max()
-    for one in differ[1:]:
-        other = _smallest(np.where(long[:, None], one, np.nan), many, floor)
-        same = [d[r][~np.isnan(d[r])] for d in (differ[0], one) for r in (best, other)]
-        if other == best or min(map(len, same)) < FEWEST:
+    for by_distance in differ[1:]:
+        candidate = _smallest(np.where(long[:, None], by_distance, np.nan), has_enough, floor)
+        samples = [
+            d[r][~np.isnan(d[r])] for d in (differ[0], by_distance) for r in (best, candidate)
+        ]
+        if candidate == best or min(map(len, samples)) < FEWEST:
             continue
-        sure = float(_contrast(same[0], same[1][None], floor)[0])
-        if sure < CERTAIN <= float(_contrast(same[3], same[2][None], floor)[0]):
-            best = other
+        sure = float(_contrast(samples[0], samples[1][None], floor)[0])
+        if sure < CERTAIN <= float(_contrast(samples[3], samples[2][None], floor)[0]):
+            best = candidate
     return best
 
 
-def _smallest(differ: F64, many: NDArray[np.bool_], floor: float) -> int:
+def _smallest(differ: F64, has_enough: NDArray[np.bool_], floor: float) -> int:
     count = (~np.isnan(differ)).sum(axis=1)
     size = np.log(usual_size(differ, floor))
-    usual = float(median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
+    usual = (
+        float(median(size[has_enough & (count > 0)])) if (has_enough & (count > 0)).any() else 0.0
+    )
     return int(np.argmax(np.where(count > 0, np.sqrt(count) * (usual - size), -np.inf)))
 
 

@@ -41,8 +41,8 @@ def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, 
         first, last: of the capture, on the same clock.
     """
     ends = checked[0] - first, last - checked[1]
-    most = _OUTSIDE * (last - first)
-    return ends[0] if ends[0] > most else 0, ends[1] if ends[1] > most else 0
+    limit = _OUTSIDE * (last - first)
+    return ends[0] if ends[0] > limit else 0, ends[1] if ends[1] > limit else 0
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ def _offset(value: Any, path: str, rank: int) -> Offset:
     )
 
 
-def _whole(value: Any, path: str, rank: int, what: str) -> int:
+def _whole(value: Any, path: str, rank: int, label: str) -> int:
     """An integer as JSON has it, or one in quotes (as :meth:`Offset.as_dict` writes)."""
     try:
         if isinstance(value, str):
@@ -158,7 +158,7 @@ def _whole(value: Any, path: str, rank: int, what: str) -> int:
     except ValueError:
         value = None
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > INT64_MAX:
-        raise ClockError(f"{path}: the {what} of rank {rank} is not a whole number of ns in int64")
+        raise ClockError(f"{path}: the {label} of rank {rank} is not a whole number of ns in int64")
     return value
 
 
@@ -177,7 +177,7 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
     ranks; relative to other captures they are unknown.
     """
     offsets, clocks = {}, _host_clocks(captures)
-    together = len({one.clock.origin for one in captures if one.clock}) == 1
+    together = len({capture.clock.origin for capture in captures if capture.clock}) == 1
     for capture in captures:
         anchor = capture.clock
         if anchor is None:
@@ -200,7 +200,7 @@ def stamped(captures: Sequence[Capture]) -> dict[int, int]:
     """
     if one_file(captures) or one_host_clock(captures):
         return {rank_of(capture): 0 for capture in captures}
-    return {rank: one.offset_ns for rank, one in anchored(captures).items()}
+    return {rank: offset.offset_ns for rank, offset in anchored(captures).items()}
 
 
 def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
@@ -210,10 +210,10 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
         if anchor and anchor.domain is Domain.MONOTONIC and anchor.is_tied:
             anchors.setdefault(capture.host, []).append(anchor)
     clocks = {}
-    for host, found in anchors.items():
-        all_ns = [a.offset_ns for a in found]
-        spread = max(all_ns) - min(all_ns) if len(found) > 1 else None
-        clocks[host] = Offset(found[0].offset_ns, "meta", found[0].evidence, spread)
+    for host, host_anchors in anchors.items():
+        all_ns = [a.offset_ns for a in host_anchors]
+        spread = max(all_ns) - min(all_ns) if len(host_anchors) > 1 else None
+        clocks[host] = Offset(host_anchors[0].offset_ns, "meta", host_anchors[0].evidence, spread)
     return clocks
 
 
@@ -226,7 +226,7 @@ _GATHERING = ("perfetto", "chrome_json")
 
 def gathered(captures: Sequence[Capture]) -> bool:
     """Whether some of them are of such a format."""
-    return any(one.reader in _GATHERING for one in captures)
+    return any(capture.reader in _GATHERING for capture in captures)
 
 
 def one_file(captures: Sequence[Capture]) -> bool:

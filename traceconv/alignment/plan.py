@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True):
         self, spans: Mapping[int, tuple[int, int] | None]
     ) -> dict[int, tuple[int, int] | None]:
         """Spans of ranks, ns on their own clocks, on the shared clock."""
-        moved = {rank: one.correction.of for rank, one in self.offsets.items()}
+        moved = {rank: offset.correction.of for rank, offset in self.offsets.items()}
         return {r: span and (moved[r](span[0]), moved[r](span[1])) for r, span in spans.items()}
 
     def error_ns(self, rank: int) -> int | None:
@@ -84,11 +84,11 @@ class Plan(msgspec.Struct, frozen=True):
         For collectives the error is measured; ranks on one clock have none; for anchors it is
         known only where one clock has several, as the spread between them.
         """
-        one = self.offsets[rank]
-        same = one.method == "host" and one.evidence != GATHERED
-        if one.error_ns is not None or same or len(self.offsets) == 1:
-            return one.error_ns or 0
-        return one.spread_ns
+        offset = self.offsets[rank]
+        shares_clock = offset.method == "host" and offset.evidence != GATHERED
+        if offset.error_ns is not None or shares_clock or len(self.offsets) == 1:
+            return offset.error_ns or 0
+        return offset.spread_ns
 
     def checked(self, rank: int, span: tuple[int, int]) -> tuple[int, int] | None:
         """Between which instants of the shared clock one that was set would have shown on ``rank``,
@@ -97,10 +97,10 @@ class Plan(msgspec.Struct, frozen=True):
         Args:
             span: the first and the last instant of the capture, on the rank's own clock.
         """
-        known = self.offsets[rank].checked_ns
-        if known is None or not any(outside := unchecked_ns(known, *span)):
+        checked_ns = self.offsets[rank].checked_ns
+        if checked_ns is None or not any(outside := unchecked_ns(checked_ns, *span)):
             return None
-        first, last = self.corrected(rank, np.array(known, np.int64)).tolist()
+        first, last = self.corrected(rank, np.array(checked_ns, np.int64)).tolist()
         return first if outside[0] else -INT64_MAX, last if outside[1] else INT64_MAX
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,28 +109,28 @@ class Plan(msgspec.Struct, frozen=True):
             "method": self.method,
             "text": self._text(),
             **({"remark": self.remark} if self.remark else {}),
-            "ranks": {str(rank): one.as_dict() for rank, one in self.offsets.items()},
+            "ranks": {str(rank): offset.as_dict() for rank, offset in self.offsets.items()},
         }
 
     def _text(self) -> str:
-        every = self.offsets.values()
+        offsets = self.offsets.values()
         spreads = [
-            o.spread_ns for o in every if o.spread_ns is not None and o.method != "collective"
+            o.spread_ns for o in offsets if o.spread_ns is not None and o.method != "collective"
         ]
-        known = f", anchors agree within {time_text(max(spreads))}" if spreads else ""
-        errors = [o.error_ns for o in every if o.error_ns is not None]
-        known += f", error at most {time_text(max(errors))}" if errors else ""
-        if any(o.checked_ns is not None for o in every):
-            known += " between matched collectives"
+        accuracy = f", anchors agree within {time_text(max(spreads))}" if spreads else ""
+        errors = [o.error_ns for o in offsets if o.error_ns is not None]
+        accuracy += f", error at most {time_text(max(errors))}" if errors else ""
+        if any(o.checked_ns is not None for o in offsets):
+            accuracy += " between matched collectives"
         unknown = [rank for rank, o in self.offsets.items() if o.error_ns is None]
         if errors and unknown:
             one_or_more = "ranks" if len(unknown) > 1 else "rank"
-            known += f", unknown for {one_or_more} {format_ranges(unknown)}"
+            accuracy += f", unknown for {one_or_more} {format_ranges(unknown)}"
         lost = self.issues.count("unaligned")
-        methods = [METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
+        methods = [METHOD_TEXT.get(method, method) for method in self.method.split(" + ")]
         return (
             "; ".join(methods)
-            + known
+            + accuracy
             + (f"; {lost} ranks not aligned" if lost else "")
             + (f"; {self.remark}" if self.remark else "")
         )
@@ -173,24 +173,26 @@ def plan(
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
     if spans:
-        issues = _of_timed(issues, spans)
+        issues = _without_irrelevant(issues, spans)
         offsets, issues = _brought_near(offsets, issues, spans)
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
-    found = Plan(name, offsets, issues, remark)
+    made_plan = Plan(name, offsets, issues, remark)
     if max_error_ns is not None and records is not None:
-        _refuse_error(found, max_error_ns)
-    return found
+        _refuse_error(made_plan, max_error_ns)
+    return made_plan
 
 
-def _of_timed(issues: Issues, spans: Mapping[int, tuple[int, int] | None]) -> Issues:
+def _without_irrelevant(issues: Issues, spans: Mapping[int, tuple[int, int] | None]) -> Issues:
     """The issues without doubts about clocks that do not matter: those of ranks with tables only,
     and of a single rank with times, which is compared with no other."""
     timeless = {rank for rank, span in spans.items() if span is None}
     if len(timeless) == len(spans) - 1:
         timeless = set(spans)
-    found = Issues()
-    found.extend(one for one in issues if one.code != "unaligned" or one.rank not in timeless)
-    return found
+    relevant = Issues()
+    relevant.extend(
+        issue for issue in issues if issue.code != "unaligned" or issue.rank not in timeless
+    )
+    return relevant
 
 
 def _brought_near(
@@ -201,37 +203,40 @@ def _brought_near(
 
     Stamps since boot beside Unix time would make it half a century long.
     """
-    lost = {one.rank for one in issues if one.code == "unaligned"}
-    free = [r for r, one in offsets.items() if r in lost and one.method == "none" and spans.get(r)]
-    kept = [r for r in offsets if r not in free and spans.get(r)] or free[:1]
+    lost = {issue.rank for issue in issues if issue.code == "unaligned"}
+    free = [
+        r for r, offset in offsets.items() if r in lost and offset.method == "none" and spans.get(r)
+    ]
+    placed = [r for r in offsets if r not in free and spans.get(r)] or free[:1]
     if not free:
         return offsets, issues
-    every = {
+    moved_spans = {
         r: tuple(offsets[r].correction.of(t) for t in span) for r, span in spans.items() if span
     }
-    start, end = min(every[r][0] for r in kept), max(every[r][1] for r in kept)
+    start, end = min(moved_spans[r][0] for r in placed), max(moved_spans[r][1] for r in placed)
     far = {
-        r: Offset(start - every[r][0], "start", "moved to the start of the other ranks")
+        r: Offset(start - moved_spans[r][0], "start", "moved to the start of the other ranks")
         for r in free
-        if max(every[r][0] - end, start - every[r][1]) > end - start + every[r][1] - every[r][0]
+        if max(moved_spans[r][0] - end, start - moved_spans[r][1])
+        > end - start + moved_spans[r][1] - moved_spans[r][0]
     }
-    found = Issues()
-    for one in issues:
-        moved = one.code == "unaligned" and one.rank in far
-        places = (far[one.rank].evidence,) if moved else one.places
-        found.extend([replace(one, places=places)])
-    return {**offsets, **far}, found
+    changed_issues = Issues()
+    for issue in issues:
+        moved = issue.code == "unaligned" and issue.rank in far
+        places = (far[issue.rank].evidence,) if moved else issue.places
+        changed_issues.extend([replace(issue, places=places)])
+    return {**offsets, **far}, changed_issues
 
 
-def _refuse_error(found: Plan, max_error_ns: int) -> None:
-    for rank in found.offsets:
-        error = found.error_ns(rank)
+def _refuse_error(made_plan: Plan, max_error_ns: int) -> None:
+    for rank in made_plan.offsets:
+        error = made_plan.error_ns(rank)
         if error is None or error > max_error_ns:
             size = "unknown" if error is None else f"{error / 1e3:.1f} µs"
             raise ClockError(
                 f"alignment refused: the error of rank {rank} is {size} "
-                f"({found.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} µs"
-                + (f"; {found.remark}" if found.remark else "")
+                f"({made_plan.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} µs"
+                + (f"; {made_plan.remark}" if made_plan.remark else "")
             )
 
 
@@ -322,35 +327,35 @@ def _auto(
 ) -> Found:
     if records is None or len(captures) == 1 or one_file(captures) or one_host_clock(captures):
         return _by_anchor(captures, issues, {}, {}), ""
-    found = _fitted(captures, records, groups, spans)
+    fits = _fitted(captures, records, groups, spans)
     anchors = anchored(captures)
-    kept = _kept(found, anchors, spans or {})
-    used = {rank: one for rank, one in found.offsets.items() if rank not in kept}
+    by_stamps = _with_preferred_stamps(fits, anchors, spans or {})
+    used = {rank: offset for rank, offset in fits.offsets.items() if rank not in by_stamps}
     if len(used) < 2:
         used = {}
-    reasons = {**found.alone, **kept}
-    stamps = _agreeing(found, anchors, kept, spans or {})
+    reasons = {**fits.alone, **by_stamps}
+    stamps = _agreeing(fits, anchors, by_stamps, spans or {})
     offsets = _by_anchor(captures, issues, {**stamps, **used}, reasons)
-    _say_unchecked(captures, issues, found, used)
+    _report_unchecked(captures, issues, fits, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
-    if not any(len(one) for one in records):
+    if not any(len(rank_records) for rank_records in records):
         return offsets, "no collectives of devices to align by"
     if not reasons:
         return offsets, ""
     remark = _unused(offsets, used, reasons)
-    same = not used and len({c.host for c in captures}) == 1 and captures[0].host
-    host = "; all ranks ran on one host, so on one clock" if same else ""
+    shares_host = not used and len({c.host for c in captures}) == 1 and captures[0].host
+    host = "; all ranks ran on one host, so on one clock" if shares_host else ""
     return offsets, remark + host
 
 
-def _say_unchecked(
-    captures: Sequence[Capture], issues: Issues, found: Fitted, used: Mapping[int, Offset]
+def _report_unchecked(
+    captures: Sequence[Capture], issues: Issues, fits: Fitted, used: Mapping[int, Offset]
 ) -> None:
     """Report where a clock that was set would not show: outside of the matched operations."""
     for capture in captures:
         rank = rank_of(capture)
-        if rank in used and rank in found.unchecked:
-            issues.add("clock-unchecked", capture.label, found.unchecked[rank], rank=rank)
+        if rank in used and rank in fits.unchecked:
+            issues.add("clock-unchecked", capture.label, fits.unchecked[rank], rank=rank)
 
 
 def _unused(
@@ -360,8 +365,8 @@ def _unused(
     rank = max((r for r, why in reasons.items() if why), default=None)
     if rank is None:  # the first may be alone for the others
         return ""
-    part = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
-    return f"collectives not used{part}: rank {rank}: {reasons[rank]}"
+    share = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
+    return f"collectives not used{share}: rank {rank}: {reasons[rank]}"
 
 
 def _fitted(
@@ -377,47 +382,49 @@ def _fitted(
     return by_collectives(records, anchored(captures), groups, spans)
 
 
-def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[int, str]:
+def _with_preferred_stamps(
+    fits: Fitted, anchors: Mapping[int, Offset], spans: Spans
+) -> dict[int, str]:
     """The ranks whose stamps are preferred to what collectives say, and why."""
-    kept = {}
-    for rank, one in found.offsets.items():
-        stamp, error = anchors.get(rank), one.error_ns or 0
-        if stamp is None or not one.matches:
+    reasons = {}
+    for rank, offset in fits.offsets.items():
+        stamp, error = anchors.get(rank), offset.error_ns or 0
+        if stamp is None or not offset.matches:
             continue
-        apart = _apart(one, stamp, (spans or {}).get(rank))
+        apart = _distance_ns(offset, stamp, (spans or {}).get(rank))
         if apart > _FAR_NS:
-            none = dict.fromkeys(found.offsets, "")
+            none = dict.fromkeys(fits.offsets, "")
             return {**none, rank: "it would move by more than an hour: another run?"}
         if apart > error + _AGREED_NS:
             continue
-        if rank in found.loose:
-            kept[rank] = found.loose[rank]
-        elif one.matches < ENOUGH:
-            kept[rank] = f"only {one.matches} operations match; {ENOUGH} needed"
+        if rank in fits.loose:
+            reasons[rank] = fits.loose[rank]
+        elif offset.matches < ENOUGH:
+            reasons[rank] = f"only {offset.matches} operations match; {ENOUGH} needed"
         elif error > _COARSE_NS:
-            kept[rank] = f"they confirm its recorded time, within {error / 1e6:.1f} ms"
-    return kept
+            reasons[rank] = f"they confirm its recorded time, within {error / 1e6:.1f} ms"
+    return reasons
 
 
 def _agreeing(
-    found: Fitted, anchors: Mapping[int, Offset], kept: Mapping[int, str], spans: Spans
+    fits: Fitted, anchors: Mapping[int, Offset], by_stamps: Mapping[int, str], spans: Spans
 ) -> dict[int, Offset]:
     """Stamps that are kept because the few collectives there are agree with them, with the error
     that these leave."""
     agreed = {}
-    for rank, one in found.offsets.items():
+    for rank, offset in fits.offsets.items():
         stamp = anchors.get(rank)
-        if stamp is None or rank in found.loose or (one.matches and not kept.get(rank)):
+        if stamp is None or rank in fits.loose or (offset.matches and not by_stamps.get(rank)):
             continue
-        error = _apart(one, stamp, (spans or {}).get(rank)) + (one.error_ns or 0)
-        agreed[rank] = msgspec.structs.replace(stamp, error_ns=error, checked_ns=one.checked_ns)
+        error = _distance_ns(offset, stamp, (spans or {}).get(rank)) + (offset.error_ns or 0)
+        agreed[rank] = msgspec.structs.replace(stamp, error_ns=error, checked_ns=offset.checked_ns)
     return agreed if len(agreed) > 1 else {}
 
 
-def _apart(one: Offset, stamp: Offset, span: tuple[int, int] | None) -> int:
+def _distance_ns(offset: Offset, stamp: Offset, span: tuple[int, int] | None) -> int:
     """How far two corrections of a rank differ, ns."""
-    ends = span or (one.at_ns, one.at_ns)
-    return max(abs(one.correction.of(ns) - stamp.correction.of(ns)) for ns in ends)
+    ends = span or (offset.at_ns, offset.at_ns)
+    return max(abs(offset.correction.of(ns) - stamp.correction.of(ns)) for ns in ends)
 
 
 def _doubt_stamps(
@@ -432,32 +439,32 @@ def _doubt_stamps(
     those of the rest are in doubt, except on hosts whose stamps are right."""
     from traceconv.alignment.stamps import refuted
 
-    kept = {rank for rank, one in offsets.items() if one.method == "meta"}
-    if not kept:
+    by_stamps = {rank for rank, offset in offsets.items() if offset.method == "meta"}
+    if not by_stamps:
         return
-    known = {r: one.correction for r, one in offsets.items() if one.method != "none"}
-    said = refuted(records, known)
+    corrections = {r: offset.correction for r, offset in offsets.items() if offset.method != "none"}
+    refutations = refuted(records, corrections)
     stamps = anchored(captures)
     wrong: dict[int, int] = {}
     right = set()
     for capture in captures:
         rank = rank_of(capture)
-        one, stamp = offsets[rank], stamps.get(rank)
-        if one.method == "collective" and one.matches and stamp:
-            apart = _apart(one, stamp, spans.get(rank))
-            if apart > (one.error_ns or 0) + _AGREED_NS:
+        offset, stamp = offsets[rank], stamps.get(rank)
+        if offset.method == "collective" and offset.matches and stamp:
+            apart = _distance_ns(offset, stamp, spans.get(rank))
+            if apart > (offset.error_ns or 0) + _AGREED_NS:
                 wrong[rank] = apart
             elif capture.host:
                 right.add(capture.host)
     right -= {capture.host for capture in captures if rank_of(capture) in wrong}
     worst = max(wrong, key=lambda rank: wrong[rank], default=-1)
-    disputed = [rank_of(c) for c in captures if rank_of(c) in said and c.host in right]
+    disputed = [rank_of(c) for c in captures if rank_of(c) in refutations and c.host in right]
     for capture in captures:
         rank = rank_of(capture)
-        if rank not in kept:
+        if rank not in by_stamps:
             continue
-        if rank in said:
-            issues.add("unaligned", capture.label, said[rank], rank=rank)
+        if rank in refutations:
+            issues.add("unaligned", capture.label, refutations[rank], rank=rank)
         elif wrong and capture.host not in right:
             why = (
                 f"only stamps say how its clock relates to others, and those of rank {worst} are "
@@ -480,17 +487,17 @@ def _by_anchor(
 ) -> dict[int, Offset]:
     """The offsets of all captures: those that are known already, else what the files say."""
     offsets = {**anchored(captures), **fitted}
-    rest = [c for c in captures if rank_of(c) not in offsets]
-    if not rest:
+    unfitted = [c for c in captures if rank_of(c) not in offsets]
+    if not unfitted:
         return offsets
     if len(captures) == 1:
-        return {rank_of(rest[0]): Offset(evidence="the only rank")}
+        return {rank_of(unfitted[0]): Offset(evidence="the only rank")}
     if not offsets and one_file(captures):
-        said = GATHERED if gathered(captures) else "stamps of one file"
-        return {rank_of(c): Offset(0, "host", said) for c in captures}
+        evidence = GATHERED if gathered(captures) else "stamps of one file"
+        return {rank_of(c): Offset(0, "host", evidence) for c in captures}
     if not offsets and one_host_clock(captures):
         return {rank_of(c): Offset(0, "host", f"{HOST_CLOCK}{c.host}") for c in captures}
-    for capture in rest:
+    for capture in unfitted:
         why = reasons.get(rank_of(capture), "")
         offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues, why)
     return offsets
@@ -506,17 +513,17 @@ def _collective(
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
-    found = _fitted(captures, records, groups, spans)
+    fits = _fitted(captures, records, groups, spans)
     anchors = anchored(captures)
     offsets = {}
     for capture in captures:
         rank = rank_of(capture)
-        offsets[rank] = found.offsets.get(rank) or anchors.get(rank, Offset())
-        if rank in found.alone:
-            issues.add("unaligned", capture.label, found.alone[rank], rank=rank)
-    used = {rank: one for rank, one in found.offsets.items() if rank not in found.alone}
-    _say_unchecked(captures, issues, found, used)
-    return offsets, _unused(offsets, used, found.alone)
+        offsets[rank] = fits.offsets.get(rank) or anchors.get(rank, Offset())
+        if rank in fits.alone:
+            issues.add("unaligned", capture.label, fits.alone[rank], rank=rank)
+    used = {rank: offset for rank, offset in fits.offsets.items() if rank not in fits.alone}
+    _report_unchecked(captures, issues, fits, used)
+    return offsets, _unused(offsets, used, fits.alone)
 
 
 def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:

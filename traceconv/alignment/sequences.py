@@ -55,30 +55,30 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
         numbered: whether the numbers of steps are known to be those of the job; otherwise each
             capture may count from its own start.
     """
-    if (known := _identified(a, b)) is not None:
-        return known
-    ours = np.flatnonzero(np.isin(a.token, b.token))
-    theirs = np.flatnonzero(np.isin(b.token, a.token))
-    fewer = min(len(ours), len(theirs))
+    if (identified := _identified(a, b)) is not None:
+        return identified
+    left_rows = np.flatnonzero(np.isin(a.token, b.token))
+    right_rows = np.flatnonzero(np.isin(b.token, a.token))
+    fewer = min(len(left_rows), len(right_rows))
     if fewer < FEWEST:
         return nothing(f"{fewer} operations in common are too few, {FEWEST} are needed")
-    x, y = Beats(a, ours), Beats(b, theirs)
+    x, y = Beats(a, left_rows), Beats(b, right_rows)
     sides = Sides(x, y, numbered and x.counts and y.counts)
-    found = _by_index(sides)
+    hypothesis = _by_index(sides)
     settled = False
-    if found is not None and found.clean:
+    if hypothesis is not None and hypothesis.clean:
         # where operations are missing, a part between two losses may fit by chance
         equal = len(x) == len(y) and np.array_equal(x.token, y.token)
-        whole = len(found.ours) == min(len(x), len(y))
-        sure = whole or float(found.odds.min(initial=np.inf)) >= _SETTLED
-        settled = equal or (found.certain and sure)
+        is_complete = len(hypothesis.ours) == min(len(x), len(y))
+        sure = is_complete or float(hypothesis.odds.min(initial=np.inf)) >= _SETTLED
+        settled = equal or (hypothesis.certain and sure)
     if not settled:
-        other = _by_time(sides)
-        if other is not None and (found is None or other.better_than(found)):
-            found = other
-    if found is None:
+        alternative = _by_time(sides)
+        if alternative is not None and (hypothesis is None or alternative.better_than(hypothesis)):
+            hypothesis = alternative
+    if hypothesis is None:
         return nothing("kinds and sizes of operations do not follow each other alike")
-    return found.pairing(ours, theirs)
+    return hypothesis.pairing(left_rows, right_rows)
 
 
 def _identified(a: Timed, b: Timed) -> Pairing | None:
@@ -89,27 +89,27 @@ def _identified(a: Timed, b: Timed) -> Pairing | None:
     """
     if min(len(a.identity), len(b.identity)) < FEWEST:
         return None
-    ours, theirs = _once(a.identity), _once(b.identity)
-    if min(len(ours), len(theirs)) < FEWEST:
+    left_rows, right_rows = _once(a.identity), _once(b.identity)
+    if min(len(left_rows), len(right_rows)) < FEWEST:
         return None
-    _, one, other = np.intersect1d(
-        a.identity[ours], b.identity[theirs], assume_unique=True, return_indices=True
+    _, in_left, in_right = np.intersect1d(
+        a.identity[left_rows], b.identity[right_rows], assume_unique=True, return_indices=True
     )
-    ours, theirs = ours[one], theirs[other]
-    same = a.token[ours] == b.token[theirs]
-    order = np.argsort(ours[same])
+    left_rows, right_rows = left_rows[in_left], right_rows[in_right]
+    same_token = a.token[left_rows] == b.token[right_rows]
+    order = np.argsort(left_rows[same_token])
     if len(order) < FEWEST:
         return nothing(
             f"{len(order)} operations are of the same run of a program in both captures, "
             f"{FEWEST} are needed"
         )
-    return Pairing(ours[same][order], theirs[same][order], identified=True)
+    return Pairing(left_rows[same_token][order], right_rows[same_token][order], identified=True)
 
 
 def _once(identity: I64) -> NDArray[np.intp]:
     """The rows of identities that occur once."""
-    values, first, count = np.unique(identity, return_index=True, return_counts=True)
-    return np.asarray(first[(count == 1) & (values >= 0)])
+    values, first_rows, count = np.unique(identity, return_index=True, return_counts=True)
+    return np.asarray(first_rows[(count == 1) & (values >= 0)])
 
 
 # -- by index: nothing is missing --------------------------------------------------------------
@@ -125,51 +125,55 @@ def _by_index(sides: Sides) -> Found | None:
             return None
         shifts = shifts[good]
         pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
-        some = _alikest(differ, pairs, sides.floor)
-        known = np.flatnonzero(np.isin(shifts, (0, *_by_numbers(sides))))
-        shifts = shifts[np.unique(np.concatenate((some, known)))]
+        likely = _alikest(differ, pairs, sides.floor)
+        preset = np.flatnonzero(np.isin(shifts, (0, *_by_numbers(sides))))
+        shifts = shifts[np.unique(np.concatenate((likely, preset)))]
     differ, long, good = _shifted(sides, shifts, _sample(b, _SAMPLE))
     if not len(good):
         return None
     shifts = shifts[good]
     pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
-    every = [(differ, long), *_far(sides, shifts)]
-    best = likeliest([one for one, _ in every], pairs, sides.floor)
-    known = ~np.isnan(differ[best])
-    drift = drift_of(differ[best][known], long[known])
-    near = tuple(one - drift * length for one, length in every)
+    by_distance = [(differ, long), *_far(sides, shifts)]
+    best = likeliest([table for table, _ in by_distance], pairs, sides.floor)
+    preset = ~np.isnan(differ[best])
+    drift = drift_of(differ[best][preset], long[preset])
+    near = tuple(table - drift * length for table, length in by_distance)
     agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
     best, compared = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
-    ours, theirs = _diagonal(sides, int(shifts[best]))
-    same = a.token[ours] == b.token[theirs]
-    ours, theirs = ours[same], theirs[same]
-    if len(ours) < FEWEST:
+    left_rows, right_rows = _diagonal(sides, int(shifts[best]))
+    same_token = a.token[left_rows] == b.token[right_rows]
+    left_rows, right_rows = left_rows[same_token], right_rows[same_token]
+    if len(left_rows) < FEWEST:
         return None
-    alike = [_alikest(one, pairs, sides.floor, but=best) for one in near]
-    rest = np.unique(np.concatenate(alike))
+    alike = [_alikest(table, pairs, sides.floor, but=best) for table in near]
+    rival_rows = np.unique(np.concatenate(alike))
     apart = np.array(
-        [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
+        [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rival_rows])]
     ).astype(np.int64)
-    rivals = Rivals(tuple(by.of(rest) for by in compared), pairs[rest], apart, agree[rest])
-    return tested(sides, ours, theirs, rivals, float(same.mean()))
+    rivals = Rivals(
+        tuple(by.of(rival_rows) for by in compared), pairs[rival_rows], apart, agree[rival_rows]
+    )
+    return tested(sides, left_rows, right_rows, rivals, float(same_token.mean()))
 
 
-def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64, NDArray[np.intp]]:
+def _shifted(
+    sides: Sides, shifts: I64, places: NDArray[np.intp]
+) -> tuple[F64, F64, NDArray[np.intp]]:
     """By how much times between operations differ, by shift and place, NaN where one of the
     sequences has none or one of another sort; these times; and the shifts at which sorts fit,
     which are those of the rows."""
     a, b = sides.a, sides.b
-    first = at[None, :] + shifts[:, None]
-    valid = (first >= 0) & (first < len(a) - 1)
-    first = np.clip(first, 0, len(a) - 2)
+    left_rows = places[None, :] + shifts[:, None]
+    valid = (left_rows >= 0) & (left_rows < len(a) - 1)
+    left_rows = np.clip(left_rows, 0, len(a) - 2)
     sort = a.token[:-1] * (int(max(a.token.max(), b.token.max())) + 1) + a.token[1:]
-    asked = b.token[:-1] * (int(max(a.token.max(), b.token.max())) + 1) + b.token[1:]
-    good = valid & (sort[first] == asked[at])
+    right_sort = b.token[:-1] * (int(max(a.token.max(), b.token.max())) + 1) + b.token[1:]
+    good = valid & (sort[left_rows] == right_sort[places])
     count = valid.sum(axis=1)
-    fits = (good.sum(axis=1) >= _LIKENESS * count) & (count >= min(FEWEST - 1, len(at)))
+    fits = (good.sum(axis=1) >= _LIKENESS * count) & (count >= min(FEWEST - 1, len(places)))
     rows = np.flatnonzero(fits)
-    long = np.diff(b.end)[at].astype(np.float64)
-    differ = np.where(good[rows], np.diff(a.end)[first[rows]] - long, np.nan)
+    long = np.diff(b.end)[places].astype(np.float64)
+    differ = np.where(good[rows], np.diff(a.end)[left_rows[rows]] - long, np.nan)
     return differ, long, rows
 
 
@@ -177,18 +181,23 @@ def _far(sides: Sides, shifts: I64) -> Iterator[tuple[F64, F64]]:
     """The same for operations that are some others apart, and these times: there are as many
     values as _PARTS say."""
     a, b = sides.a, sides.b
-    for parts in _PARTS:
-        by = len(b) // parts
+    for count in _PARTS:
+        by = len(b) // count
         if by < 2:
             continue
-        at = np.arange(0, len(b) - by, by)
-        first = at[None, :] + shifts[:, None]
-        valid = (first >= 0) & (first + by < len(a))
-        first = np.clip(first, 0, max(len(a) - by - 1, 0))
-        last = np.minimum(first + by, len(a) - 1)
-        same = (a.token[first] == b.token[at]) & (a.token[last] == b.token[at + by])
-        long = (b.end[at + by] - b.end[at]).astype(np.float64)
-        yield np.where(valid & same, a.end[last] - a.end[first] - long, np.nan), long
+        places = np.arange(0, len(b) - by, by)
+        left_rows = places[None, :] + shifts[:, None]
+        valid = (left_rows >= 0) & (left_rows + by < len(a))
+        left_rows = np.clip(left_rows, 0, max(len(a) - by - 1, 0))
+        later_rows = np.minimum(left_rows + by, len(a) - 1)
+        same_token = (a.token[left_rows] == b.token[places]) & (
+            a.token[later_rows] == b.token[places + by]
+        )
+        long = (b.end[places + by] - b.end[places]).astype(np.float64)
+        yield (
+            np.where(valid & same_token, a.end[later_rows] - a.end[left_rows] - long, np.nan),
+            long,
+        )
 
 
 def _alikest(differ: F64, pairs: I64, floor: float, but: int = -1) -> NDArray[np.intp]:
@@ -206,25 +215,25 @@ def _by_numbers(sides: Sides) -> list[int]:
     steps = steps[np.isin(steps, sides.b.step)]
     if not len(steps):
         return []
-    first = [np.searchsorted(side.step, steps) for side in (sides.a, sides.b)]
-    return [int(median(first[0] - first[1]))]
+    first_rows = [np.searchsorted(side.step, steps) for side in (sides.a, sides.b)]
+    return [int(median(first_rows[0] - first_rows[1]))]
 
 
-def _sample(b: Beats, most: int) -> NDArray[np.intp]:
+def _sample(b: Beats, limit: int) -> NDArray[np.intp]:
     """Which times between operations are compared: the longest, which differ most from step to
     step, and others anywhere."""
-    every = np.arange(len(b) - 1)
-    if len(every) <= most:
-        return every
-    longest = np.argsort(-np.diff(b.end), kind="stable")[: most // 2]
-    others = np.linspace(0, len(every) - 1, most // 2).astype(np.intp)
-    return np.unique(np.concatenate((longest, others)))
+    all_places = np.arange(len(b) - 1)
+    if len(all_places) <= limit:
+        return all_places
+    longest = np.argsort(-np.diff(b.end), kind="stable")[: limit // 2]
+    spread = np.linspace(0, len(all_places) - 1, limit // 2).astype(np.intp)
+    return np.unique(np.concatenate((longest, spread)))
 
 
 def _diagonal(sides: Sides, shift: int) -> tuple[I64, I64]:
-    first, last = max(0, -shift), min(len(sides.b), len(sides.a) - shift)
-    theirs = np.arange(first, max(first, last))
-    return theirs + shift, theirs
+    begin, stop = max(0, -shift), min(len(sides.b), len(sides.a) - shift)
+    right_rows = np.arange(begin, max(begin, stop))
+    return right_rows + shift, right_rows
 
 
 # -- by time: operations are missing -----------------------------------------------------------
@@ -237,77 +246,81 @@ def _by_time(sides: Sides) -> Found | None:
     x, y = (sides.a, sides.b) if swapped else (sides.b, sides.a)
     look = _Nearest(y, 4 * int(x.end[-1] + y.end[-1]) + 1)
     near = max(2.0 * max(x.grain, y.grain), min(x.gap, y.gap) / 4)
-    tried = [c for share in _PIVOTS for c in _around(x, y, look, share, near, sides.floor)]
+    tried = [c for share in _PIVOTS for c in _candidates(x, y, look, share, near, sides.floor)]
     tried.sort(key=lambda c: -c[0])
-    known: list[tuple[I64, I64]] = []
+    hypotheses: list[tuple[I64, I64]] = []
     codes: list[I64] = []
     for _, pivot, offset in tried[: 3 * _FOLLOWED]:
         pairs = _follow(x, look, pivot, offset, near)
         code = (pairs[0] << 32) | pairs[1]
-        if len(code) >= FEWEST and not any(np.isin(code, one).mean() > 0.5 for one in codes):
-            known.append(pairs)
+        if len(code) >= FEWEST and not any(
+            np.isin(code, other_code).mean() > 0.5 for other_code in codes
+        ):
+            hypotheses.append(pairs)
             codes.append(code)
-        if len(known) == _FOLLOWED:
+        if len(hypotheses) == _FOLLOWED:
             break
-    if not known:
+    if not hypotheses:
         return None
-    every = [(p, q) if swapped else (q, p) for p, q in known]
-    return _chosen(sides, every)
+    oriented = [(p, q) if swapped else (q, p) for p, q in hypotheses]
+    return _chosen(sides, oriented)
 
 
-def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
+def _chosen(sides: Sides, hypotheses: list[tuple[I64, I64]]) -> Found:
     """The likeliest of a few hypotheses, tested against the others."""
-    steps = [steps_between(sides, o, t) for o, t in every]
+    steps = [steps_between(sides, o, t) for o, t in hypotheses]
     width = max(len(s[0]) for s in steps)
-    differ, long = (np.full((len(every), width), np.nan) for _ in range(2))
-    for row, (one, time) in enumerate(steps):
-        differ[row, : len(one)], long[row, : len(one)] = one, time
-    pairs = np.array([len(o) for o, _ in every])
+    differ, long = (np.full((len(hypotheses), width), np.nan) for _ in range(2))
+    for row, (differences, time) in enumerate(steps):
+        differ[row, : len(differences)], long[row, : len(differences)] = differences, time
+    pairs = np.array([len(o) for o, _ in hypotheses])
     best = likeliest([differ], pairs, sides.floor)
     differ = differ - drift_of(*steps[best]) * long
-    agree = np.array([sides.agree(o, t) for o, t in every])
+    agree = np.array([sides.agree(o, t) for o, t in hypotheses])
     best, compared = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
-    share = np.array([_share(sides, o, t) for o, t in every])
-    rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
-    apart = np.array([int(median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
-    compared = tuple(by.of(rest) for by in compared)
-    rivals = Rivals(compared, pairs[rest], apart[rest], agree[rest])
-    return tested(sides, *every[best], rivals, float(share[best]))
+    share = np.array([_share(sides, o, t) for o, t in hypotheses])
+    is_rival = (np.arange(len(hypotheses)) != best) & (share > 0.7 * share[best])
+    apart = np.array(
+        [int(median(sides.a.end[o] - sides.b.end[t])) for o, t in hypotheses], np.int64
+    )
+    compared = tuple(by.of(is_rival) for by in compared)
+    rivals = Rivals(compared, pairs[is_rival], apart[is_rival], agree[is_rival])
+    return tested(sides, *hypotheses[best], rivals, float(share[best]))
 
 
-def _share(sides: Sides, ours: I64, theirs: I64) -> float:
+def _share(sides: Sides, left_rows: I64, right_rows: I64) -> float:
     """The share of operations that is matched, from the first to the last pair, of the rank with
     fewer operations there."""
-    apart = int(median(sides.a.end[ours] - sides.b.end[theirs]))
+    apart = int(median(sides.a.end[left_rows] - sides.b.end[right_rows]))
     slack = int(max(sides.a.gap, sides.b.gap) / 2)
-    first = max(0, apart) - slack
-    last = min(int(sides.a.end[-1]), int(sides.b.end[-1]) + apart) + slack
+    begin = max(0, apart) - slack
+    stop = min(int(sides.a.end[-1]), int(sides.b.end[-1]) + apart) + slack
     inside = [
-        int(np.count_nonzero((end >= first) & (end <= last)))
+        int(np.count_nonzero((end >= begin) & (end <= stop)))
         for end in (sides.a.end, sides.b.end + apart)
     ]
-    return len(ours) / max(min(inside), 1)
+    return len(left_rows) / max(min(inside), 1)
 
 
 class _Nearest:
     """Finds the operation of a sequence that is of a kind and nearest to a time."""
 
-    def __init__(self, of: Beats, apart: int) -> None:
-        self.of, self._apart = of, apart
-        key = of.end + of.token * apart
+    def __init__(self, beats: Beats, apart: int) -> None:
+        self.of, self._apart = beats, apart
+        key = beats.end + beats.token * apart
         self._order = np.argsort(key, kind="stable")
         self._key = key[self._order]
 
     def __call__(self, token: I64, time: I64) -> tuple[I64, I64]:
         """Row of the nearest, and how much later it is, ns; very large without candidates."""
-        asked = time + token * self._apart
-        after = np.clip(np.searchsorted(self._key, asked), 1, len(self._key) - 1)
-        later, sooner = self._key[after] - asked, asked - self._key[after - 1]
+        keys = time + token * self._apart
+        after = np.clip(np.searchsorted(self._key, keys), 1, len(self._key) - 1)
+        later, sooner = self._key[after] - keys, keys - self._key[after - 1]
         take = np.where(later < sooner, after, after - 1)
         return self._order[take], np.where(later < sooner, later, -sooner)
 
 
-def _around(
+def _candidates(
     x: Beats, y: Beats, look: _Nearest, share: float, near: float, floor: float
 ) -> list[tuple[float, int, int]]:
     """Ways to let an operation of ``x`` fall on one of ``y``: how much better than usual those
@@ -344,8 +357,8 @@ def _middle(values: F64) -> F64:
     """Medians of rows, 0 of empty rows."""
     ordered = np.sort(values, axis=1)
     count = (~np.isnan(values)).sum(axis=1)
-    at = np.maximum(count - 1, 0) // 2
-    return np.where(count > 0, np.nan_to_num(ordered[np.arange(len(values)), at]), 0.0)
+    middle = np.maximum(count - 1, 0) // 2
+    return np.where(count > 0, np.nan_to_num(ordered[np.arange(len(values)), middle]), 0.0)
 
 
 def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> tuple[I64, I64]:
@@ -355,31 +368,31 @@ def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> t
     reach, limit = _AROUND // 2, near
     while True:
         rows = np.arange(max(pivot - reach, 0), min(pivot + reach, len(x)))
-        found, off = look(x.token[rows], correction.of(x.end[rows]))
+        partner, off = look(x.token[rows], correction.of(x.end[rows]))
         good = np.abs(off) <= limit
         if np.count_nonzero(good) < FEWEST:
             break
-        correction = _corrected(x.end[rows[good]], look.of.end[found[good]], correction)
+        correction = _corrected(x.end[rows[good]], look.of.end[partner[good]], correction)
         if len(rows) == len(x):
             break
         reach *= 3
-    found, off = look(x.token, correction.of(x.end))
+    partner, off = look(x.token, correction.of(x.end))
     usual = float(median(np.abs(off[np.abs(off) <= limit]))) if len(off) else 0.0
     good = np.abs(off) <= min(limit, max(20 * usual, 20.0 * FLOOR_NS))
     rows = np.flatnonzero(good)
-    order = np.lexsort((np.abs(off[rows]), found[rows]))  # each has one partner
-    first = np.ones(len(order), bool)
-    first[1:] = np.diff(found[rows][order]) > 0
-    kept = np.sort(rows[order][first])
-    ascending = np.ones(len(kept), bool)
-    ascending[1:] = found[kept][1:] > np.maximum.accumulate(found[kept])[:-1]
-    kept = kept[ascending]
-    return kept, found[kept]
+    order = np.lexsort((np.abs(off[rows]), partner[rows]))  # each has one partner
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = np.diff(partner[rows][order]) > 0
+    chosen = np.sort(rows[order][is_first])
+    ascending = np.ones(len(chosen), bool)
+    ascending[1:] = partner[chosen][1:] > np.maximum.accumulate(partner[chosen])[:-1]
+    chosen = chosen[ascending]
+    return chosen, partner[chosen]
 
 
-def _corrected(end: I64, other: I64, before: Correction) -> Correction:
+def _corrected(end: I64, other_end: I64, before: Correction) -> Correction:
     """The line through ends that belong together."""
-    apart = other - end
+    apart = other_end - end
     middle = int(median(end))
     drift = before.drift_ppt / 1e12
     half = len(end) // 2
@@ -387,5 +400,5 @@ def _corrected(end: I64, other: I64, before: Correction) -> Correction:
         run = (end[half:][:half] - end[:half]).astype(np.float64)
         rise = (apart[half:][:half] - apart[:half])[run > 0] / run[run > 0]
         drift = float(np.clip(median(rise), -FASTEST, FASTEST)) if len(rise) else drift
-    rest = apart - drift * (end - middle)
-    return Correction(int(median(rest)), round(drift * 1e12), middle)
+    residuals = apart - drift * (end - middle)
+    return Correction(int(median(residuals)), round(drift * 1e12), middle)

@@ -41,22 +41,22 @@ def refuted(
     """
     agree = {rank: [rank] for rank in corrections}  # those that agree share one list
     against: dict[int, dict[int, str]] = {}
-    for one, other, found in _compared(records, corrections):
-        if found:
-            against.setdefault(one, {})[other] = found
-            against.setdefault(other, {})[one] = found
-        elif agree[one] is not agree[other]:
-            fewer, more = sorted((agree[one], agree[other]), key=len)
-            more += fewer  # each rank moves to a list twice as long: n log n in all
-            agree.update(dict.fromkeys(fewer, more))
-    said: dict[int, str] = {}
-    for rank, others in against.items():
-        strangers = [other for other in others if agree[other] is not agree[rank]]
-        larger = [other for other in strangers if len(agree[other]) >= len(agree[rank])]
-        if larger and rank not in said:
-            why = f"with rank {larger[0]}: {others[larger[0]]}"
-            said.update(dict.fromkeys(agree[rank], why))
-    return said
+    for own_rank, other_rank, difference in _compared(records, corrections):
+        if difference:
+            against.setdefault(own_rank, {})[other_rank] = difference
+            against.setdefault(other_rank, {})[own_rank] = difference
+        elif agree[own_rank] is not agree[other_rank]:
+            fewer, larger_list = sorted((agree[own_rank], agree[other_rank]), key=len)
+            larger_list += fewer  # each rank moves to a list twice as long: n log n in all
+            agree.update(dict.fromkeys(fewer, larger_list))
+    reasons: dict[int, str] = {}
+    for rank, contradicting in against.items():
+        strangers = [stranger for stranger in contradicting if agree[stranger] is not agree[rank]]
+        larger = [stranger for stranger in strangers if len(agree[stranger]) >= len(agree[rank])]
+        if larger and rank not in reasons:
+            why = f"with rank {larger[0]}: {contradicting[larger[0]]}"
+            reasons.update(dict.fromkeys(agree[rank], why))
+    return reasons
 
 
 def _compared(
@@ -64,19 +64,21 @@ def _compared(
 ) -> Iterator[tuple[int, int, str]]:
     """Pairs of ranks of one group with "" where their operations meet, else how they do not."""
     groups: dict[str, list[_Timed]] = {}
-    for one in records:
-        if one.rank in corrections:
-            for index, group in enumerate(one.groups):
-                groups.setdefault(group.key, []).append(_timed(one, index, corrections[one.rank]))
+    for rank_records in records:
+        if rank_records.rank in corrections:
+            for index, group in enumerate(rank_records.groups):
+                groups.setdefault(group.key, []).append(
+                    _timed(rank_records, index, corrections[rank_records.rank])
+                )
     for members in groups.values():
         members.sort(key=lambda m: m.rank)
         pairs: Iterable[tuple[_Timed, _Timed]] = combinations(members, 2)
         if len(members) > _ALL_PAIRS:
-            pairs = [*pairwise(members), *((members[0], other) for other in members[2:])]
-        for mine, its in pairs:
-            found = _meeting(mine, its)
-            if found is not None:
-                yield mine.rank, its.rank, found
+            pairs = [*pairwise(members), *((members[0], member) for member in members[2:])]
+        for timed, its in pairs:
+            difference = _meeting(timed, its)
+            if difference is not None:
+                yield timed.rank, its.rank, difference
 
 
 class _Timed(msgspec.Struct, frozen=True):
@@ -90,49 +92,51 @@ class _Timed(msgspec.Struct, frozen=True):
     end_ns: I64
 
 
-def _timed(one: CollectiveRecords, index: int, by: Correction) -> _Timed:
-    rows = one.of_group(index)
-    words = zip(one.kind[rows].tolist(), one.size[rows].tolist(), strict=True)
-    token = [hash((one.kinds[kind], size)) for kind, size in words]
-    waits = [one.kinds[kind] in SYNCHRONOUS for kind in one.kind[rows].tolist()]
+def _timed(records: CollectiveRecords, index: int, by: Correction) -> _Timed:
+    rows = records.of_group(index)
+    words = zip(records.kind[rows].tolist(), records.size[rows].tolist(), strict=True)
+    token = [hash((records.kinds[kind], size)) for kind, size in words]
+    waits = [records.kinds[kind] in SYNCHRONOUS for kind in records.kind[rows].tolist()]
     return _Timed(
-        one.rank,
+        records.rank,
         np.array(token, np.int64),
         np.array(waits, bool),
-        by.of(one.start_ns[rows]),
-        by.of(one.end_ns[rows]),
+        by.of(records.start_ns[rows]),
+        by.of(records.end_ns[rows]),
     )
 
 
-def _meeting(one: _Timed, other: _Timed) -> str | None:
+def _meeting(timed: _Timed, other: _Timed) -> str | None:
     """ "" if most operations of both meet, how they do not, or None if it is unknown."""
-    if min(len(one.token), len(other.token)) == 0:
+    if min(len(timed.token), len(other.token)) == 0:
         return None
-    first = max(int(one.start_ns[0]), int(other.start_ns[0]))
-    last = min(int(one.end_ns.max()), int(other.end_ns.max()))
-    if last < first - _SLACK_NS:
+    begin = max(int(timed.start_ns[0]), int(other.start_ns[0]))
+    end = min(int(timed.end_ns.max()), int(other.end_ns.max()))
+    if end < begin - _SLACK_NS:
         return (
-            f"by their stamps their collectives are {(first - last) / 1e6:.3f} ms apart, and never "
+            f"by their stamps their collectives are {(begin - end) / 1e6:.3f} ms apart, and never "
             "at one time"
         )
     inside = [
-        np.flatnonzero(m.waits & (m.end_ns >= first - _SLACK_NS) & (m.start_ns <= last + _SLACK_NS))
-        for m in (one, other)
+        np.flatnonzero(m.waits & (m.end_ns >= begin - _SLACK_NS) & (m.start_ns <= end + _SLACK_NS))
+        for m in (timed, other)
     ]
-    fewer, more = (one, other) if len(inside[0]) <= len(inside[1]) else (other, one)
+    fewer, longer = (timed, other) if len(inside[0]) <= len(inside[1]) else (other, timed)
     rows = min(inside, key=len)
     if len(rows) < _FEWEST:
         return None
     met = 0
     for token in np.unique(fewer.token[rows]).tolist():
-        asked = rows[fewer.token[rows] == token]
-        there = np.flatnonzero(more.token == token)
-        ends = np.maximum.accumulate(more.end_ns[there])
-        at = np.searchsorted(ends, fewer.start_ns[asked] - _SLACK_NS)
-        near = there[np.minimum(at, len(there) - 1)] if len(there) else there
-        if len(there):
-            begun = more.start_ns[near] <= fewer.end_ns[asked] + _SLACK_NS
-            met += int(np.count_nonzero(begun & (at < len(there))))
+        own_rows = rows[fewer.token[rows] == token]
+        candidates = np.flatnonzero(longer.token == token)
+        ends = np.maximum.accumulate(longer.end_ns[candidates])
+        position = np.searchsorted(ends, fewer.start_ns[own_rows] - _SLACK_NS)
+        near = (
+            candidates[np.minimum(position, len(candidates) - 1)] if len(candidates) else candidates
+        )
+        if len(candidates):
+            begun = longer.start_ns[near] <= fewer.end_ns[own_rows] + _SLACK_NS
+            met += int(np.count_nonzero(begun & (position < len(candidates))))
     if met >= _AGREE * len(rows):
         return ""
     if met > _REFUTED * len(rows):

@@ -42,17 +42,17 @@ class Alignment:
     def lines(self) -> list[str]:
         """A table for people, one line per rank."""
         rows = [("rank", "method", "offset (µs)", "drift (ppm)", "error (µs)", "matches", "from")]
-        for rank, one in self.plan.offsets.items():
+        for rank, offset in self.plan.offsets.items():
             error = self.plan.error_ns(rank)
             rows.append(
                 (
                     str(rank),
-                    one.method,
-                    us_text(one.offset_ns),
-                    f"{one.drift_ppt / 1e6:.3f}" if one.drift_ppt else "",
+                    offset.method,
+                    us_text(offset.offset_ns),
+                    f"{offset.drift_ppt / 1e6:.3f}" if offset.drift_ppt else "",
                     "unknown" if error is None else f"{error / 1e3:.1f}",
-                    str(one.matches or ""),
-                    one.evidence,
+                    str(offset.matches or ""),
+                    offset.evidence,
                 )
             )
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -73,7 +73,7 @@ class Alignment:
 
 
 @takes(AlignOptions)
-def align(*paths: values.Paths, **given: Unpack[AlignArguments]) -> Alignment:
+def align(*paths: values.Paths, **keywords: Unpack[AlignArguments]) -> Alignment:
     """How the clocks of the ranks found below ``paths`` differ.
 
     Each worker has one rank in memory.
@@ -82,12 +82,12 @@ def align(*paths: values.Paths, **given: Unpack[AlignArguments]) -> Alignment:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`; ``ClockError`` if an alignment is refused.
     """
-    asked = AlignOptions.of(given)
-    view = View(comm_patterns=asked.comm_patterns)
+    options = AlignOptions.of(keywords)
+    view = View(comm_patterns=options.comm_patterns)
     work = Summarizing(SummaryRequest(), view, as_read=True, collectives=True)
-    with opened(paths, asked.input, asked.run, asked.ranks) as every:
-        read, summaries = every.summaries(work)
-    records, spans = [one.collectives for one in summaries], spans_of(summaries)
-    plan = clocks.plan(read, asked.method, records, asked.max_error_ns, spans=spans)
-    every.issues.extend(plan.issues)
-    return Alignment(plan, every.issues)
+    with opened(paths, options.input, options.run, options.ranks) as ranks:
+        read, summaries = ranks.summaries(work)
+    records, spans = [summary.collectives for summary in summaries], spans_of(summaries)
+    plan = clocks.plan(read, options.method, records, options.max_error_ns, spans=spans)
+    ranks.issues.extend(plan.issues)
+    return Alignment(plan, ranks.issues)

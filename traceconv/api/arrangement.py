@@ -66,35 +66,37 @@ class Arrangement:
             OptionError: it cannot be understood, or names a column that none of them has.
         """
         orders = [match for word in sort if (match := _SORT.fullmatch(word))]
-        found = cls(
+        arrangement = cls(
             columns,
             tuple((match[1], match[2] or "") for match in orders),
             tuple(map(_comparison, filters)),
             top,
         )
-        known = [column for name in names for column in {**TABLES, **FILES}[name].columns]
+        known_columns = [column for name in names for column in {**TABLES, **FILES}[name].columns]
         if axes:
-            known = [one for one in known if one.name != RANK] + [*coordinate_columns(axes)]
-        if known and all({**TABLES, **FILES}[name].columns for name in names):
-            found._refuse_unknown(known)
-        for name, sign, value in found.filters:
-            for column in {column for column in known if _is_called(column, name)}:
+            known_columns = [column for column in known_columns if column.name != RANK] + [
+                *coordinate_columns(axes)
+            ]
+        if known_columns and all({**TABLES, **FILES}[name].columns for name in names):
+            arrangement._refuse_unknown(known_columns)
+        for name, sign, value in arrangement.filters:
+            for column in {column for column in known_columns if _is_called(column, name)}:
                 _test(column, sign, value)
-        return found
+        return arrangement
 
     @property
     def changes_rows(self) -> bool:
         """Whether it says which rows there are, or in which order."""
         return bool(self.sort or self.filters)
 
-    def _refuse_unknown(self, known: Sequence[Column]) -> None:
-        asked = [("columns", name) for name in self.columns]
-        asked += [("sort", name) for name, _ in self.sort]
-        asked += [("filters", name) for name, _, _ in self.filters]
-        for option, name in asked:
-            if not any(_is_called(column, name) for column in known):
-                every = dict.fromkeys(column.name for column in known)
-                raise OptionError(unknown("column", name, every), option)
+    def _refuse_unknown(self, columns: Sequence[Column]) -> None:
+        named = [("columns", name) for name in self.columns]
+        named += [("sort", name) for name, _ in self.sort]
+        named += [("filters", name) for name, _, _ in self.filters]
+        for option, name in named:
+            if not any(_is_called(column, name) for column in columns):
+                names = dict.fromkeys(column.name for column in columns)
+                raise OptionError(unknown("column", name, names), option)
 
 
 def arranged(
@@ -105,22 +107,22 @@ def arranged(
     Tables without any of the columns that are kept, or without one that a filter compares, are
     left out, as are those of which no row is left.
     """
-    kept: list[Result] = []
+    shown_results: list[Result] = []
     out: list[tuple[str, str]] = []
     for result in results:
         if not result.rows:
-            kept.append(result)
+            shown_results.append(result)
             continue
-        missing = [n for n, _, _ in how.filters if _found(result, n) is None]
+        missing = [n for n, _, _ in how.filters if _column_called(result, n) is None]
         if missing:
             out.append((result.table.name, f"it has no column {missing[0]!r}"))
-        elif how.columns and not any(_found(result, name) for name in how.columns):
+        elif how.columns and not any(_column_called(result, name) for name in how.columns):
             out.append((result.table.name, "it has none of the columns"))
         elif not (shown := _arranged(result, how)).rows:
             out.append((result.table.name, "no row passes the filter"))
         else:
-            kept.append(shown)
-    return tuple(kept), tuple(out)
+            shown_results.append(shown)
+    return tuple(shown_results), tuple(out)
 
 
 def _arranged(result: Result, how: Arrangement) -> Result:
@@ -128,32 +130,32 @@ def _arranged(result: Result, how: Arrangement) -> Result:
     data = result.data.columns
     rows = np.arange(len(result.data))
     for name, sign, value in how.filters:
-        column = _found(result, name)
+        column = _column_called(result, name)
         if column is not None:
             rows = rows[_test(column, sign, value)(data[column.key][rows])]
     for name, direction in reversed(how.sort):
-        column = _found(result, name)
+        column = _column_called(result, name)
         if column is not None:
             rows = rows[_order(column, data[column.key][rows], direction)]
-    taken: Columns = {key: values[rows] for key, values in data.items()}
-    every = len(rows) if how.changes_rows else result.rows
+    values_by_key: Columns = {key: values[rows] for key, values in data.items()}
+    row_count = len(rows) if how.changes_rows else result.rows
     if how.changes_rows and how.top is not None and result.table.capped:
-        taken = (
-            {key: values[: how.top] for key, values in taken.items()}
+        values_by_key = (
+            {key: values[: how.top] for key, values in values_by_key.items()}
             if how.sort
-            else first_rows(taken, how.top)
+            else first_rows(values_by_key, how.top)
         )
     table = result.table
     columns = table.columns
     if how.columns:
-        chosen = [_found(result, name) for name in how.columns]
-        columns = tuple(dict.fromkeys(one for one in chosen if one is not None))
-    kept = {column.key: taken[column.key] for column in columns}
+        chosen = [_column_called(result, name) for name in how.columns]
+        columns = tuple(dict.fromkeys(column for column in chosen if column is not None))
+    shown = {column.key: values_by_key[column.key] for column in columns}
     units = {column.key: column.unit for column in columns}
-    return Result(replace(table, columns=columns), DataTable(table.name, kept, units), every)
+    return Result(replace(table, columns=columns), DataTable(table.name, shown, units), row_count)
 
 
-def _found(result: Result, name: str) -> Column | None:
+def _column_called(result: Result, name: str) -> Column | None:
     return next((column for column in result.table.columns if _is_called(column, name)), None)
 
 
@@ -187,25 +189,27 @@ def _test(column: Column, sign: str, text: str) -> Callable[[NDArray[Any]], Mask
             pattern = re.compile(text)
         except re.error as e:
             raise OptionError(f"{text!r} is not a regular expression: {e}", "filters") from e
-        wanted = sign == "~"
+        must_match = sign == "~"
         return lambda values: np.array(
-            [bool(pattern.search(str(one))) is wanted for one in values.tolist()], bool
+            [bool(pattern.search(str(value))) is must_match for value in values.tolist()], bool
         )
     if column.kind == "text":
         if sign not in ("=", "!="):
             raise OptionError(f"{column.name} is text: compare it by =, !=, ~ or !~", "filters")
-        return lambda values: np.array([_COMPARE[sign](one, text) for one in values.tolist()], bool)
+        return lambda values: np.array(
+            [_COMPARE[sign](value, text) for value in values.tolist()], bool
+        )
     if column.name == RANK and text == "all":
         return lambda values: _mask(_COMPARE[sign](values == ABSENT, True))
     number = _number(column, text)
-    return lambda values: _known(values) & _mask(_COMPARE[sign](values, number))
+    return lambda values: _is_known(values) & _mask(_COMPARE[sign](values, number))
 
 
 def _mask(values: Any) -> Mask:
     return np.asarray(values, bool)
 
 
-def _known(values: NDArray[Any]) -> Mask:
+def _is_known(values: NDArray[Any]) -> Mask:
     return ~np.isnan(values) if values.dtype.kind == "f" else _mask(values != ABSENT)
 
 
@@ -228,6 +232,6 @@ def _order(column: Column, values: NDArray[Any], direction: str) -> NDArray[np.i
         _, values = np.unique(values.astype(str), return_inverse=True)
         unknown_ = np.zeros(len(values), bool)
     else:
-        unknown_ = ~_known(values)
+        unknown_ = ~_is_known(values)
     key = np.where(unknown_, 0, values)
     return np.lexsort((-key if falls else key, unknown_))

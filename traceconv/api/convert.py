@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @takes(ConvertRequest)
-def convert(path: Paths, out: AnyPath, **given: Unpack[ConvertArguments]) -> Report:
+def convert(path: Paths, out: AnyPath, **keywords: Unpack[ConvertArguments]) -> Report:
     """One capture to one file, with what is in it and nothing else.
 
     A sound file of trace events that becomes one again keeps every member of every event. Any
@@ -25,5 +25,5 @@ def convert(path: Paths, out: AnyPath, **given: Unpack[ConvertArguments]) -> Rep
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    request = ConvertRequest.of({"copy": False, **given, "out": out})
-    return merged([path], request, keep="copy" not in given)
+    request = ConvertRequest.of({"copy": False, **keywords, "out": out})
+    return merged([path], request, keep="copy" not in keywords)

@@ -72,20 +72,20 @@ class CriticalPath:
             left_out.setdefault(why, []).append(number)
         unchecked: dict[str, list[int]] = {}
         for (number, _), ranks in self.path.unchecked.items():
-            whose = ", ".join(map(self.path.shape.called, ranks[:4]))
-            unchecked.setdefault(whose + " ..." * (len(ranks) > 4), []).append(number)
+            names = ", ".join(map(self.path.shape.called, ranks[:4]))
+            unchecked.setdefault(names + " ..." * (len(ranks) > 4), []).append(number)
         return [
             path_tables.line(self.path),
             *(f"without {_steps(n)}: {why}" for why, n in left_out.items()),
-            *(f"{_steps(n)}: a clock change of {whose} in a part of it would go unnoticed"
-              for whose, n in unchecked.items()),
+            *(f"{_steps(n)}: a clock change of {names} in a part of it would go unnoticed"
+              for names, n in unchecked.items()),
             *self._advice(),
         ]  # fmt: skip
 
     def _advice(self) -> list[str]:
         """Options for facts that no capture states."""
         advice = []
-        whys = {one.why for one in self.path.segments}
+        whys = {segment.why for segment in self.path.segments}
         if walk.UNKNOWN_ERROR in whys:
             advice.append('if you know how far the clocks may be off: `clock_error_ns="50us"`')
         if walk.UNKNOWN_SIZE in whys:
@@ -100,7 +100,7 @@ class CriticalPath:
 
 
 @takes(CriticalPathOptions)
-def critical_path(*paths: values.Paths, **given: Unpack[CriticalPathArguments]) -> CriticalPath:
+def critical_path(*paths: values.Paths, **keywords: Unpack[CriticalPathArguments]) -> CriticalPath:
     """What chain of compute, communication and waiting bounds the steps of the job below ``paths``.
 
     The path of a step begins where its last rank ends and goes back: over the rank's own work to
@@ -115,67 +115,73 @@ def critical_path(*paths: values.Paths, **given: Unpack[CriticalPathArguments]) 
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = CriticalPathOptions.of(given)
-    names, kept = path_tables.chosen(asked.by), asked.view.selection
-    every_step = replace(asked.view, selection=replace(kept, steps=None, time=None))
-    requested, align = SummaryRequest(lateness=True), asked.clocks.align
-    found = read(
-        paths, replace(asked, view=every_step), requested, align, asked.clocks.align_max_error_ns
+    options = CriticalPathOptions.of(keywords)
+    names, selection = path_tables.chosen(options.by), options.view.selection
+    every_step = replace(options.view, selection=replace(selection, steps=None, time=None))
+    requested, align = SummaryRequest(lateness=True), options.clocks.align
+    job = read(
+        paths,
+        replace(options, view=every_step),
+        requested,
+        align,
+        options.clocks.align_max_error_ns,
     )
-    refuse_missing({"step": kept.steps}, found_numbers(found.summaries))
-    asked.run.progress(0, 0, "following the path")
-    size = asked.world_size
+    refuse_missing({"step": selection.steps}, found_numbers(job.summaries))
+    options.run.progress(0, 0, "following the path")
+    size = options.world_size
     if size is not None:
-        _refuse_another(size, [one.world_size for one in found.summaries])
+        _refuse_another(size, [summary.world_size for summary in job.summaries])
     path = walk.of_job(
-        found.summaries, found.plan, found.groups, found.captures, asked.clock_error_ns, size
+        job.summaries, job.plan, job.groups, job.captures, options.clock_error_ns, size
     )
-    if kept.steps is not None or kept.time is not None:
-        path = _within(path, kept, found)
-    return CriticalPath(path, path_tables.results(path, names, asked.top), found.plan, found.issues)
+    if selection.steps is not None or selection.time is not None:
+        path = _within(path, selection, job)
+    return CriticalPath(path, path_tables.results(path, names, options.top), job.plan, job.issues)
 
 
-def _within(path: walk.Path, kept: Selection, found: Read) -> walk.Path:
+def _within(path: walk.Path, selection: Selection, job: Read) -> walk.Path:
     """The paths of the steps that are selected.
 
     Raises:
         SelectionError: no step lies in the window.
     """
     starts = [
-        found.plan.offsets[one.rank].correction.of(one.span_ns[0])
-        for one in found.summaries
-        if one.span_ns
+        job.plan.offsets[summary.rank].correction.of(summary.span_ns[0])
+        for summary in job.summaries
+        if summary.span_ns
     ]
-    first, last = (
-        None if t is None else min(starts, default=0) + t for t in kept.time or (None, None)
+    first_ns, last_ns = (
+        None if t is None else min(starts, default=0) + t for t in selection.time or (None, None)
     )
-    wanted = {
+    chosen = {
         step
         for step, (start, end, _) in path.steps.items()
-        if (kept.steps is None or step[0] in kept.steps)
-        and (first is None or start >= first)
-        and (last is None or end <= last)
+        if (selection.steps is None or step[0] in selection.steps)
+        and (first_ns is None or start >= first_ns)
+        and (last_ns is None or end <= last_ns)
     }
-    if path.steps and not wanted:
+    if path.steps and not chosen:
         raise SelectionError("`time` contains no whole step; pass a longer window")
     return structs.replace(
         path,
-        steps={step: one for step, one in path.steps.items() if step in wanted},
-        segments=tuple(one for one in path.segments if one.step in wanted),
-        left_out={step: why for step, why in path.left_out.items() if step in wanted},
-        unchecked={step: r for step, r in path.unchecked.items() if step in wanted},
+        steps={step: item for step, item in path.steps.items() if step in chosen},
+        segments=tuple(segment for segment in path.segments if segment.step in chosen),
+        left_out={step: why for step, why in path.left_out.items() if step in chosen},
+        unchecked={step: r for step, r in path.unchecked.items() if step in chosen},
     )
 
 
 def _steps(numbers: Sequence[int]) -> str:
-    some = f"{', '.join(map(str, numbers[:10]))}{' ...' * (len(numbers) > 10)}"
-    return f"step{'s' * (len(numbers) > 1)} {some}"
+    listed = f"{', '.join(map(str, numbers[:10]))}{' ...' * (len(numbers) > 10)}"
+    return f"step{'s' * (len(numbers) > 1)} {listed}"
 
 
-def _refuse_another(size: int, stated: Sequence[int]) -> None:
+def _refuse_another(size: int, sizes: Sequence[int]) -> None:
     """Raise OptionError for a number of ranks that captures rule out."""
-    known = max(stated)
-    if known > 0 and known != size:
-        raise OptionError(f"the captures state {known} ranks of the job, not {size}", "world_size")
-    if size < len(stated):
-        raise OptionError(f"{len(stated)} ranks have a capture, more than {size}", "world_size")
+    recorded = max(sizes)
+    if recorded > 0 and recorded != size:
+        raise OptionError(
+            f"the captures state {recorded} ranks of the job, not {size}", "world_size"
+        )
+    if size < len(sizes):
+        raise OptionError(f"{len(sizes)} ranks have a capture, more than {size}", "world_size")

@@ -61,7 +61,7 @@ class Diagnosis:
             **self.findings.as_dict(),
             "headline": self.headline,
             "stragglers": self.verdict.as_dict() if self.verdict else None,
-            "remedies": [one.as_dict() for one in self.remedies],
+            "remedies": [remedy.as_dict() for remedy in self.remedies],
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
@@ -88,10 +88,10 @@ class Diagnosis:
         Args:
             every: a line for each rule that could not look, with what it needs.
         """
-        found = [self.verdict_lines(), self.findings.lines(every)]
-        named = self.verdict is not None and self.verdict.headline()
-        first, last = found if named else found[::-1]
-        return "\n".join([self.headline, *first, *last]) + "\n"
+        sections = [self.verdict_lines(), self.findings.lines(every)]
+        is_clear = self.verdict is not None and self.verdict.headline()
+        upper, lower = sections if is_clear else sections[::-1]
+        return "\n".join([self.headline, *upper, *lower]) + "\n"
 
     def markdown(self, every: bool = False) -> str:
         """The report as Markdown."""
@@ -108,7 +108,7 @@ class Diagnosis:
 
 
 @takes(DiagnoseOptions)
-def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagnosis:
+def diagnose(*paths: values.Paths, **keywords: Unpack[DiagnoseArguments]) -> Diagnosis:
     """Find the problems of the run whose ranks are below ``paths``.
 
     Tables that repeat the profiler's own files (data pipeline, memory records) are always of the
@@ -120,25 +120,25 @@ def diagnose(*paths: values.Paths, **given: Unpack[DiagnoseArguments]) -> Diagno
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = DiagnoseOptions.of(given)
-    limits = asked.threshold or {}
+    options = DiagnoseOptions.of(keywords)
+    limits = options.threshold or {}
     thresholds(limits)  # refuses early
-    requested = run_summary.request(asked.rule, drawn=asked.analyse, issues=True)
-    found = read(paths, asked, requested, asked.align)
-    summaries, plan, groups = found.summaries, found.plan, found.groups
+    requested = run_summary.request(options.rule, drawn=options.analyse, issues=True)
+    job = read(paths, options, requested, options.align)
+    summaries, plan, groups = job.summaries, job.plan, job.groups
     verdict = judging.judge(summaries, plan, groups)
     path = NOT_FOLLOWED
-    if asked.analyse:
-        path = of_job(summaries, plan, groups, found.captures, replay=verdict.replay)
-    findings = rules.judge(summaries, limits, asked.rule, plan, verdict.replayed())
+    if options.analyse:
+        path = of_job(summaries, plan, groups, job.captures, replay=verdict.replay)
+    findings = rules.judge(summaries, limits, options.rule, plan, verdict.replayed())
     judged = run_summary.Judged(findings, verdict, path, groups)
     document = None
-    if asked.analyse:
-        document = _document(found.captures, plan, found.issues, summaries, judged)
+    if options.analyse:
+        document = _document(job.captures, plan, job.issues, summaries, judged)
     return Diagnosis(
         judged.findings,
         verdict if len(summaries) > 1 else None,
-        found.issues,
+        job.issues,
         document,
         run_summary.headline_of(summaries, verdict),
         verdict.remedies(),

@@ -80,11 +80,11 @@ class DiffReport:
     def outcome(self) -> Outcome | None:
         """The outcome of all gates: failed if one failed, else no verdict if one has none (or
         passed, by ``on_unknown``); None without gates."""
-        found = {one.outcome for one in self.gates}
-        if self.unknown_passes and Outcome.UNSURE in found:
-            found = {*found - {Outcome.UNSURE}, Outcome.PASSED}
+        outcomes = {gate.outcome for gate in self.gates}
+        if self.unknown_passes and Outcome.UNSURE in outcomes:
+            outcomes = {*outcomes - {Outcome.UNSURE}, Outcome.PASSED}
         order = (Outcome.FAILED, Outcome.UNSURE, Outcome.PASSED)
-        return next((one for one in order if one in found), None)
+        return next((outcome for outcome in order if outcome in outcomes), None)
 
     @property
     def classes(self) -> DataTable:
@@ -102,24 +102,24 @@ class DiffReport:
         items = self.comparison.items
         if items is None:
             return _table("items", None)
-        more = {
+        more_columns = {
             "Count Before": items.counts[0],
             "Count After": items.counts[1],
-            "Changed": texts([" ".join(one) for one in items.changed]),
+            "Changed": texts([" ".join(changes) for changes in items.changed]),
         }
-        return _table("items", items, more, {"Count Before": "1", "Count After": "1"})
+        return _table("items", items, more_columns, {"Count Before": "1", "Count After": "1"})
 
     @property
     def ranks(self) -> DataTable:
         """The step of every rank."""
         ranks = self.comparison.ranks
-        steps = np.array([one.step_ns for one in ranks], np.int64).reshape(-1, 2)
+        steps = np.array([rank.step_ns for rank in ranks], np.int64).reshape(-1, 2)
         keys = {
-            "Rank Before": np.array([one.before for one in ranks], np.int64),
-            "Rank After": np.array([one.after for one in ranks], np.int64),
+            "Rank Before": np.array([rank.before for rank in ranks], np.int64),
+            "Rank After": np.array([rank.after for rank in ranks], np.int64),
         }
-        half = np.array([one.half_ns for one in ranks])
-        verdicts = [one.verdict for one in ranks]
+        half = np.array([rank.half_ns for rank in ranks])
+        verdicts = [rank.verdict for rank in ranks]
         return _table("ranks", ComparedRows(keys, steps[:, 0], steps[:, 1], half, verdicts))
 
     @property
@@ -129,7 +129,7 @@ class DiffReport:
         ranks = self.comparison.ranks
         items = len(ranks[0].items_ns[0]) if ranks else 0
         before, after = (
-            np.concatenate([one.items_ns[side] for one in ranks] or [np.zeros(0, np.int64)])
+            np.concatenate([rank.items_ns[side] for rank in ranks] or [np.zeros(0, np.int64)])
             for side in (0, 1)
         )
         columns = {
@@ -181,7 +181,7 @@ class DiffReport:
 
     def gate_lines(self) -> list[str]:
         """A line for every gate."""
-        return [diff_document.gate_line(one) for one in self.document["gates"]]
+        return [diff_document.gate_line(gate) for gate in self.document["gates"]]
 
     def _repr_html_(self) -> str:
         """The page, for notebooks."""
@@ -193,14 +193,14 @@ class DiffReport:
 def _table(
     name: str,
     rows: ComparedRows | None,
-    more: Mapping[str, NDArray[Any]] | None = None,
+    more_columns: Mapping[str, NDArray[Any]] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> DataTable:
     """Rows as columns; unknown values are absent or "", as in other tables."""
     if rows is None:
         return DataTable(name, {}, {})
-    known = np.isfinite(rows.half_ns)
-    half = np.where(known, rows.half_ns, 0)
+    has_bounds = np.isfinite(rows.half_ns)
+    half = np.where(has_bounds, rows.half_ns, 0)
     before = np.where(rows.before_ns > 0, rows.before_ns, 1)
     percent = np.where(rows.before_ns > 0, 100 * rows.delta_ns / before, np.nan)
     columns = {
@@ -209,10 +209,10 @@ def _table(
         "After(ns)": rows.after_ns,
         "Change(ns)": rows.delta_ns,
         "Change(%)": percent,
-        "Low(ns)": np.where(known, np.floor(rows.delta_ns - half), ABSENT).astype(np.int64),
-        "High(ns)": np.where(known, np.ceil(rows.delta_ns + half), ABSENT).astype(np.int64),
+        "Low(ns)": np.where(has_bounds, np.floor(rows.delta_ns - half), ABSENT).astype(np.int64),
+        "High(ns)": np.where(has_bounds, np.ceil(rows.delta_ns + half), ABSENT).astype(np.int64),
         "Verdict": texts(list(rows.verdicts)),
-        **(more or {}),
+        **(more_columns or {}),
     }
     return DataTable(name, columns, {**_units(columns), **(units or {})})
 
@@ -229,7 +229,7 @@ def _units(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
 @takes(DiffOptions)
 @one_run()
 def diff(
-    before: values.Paths, after: values.Paths | None = None, **given: Unpack[DiffArguments]
+    before: values.Paths, after: values.Paths | None = None, **keywords: Unpack[DiffArguments]
 ) -> DiffReport:
     """What differs between two runs: every nanosecond of a step belongs to an item, and the changes
     of the items add up to the change of the step, on every rank.
@@ -249,73 +249,75 @@ def diff(
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    sides = [DiffOptions.of(_of_side(given, side)) for side in (0, 1)]
-    asked, wanted = sides[0], [one.view.selection for one in sides]
-    paired, apart = (":" in str(given.get(name)) for name in ("ranks", "steps"))
-    gates = [Gate.of(text) for text in asked.fail_on]
+    sides = [DiffOptions.of(_of_side(keywords, side)) for side in (0, 1)]
+    options, selections = sides[0], [side_options.view.selection for side_options in sides]
+    paired, apart = (":" in str(keywords.get(name)) for name in ("ranks", "steps"))
+    gates = [Gate.of(text) for text in options.fail_on]
     if after is None and not (paired or apart):
         why = 'one run needs two sides: `ranks="0:3"`, `steps="1-5:6-10"`, or another run'
         raise OptionError(why, "after")
-    target = _target(asked.output)
+    target = _target(options.output)
     issues = Issues()
     places = (before, before if after is None else after)
     kept_ranks = [
-        _by_number(paths, one.ranks, asked) for paths, one in zip(places, wanted, strict=True)
+        _by_number(paths, selection.ranks, options)
+        for paths, selection in zip(places, selections, strict=True)
     ]
     pairs = _pairs(kept_ranks[0], kept_ranks[1]) if paired else None
     if after is None:
-        every = sorted({rank for kept in kept_ranks for rank in kept or ()})
-        whole = _run(before, None if None in kept_ranks else every, asked, issues)
-        read = [whole, whole]
+        all_ranks = sorted({rank for side_ranks in kept_ranks for rank in side_ranks or ()})
+        job = _run(before, None if None in kept_ranks else all_ranks, options, issues)
+        read = [job, job]
     else:
         read = [
-            _run(paths, kept, asked, issues) for paths, kept in zip(places, kept_ranks, strict=True)
+            _run(paths, side_ranks, options, issues)
+            for paths, side_ranks in zip(places, kept_ranks, strict=True)
         ]
     runs = []
-    for one, ranked, kept in zip(read, kept_ranks, wanted, strict=True):
-        refuse_missing({"step": kept.steps}, {"step": one.run.steps})
-        runs.append(one.run.only(ranked, kept.steps))
-        if target is not None and not one.captures:
-            why = f"{one.run.label} is a report; a trace is made of the captures of both runs"
+    for side, ranked, selection in zip(read, kept_ranks, selections, strict=True):
+        refuse_missing({"step": selection.steps}, {"step": side.run.steps})
+        runs.append(side.run.only(ranked, selection.steps))
+        if target is not None and not side.captures:
+            why = f"{side.run.label} is a report; a trace is made of the captures of both runs"
             raise OptionError(why, "out")
-    lenient = asked.on_unknown == "pass"
-    found = compare(runs[0], runs[1], pairs, asked.tolerance, asked.force_compare)
-    if found.items is None:
-        raise ComparisonError(found.reasons, asked.force_compare or not found.pairs)
-    results = judged(found, gates)
+    lenient = options.on_unknown == "pass"
+    comparison = compare(runs[0], runs[1], pairs, options.tolerance, options.force_compare)
+    if comparison.items is None:
+        raise ComparisonError(comparison.reasons, options.force_compare or not comparison.pairs)
+    results = judged(comparison, gates)
     if target is None:
-        return DiffReport(found, results, lenient, issues)
+        return DiffReport(comparison, results, lenient, issues)
     from traceconv.merging import side_by_side
 
     sources = side_by_side.Sources(
-        (read[0].run, read[1].run), (read[0].captures, read[1].captures), _view(asked)
+        (read[0].run, read[1].run), (read[0].captures, read[1].captures), _view(options)
     )
-    report = side_by_side.write(found, sources, target, asked.run)
-    return DiffReport(found, results, lenient, issues, report.written)
+    report = side_by_side.write(comparison, sources, target, options.run)
+    return DiffReport(comparison, results, lenient, issues, report.written)
 
 
-def _of_side(given: DiffArguments, side: int) -> dict[str, Any]:
+def _of_side(keywords: DiffArguments, side: int) -> dict[str, Any]:
     """The arguments of one side: of text like ``"1-5:6-10"``, what is before or after the colon."""
-    own: dict[str, Any] = dict(given)
+    arguments: dict[str, Any] = dict(keywords)
     for name in ("ranks", "steps"):
-        if isinstance(own.get(name), str) and ":" in own[name]:
-            own[name] = own[name].partition(":")[2 * side].strip()
-    return own
+        if isinstance(arguments.get(name), str) and ":" in arguments[name]:
+            arguments[name] = arguments[name].partition(":")[2 * side].strip()
+    return arguments
 
 
-def _view(asked: DiffOptions) -> View:
+def _view(options: DiffOptions) -> View:
     """What runs are read with; ranks and steps are selected afterwards."""
-    kept = replace(asked.view.selection, ranks=None, steps=None, time=None)
-    return replace(asked.view, selection=kept)
+    selection = replace(options.view.selection, ranks=None, steps=None, time=None)
+    return replace(options.view, selection=selection)
 
 
-def _target(wanted: Output) -> Target | None:
+def _target(output: Output) -> Target | None:
     """Where the trace is written; refused early if it cannot be."""
-    if wanted.out is None:
+    if output.out is None:
         return None
-    factory = registry.writer_for(wanted.out, wanted.writer)
-    target = Target(redact_url(wanted.out), factory, wanted.force)
-    check(target.path, wanted.force)
+    factory = registry.writer_for(output.out, output.writer)
+    target = Target(redact_url(output.out), factory, output.force)
+    check(target.path, output.force)
     return target
 
 
@@ -337,7 +339,7 @@ class _Read:
 
 
 def _by_number(
-    paths: values.Paths, ranks: values.SelectedRanks, asked: DiffOptions
+    paths: values.Paths, ranks: values.SelectedRanks, options: DiffOptions
 ) -> tuple[int, ...] | None:
     """The numbers of ranks that are selected by coordinates; others as they are."""
     if not isinstance(ranks, ByCoordinates):
@@ -346,12 +348,12 @@ def _by_number(
     if len(below) == 1 and run_items.is_report(below[0]):
         why = f"{below[0].label} is a report: name its ranks by their numbers, not by {ranks}"
         raise OptionError(why, "ranks")
-    found = found_below([paths], asked.input).ranks(ranks, asked.run.allow_missing_ranks)
-    return tuple(one.rank for one in found.found if one.rank is not None)
+    captures = found_below([paths], options.input).ranks(ranks, options.run.allow_missing_ranks)
+    return tuple(capture.rank for capture in captures.found if capture.rank is not None)
 
 
 def _run(
-    paths: values.Paths, ranks: Sequence[int] | None, asked: DiffOptions, issues: Issues
+    paths: values.Paths, ranks: Sequence[int] | None, options: DiffOptions, issues: Issues
 ) -> _Read:
     """One side; ``issues`` grows.
 
@@ -360,9 +362,9 @@ def _run(
         TraceconvError: it cannot be read.
     """
     below = sources(values.paths([paths]))
-    label, kept = ", ".join(source.label for source in below), asked.view.selection
+    label, selection = ", ".join(source.label for source in below), options.view.selection
     if len(below) == 1 and run_items.is_report(below[0]):
-        if kept.time is not None:
+        if selection.time is not None:
             why = f"{label} is a report, which keeps no times; name its steps by `steps`"
             raise OptionError(why, "time")
         run = run_items.of_report(below[0])
@@ -370,11 +372,13 @@ def _run(
             have = format_ranges(list(run.ranks)) or "none"
             raise RankError(f"{run.label}: no rank {format_ranges(missing)}; there are {have}")
         return _Read(run)
-    work = Summarizing(SummaryRequest(items=True), _view(asked))
-    with opened([paths], asked.input, asked.run, None if ranks is None else tuple(ranks)) as every:
-        found = every.captures
-        every, work = within(every, work, "auto", kept.time)
-        _, summaries = every.summaries(work)
-    issues.extend(every.issues)
-    refuse_missing({"graph": kept.graphs}, found_numbers(summaries))
-    return _Read(run_items.of_summaries(label, summaries), found)
+    work = Summarizing(SummaryRequest(items=True), _view(options))
+    with opened(
+        [paths], options.input, options.run, None if ranks is None else tuple(ranks)
+    ) as run_ranks:
+        captures = run_ranks.captures
+        run_ranks, work = within(run_ranks, work, "auto", selection.time)
+        _, summaries = run_ranks.summaries(work)
+    issues.extend(run_ranks.issues)
+    refuse_missing({"graph": selection.graphs}, found_numbers(summaries))
+    return _Read(run_items.of_summaries(label, summaries), captures)

@@ -49,17 +49,17 @@ def meanings() -> Iterator[Meaning]:
         severity = str(code.severity)
         yield Meaning(name, f"issue, {severity}", code.advice, (("that is", _ISSUE[severity]),))
     for rule, row in zip(RULES.values(), rows(), strict=True):
-        more: tuple[tuple[str, str], ...] = (
+        facts: tuple[tuple[str, str], ...] = (
             ("speaks if", f"{row['measure']} {row['threshold']} (from: {row['source']})"),
             ("needs", rule.needs),
             ("advice", rule.advice),
             ("change it by", f"`threshold={rule.id}=NUMBER`"),
         )
-        yield Meaning(rule.id, f"rule of diagnose, about {rule.theme}", rule.title, more)
+        yield Meaning(rule.id, f"rule of diagnose, about {rule.theme}", rule.title, facts)
     for name, check in CHECKS.items():
         severity = str(check.severity)
-        more = (("that is", _FAULT[severity]),)
-        yield Meaning(name, f"rule of validate, {severity}", check.sentence, more)
+        facts = (("that is", _FAULT[severity]),)
+        yield Meaning(name, f"rule of validate, {severity}", check.sentence, facts)
     for table in (*TABLES.values(), *FILES.values()):
-        more = (("formula", table.formula), ("needs", table.needs))
-        yield Meaning(table.name, "table of stats", table.title, more)
+        facts = (("formula", table.formula), ("needs", table.needs))
+        yield Meaning(table.name, "table of stats", table.title, facts)

@@ -48,8 +48,8 @@ class Exploration:
     def replay(self) -> Replay | None:
         """Of the job; None where nothing may be concluded from one."""
         verdict = self.diagnosis.verdict
-        found: Replay | None = verdict.replay if verdict else None
-        return found if found is not None and found.usable else None
+        job_replay: Replay | None = verdict.replay if verdict else None
+        return job_replay if job_replay is not None and job_replay.usable else None
 
     @cached_property
     def captures(self) -> Captures:
@@ -105,8 +105,8 @@ class Exploration:
         """
         if ranks == steps == "all":
             return self.diagnosis.html_text()
-        part = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1, "analyse": True}
-        return diagnose(self.path, **part).html_text()
+        keywords = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1, "analyse": True}
+        return diagnose(self.path, **keywords).html_text()
 
     def window(self, ranks: str, steps: str, out: str) -> Report:
         """Write the trace of some steps of some ranks, in the detail mode.
@@ -114,21 +114,21 @@ class Exploration:
         Raises:
             TraceconvError: see :func:`traceconv.merge`.
         """
-        part = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
-        request = MergeRequest.of({**part, "mode": "detail", "out": out, "force": True})
+        keywords = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1}
+        request = MergeRequest.of({**keywords, "mode": "detail", "out": out, "force": True})
         return merged([self.path], request, found=self.captures)
 
 
 @takes(ExploreOptions)
-def explore(path: values.AnyPath, **given: Unpack[ExploreArguments]) -> Exploration:
+def explore(path: values.AnyPath, **keywords: Unpack[ExploreArguments]) -> Exploration:
     """Read the run below ``path`` once, for many questions.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    ExploreOptions.of(given)
-    asked: dict[str, Any] = {**given}
-    found = diagnose(os.fspath(path), **asked, analyse=True)
-    asked.pop("progress", None)
-    return Exploration(os.fspath(path), found, asked)
+    ExploreOptions.of(keywords)
+    options: dict[str, Any] = {**keywords}
+    diagnosis = diagnose(os.fspath(path), **options, analyse=True)
+    options.pop("progress", None)
+    return Exploration(os.fspath(path), diagnosis, options)

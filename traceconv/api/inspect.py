@@ -88,10 +88,10 @@ class Inspection:
 
     def take(self, ranked: Sequence[Capture]) -> None:
         """Take in the captures that have a rank; those a run leaves out stay, too."""
-        left = [c for c in self.captures if c.rank is None and c.optional]
-        parts = sum(max(len(one.parts), 1) for one in ranked)
-        whole = parts + len(left) == len(self.captures)
-        self.captures = [*ranked, *(left if whole else ())]
+        unranked = [c for c in self.captures if c.rank is None and c.optional]
+        windows = sum(max(len(capture.parts), 1) for capture in ranked)
+        is_whole = windows + len(unranked) == len(self.captures)
+        self.captures = [*ranked, *(unranked if is_whole else ())]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -101,7 +101,7 @@ class Inspection:
                 {
                     **described(c),
                     "source": c.source.label,
-                    "windows": [described(part) for part in c.parts],
+                    "windows": [described(window) for window in c.parts],
                     "known": list(c.known),
                     "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
                     "tables": {name: list(files) for name, files in c.tables.items()},
@@ -139,8 +139,8 @@ class Inspection:
         lines += [f"merged trace: {text}" for text in contents]
         if self.missing:
             present = len({c.rank for c in self.captures} - {None})
-            of = f" of {self.world_size}" if self.world_size > 0 else ""
-            lines.append(f"{present}{of} ranks are here; missing: {self.missing}")
+            total = f" of {self.world_size}" if self.world_size > 0 else ""
+            lines.append(f"{present}{total} ranks are here; missing: {self.missing}")
         if shape := self.shape.line():
             lines += _wrapped(f"shape: {shape}")
         lines += self._sum_lines() if short else self._count_lines()
@@ -154,22 +154,24 @@ class Inspection:
         return [*[f"problem: {self.problem}"] * bool(self.problem), *lines]
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
-        for one in self.captures:
-            rank = UNKNOWN if one.rank is None else str(one.rank)
-            graphs = self.counts.get(_rank(one), {}).get("graphs", one.graphs)
-            for part in one.parts or (one,):
-                d = described(part)
-                device = str(part.device) if part.device >= 0 else UNKNOWN
-                shown = format_ranges(part.graphs if one.parts else graphs) or UNKNOWN
-                host, size = part.host or UNKNOWN, _size(d["bytes"])
-                yield rank, part.reader, host, device, shown, d["clock"], size, d["label"]
+        for capture in self.captures:
+            rank = UNKNOWN if capture.rank is None else str(capture.rank)
+            graphs = self.counts.get(_rank(capture), {}).get("graphs", capture.graphs)
+            for window in capture.parts or (capture,):
+                d = described(window)
+                device = str(window.device) if window.device >= 0 else UNKNOWN
+                shown = format_ranges(window.graphs if capture.parts else graphs) or UNKNOWN
+                host, size = window.host or UNKNOWN, _size(d["bytes"])
+                yield rank, window.reader, host, device, shown, d["clock"], size, d["label"]
 
     def _window_lines(self) -> list[str]:
         """Which ranks have several captures."""
-        several = [one.rank for one in self.captures if one.rank is not None and one.parts]
-        found = sum(len(one.parts) for one in self.captures)
+        several = [
+            capture.rank for capture in self.captures if capture.rank is not None and capture.parts
+        ]
+        count = sum(len(capture.parts) for capture in self.captures)
         shown = _cut(format_ranges(several))
-        line = f"rank {shown}: {found} captures, each a collection window of its rank"
+        line = f"rank {shown}: {count} captures, each a collection window of its rank"
         return [line] if several else []
 
     @property
@@ -179,7 +181,7 @@ class Inspection:
 
     def _count_lines(self) -> list[str]:
         lines = [
-            f"rank {number}: {_counted(counts)}; as .pftrace about "
+            f"rank {number}: {_counts_text(counts)}; as .pftrace about "
             f"{_sizes(counts['predicted']['perfetto'])}, "
             f"as .json {_sizes(counts['predicted']['chrome_json'])}"
             for number, counts in self.counts.items()
@@ -194,7 +196,7 @@ class Inspection:
         for counts in self.counts.values():
             total.update({kind: counts[kind] for kind in ("slice", "instant", "counter", "flow")})
             layers.update(counts["layers"])
-        return [f"all ranks: {_counted({**total, 'layers': layers})}", *self._whole_line()]
+        return [f"all ranks: {_counts_text({**total, 'layers': layers})}", *self._whole_line()]
 
     def _whole_line(self) -> list[str]:
         if not self.predicted:
@@ -205,26 +207,26 @@ class Inspection:
     def _left_out_lines(self) -> list[str]:
         """Files that hold the same run once more."""
         names = [
-            one.file.replace("\\", "/").rpartition("/")[2]
-            for one in self.issues
-            if one.code == "export-unused"
+            issue.file.replace("\\", "/").rpartition("/")[2]
+            for issue in self.issues
+            if issue.code == "export-unused"
         ]
         if not names:
             return []
         shown = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
-        many = len(names) != 1
+        is_plural = len(names) != 1
         return _wrapped(
-            f"{len(names)} file{'s' * many} left out, as another export of the same run is read: "
-            f"{shown}"
+            f"{len(names)} file{'s' * is_plural} left out, as another export of the same run is "
+            f"read: {shown}"
         )
 
     def _table_lines(self, short: bool) -> list[str]:
         """The tables next to the timelines; captures with the same tables share a line."""
         alike: dict[str, list[Capture]] = {}
-        for one in self.captures:
-            rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})
-            names = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
-            alike.setdefault(", ".join(names), []).append(one)
+        for capture in self.captures:
+            rows = {} if short else self.counts.get(_rank(capture), {}).get("tables", {})
+            names = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in capture.tables]
+            alike.setdefault(", ".join(names), []).append(capture)
         return [
             line
             for tables, captures in alike.items()
@@ -259,24 +261,31 @@ def _wrapped(text: str) -> list[str]:
 def _alike(captures: Sequence[Capture]) -> Iterable[tuple[str, ...]]:
     """A row for all captures of one format, clock and list of graphs; one for each without rank."""
     groups: dict[tuple[Any, ...], list[Capture]] = {}
-    for one in captures:
-        clock = str(one.clock.domain) if one.clock else "unknown"
-        alone = id(one) if one.rank is None else 0
-        groups.setdefault((one.reader, clock, format_ranges(one.graphs), alone), []).append(one)
+    for capture in captures:
+        clock = str(capture.clock.domain) if capture.clock else "unknown"
+        alone = id(capture) if capture.rank is None else 0
+        groups.setdefault((capture.reader, clock, format_ranges(capture.graphs), alone), []).append(
+            capture
+        )
     for (reader, clock, graphs, _), group in groups.items():
-        documents = [described(one) for one in group]
-        ranks = format_ranges([one.rank for one in group if one.rank is not None]) or UNKNOWN
-        hosts = {one.host for one in group if one.host}
+        documents = [described(capture) for capture in group]
+        ranks = (
+            format_ranges([capture.rank for capture in group if capture.rank is not None])
+            or UNKNOWN
+        )
+        hosts = {capture.host for capture in group if capture.host}
         host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts) or UNKNOWN
-        devices = format_ranges([one.device for one in group if one.device >= 0]) or UNKNOWN
+        devices = (
+            format_ranges([capture.device for capture in group if capture.device >= 0]) or UNKNOWN
+        )
         graphs = graphs or UNKNOWN
         sizes = {d["label"]: d["bytes"] for d in documents}  # ranks may share a file
         size = _size(sum(sizes.values()))
-        where = _together([*sizes])
+        where = _common_place([*sizes])
         yield _cut(ranks), reader, host, devices, graphs, clock, size, where
 
 
-def _together(labels: Sequence[str]) -> str:
+def _common_place(labels: Sequence[str]) -> str:
     """Many places in few words."""
     if len(labels) == 1:
         return labels[0]
@@ -294,17 +303,17 @@ def _known_columns(
     """The columns with data, the first and the last one in any case; places are shown below the
     folder that holds all of them."""
     ends = (0, len(titles) - 1)
-    kept = [n for n in range(len(titles)) if n in ends or {r[n] for r in rows} - {UNKNOWN}]
+    shown = [n for n in range(len(titles)) if n in ends or {r[n] for r in rows} - {UNKNOWN}]
     places = [row[-1] for row in rows]
     above = os.path.commonprefix(places).rpartition("/")[0]  # noqa: RUF071 - may be URLs
     if len(rows) > 1 and above:
         titles = [*titles[:-1], f"where (below {above})"]
         rows = [[*row[:-1], row[-1].removeprefix(above).lstrip("/")] for row in rows]
-    return [titles[n] for n in kept], [[row[n] for n in kept] for row in rows]
+    return [titles[n] for n in shown], [[row[n] for n in shown] for row in rows]
 
 
-def _aligned(titles: Sequence[str], found: Sequence[Sequence[str]]) -> list[str]:
-    rows = [titles, *found]
+def _aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    rows = [titles, *cells]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
@@ -312,9 +321,9 @@ def _aligned(titles: Sequence[str], found: Sequence[Sequence[str]]) -> list[str]
     ]
 
 
-def _counted(counts: Mapping[str, Any]) -> str:
+def _counts_text(counts: Mapping[str, Any]) -> str:
     layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
-    steps = f", {len(known)} steps" if (known := counts.get("steps")) else ""
+    steps = f", {len(numbers)} steps" if (numbers := counts.get("steps")) else ""
     return (
         f"{counts['slice']} slices, {counts['instant']} instants, "
         f"{counts['counter']} counter samples, {counts['flow']} flows ({layers}){steps}"
@@ -345,7 +354,7 @@ def _rank(capture: Capture) -> int:
 
 
 @takes(InspectOptions)
-def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspection:
+def inspect(*paths: values.Paths, **keywords: Unpack[InspectArguments]) -> Inspection:
     """The captures below ``paths``: format, rank, device, graphs, clock and files of every capture.
 
     Unlike :func:`traceconv.open`, it shows captures whose rank is unknown or doubled, and reports
@@ -355,34 +364,34 @@ def inspect(*paths: values.Paths, **given: Unpack[InspectArguments]) -> Inspecti
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = InspectOptions.of(given)
-    source = asked.input
+    options = InspectOptions.of(keywords)
+    source = options.input
     below = sources(values.paths(paths))
     if any(map(is_store, below)):
         from traceconv.api.open import found_in
 
         packed = found_in(below, source)
         inspection = Inspection([*packed.found], [*packed.unknown], issues=packed.issues)
-        return _counted_as_asked(inspection, asked)
-    found = discovery.discover(below, source.reader, source.mapping, source.nsys)
+        return _with_counts(inspection, options)
+    discovered = discovery.discover(below, source.reader, source.mapping, source.nsys)
     inspection = Inspection(
-        captures=list(found.captures),
-        unknown=[one.title(name) for one, name in found.unknown],
-        issues=found.issues,
+        captures=list(discovered.captures),
+        unknown=[unknown_source.title(name) for unknown_source, name in discovered.unknown],
+        issues=discovered.issues,
     )
     try:
-        ranked = discovery.ranked(found, below, source.rank_from, source.reader)
+        ranked = discovery.ranked(discovered, below, source.rank_from, source.reader)
         inspection.take(labelled(ranked))
     except RankError as e:
         inspection.problem = str(e)
         return inspection
-    return _counted_as_asked(inspection, asked)
+    return _with_counts(inspection, options)
 
 
-def _counted_as_asked(inspection: Inspection, asked: InspectOptions) -> Inspection:
-    if asked.counts:
+def _with_counts(inspection: Inspection, options: InspectOptions) -> Inspection:
+    if options.counts:
         try:
-            _count(inspection, asked.run)
+            _count(inspection, options.run)
         except RankError as e:
             inspection.problem = str(e)
     return inspection
@@ -394,11 +403,11 @@ def _count(inspection: Inspection, run: RunOptions) -> None:
     from traceconv.run.rank_loop import map_ranks
     from traceconv.run.summaries import analysed
 
-    captures = [one for one in inspection.captures if one.rank is not None]
+    captures = [capture for capture in inspection.captures if capture.rank is not None]
     predictions: dict[int, Prediction] = {}
-    with analysed(captures, inspection.issues, run) as every:
-        for capture, found in map_ranks(_counts, captures, every.executor, run, inspection.issues):
-            counts, issues, prediction = found
+    with analysed(captures, inspection.issues, run) as ranks:
+        for capture, result in map_ranks(_counts, captures, ranks.executor, run, inspection.issues):
+            counts, issues, prediction = result
             inspection.counts[_rank(capture)] = counts
             inspection.issues.extend(issues)
             predictions[_rank(capture)] = prediction
@@ -422,7 +431,7 @@ def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues,
         "steps": sorted(set(trace.events.step.tolist()) - {-1}),
         "predicted_bytes": dict(prediction.alone["perfetto"]),
         "predicted": prediction.alone,
-        "tables": {name: _rows(one, issues) for name, one in trace.side_tables.items()},
+        "tables": {name: _rows(table, issues) for name, table in trace.side_tables.items()},
     }
     issues.extend(trace.issues, rank=trace.rank)
     return counts, issues, prediction

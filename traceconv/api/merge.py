@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @takes(MergeRequest)
-def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
+def merge(*paths: values.Paths, **keywords: Unpack[MergeArguments]) -> Report:
     """Merge the ranks found below ``paths`` into one trace file.
 
     ``selection`` and ``merge_options`` take several keywords at once, in place of these.
@@ -44,7 +44,7 @@ def merge(*paths: values.Paths, **given: Unpack[MergeArguments]) -> Report:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    return merged(paths, MergeRequest.of(given))
+    return merged(paths, MergeRequest.of(keywords))
 
 
 @one_run()
@@ -60,25 +60,25 @@ def merged(
         keep:  a file of trace events for which nothing is asked is written as it is.
         found: what is below the paths, if that is known.
     """
-    asked, limit = request.merge_options, request.limits.size_limit()
+    options, limit = request.merge_options, request.limits.size_limit()
     if limit is not None:
-        asked = replace(asked, limit=limit)
-    run, wanted = request.run, request.output
+        options = replace(options, limit=limit)
+    run, output = request.run, request.output
     found = found or found_below(paths, request.input)
-    captures = found.ranks(asked.selection.ranks, run.allow_missing_ranks)
+    captures = found.ranks(options.selection.ranks, run.allow_missing_ranks)
     if request.shard is not None:
-        return _shard(captures, asked, request, request.shard)
-    path = redact_url(wanted.out or _default_path(asked.mode, captures.found))
-    target = Target(path, registry.writer_for(path, wanted.writer), wanted.force, wanted.strict)
-    _refuse_layout(asked, target)
+        return _shard(captures, options, request, request.shard)
+    path = redact_url(output.out or _default_path(options.mode, captures.found))
+    target = Target(path, registry.writer_for(path, output.writer), output.force, output.strict)
+    _refuse_layout(options, target)
     return _merge(
-        captures, asked, target, run, copy=request.copy, keep=keep, dry_run=request.dry_run
+        captures, options, target, run, copy=request.copy, keep=keep, dry_run=request.dry_run
     )
 
 
 def _merge(
     captures: Captures,
-    asked: MergeOptions,
+    options: MergeOptions,
     target: Target,
     run: RunOptions,
     *,
@@ -86,69 +86,69 @@ def _merge(
     keep: bool,
     dry_run: bool,
 ) -> Report:
-    clock = clocks.plan(captures.found, asked.align)
+    clock = clocks.plan(captures.found, options.align)
     if dry_run:
         issues = known_issues(captures.issues, clock, {})
-        return Report.of(asked.mode, target.path, captures.found, clock, issues)
-    asked.passes()  # refuses early
-    for one in table_paths(target.path, target.writer()):
-        check(one, target.force)
+        return Report.of(options.mode, target.path, captures.found, clock, issues)
+    options.passes()  # refuses early
+    for table_path in table_paths(target.path, target.writer()):
+        check(table_path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
-    if (copy or keep) and asked.mode == "source":
+    if (copy or keep) and options.mode == "source":
         from traceconv.merging.copying import copied, copyable, kept
         from traceconv.merging.patch import Unusual
 
-        lone = keep and len(captures.found) == 1 and not asked.analyse
+        lone = keep and len(captures.found) == 1 and not options.analyse
         try:
-            if copyable(captures.found, asked, target, moved):
+            if copyable(captures.found, options, target, moved):
                 if lone:
-                    return kept(captures.found[0], target, captures.issues, asked, run, clock)
+                    return kept(captures.found[0], target, captures.issues, options, run, clock)
                 if copy:
-                    return copied(captures.found, target, captures.issues, asked, run, clock)
+                    return copied(captures.found, target, captures.issues, options, run, clock)
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:
-        read = read_ranks(captures.found, asked, executor, run, captures.issues)
-        return finish(read, asked, target, executor, run.progress)
+        read = read_ranks(captures.found, options, executor, run, captures.issues)
+        return finish(read, options, target, executor, run.progress)
 
 
-def _refuse_layout(asked: MergeOptions, target: Target) -> None:
+def _refuse_layout(options: MergeOptions, target: Target) -> None:
     """Raise OptionError for lanes across ranks in what has none."""
-    if asked.layout == "lane" and target.writer().name != "perfetto":
+    if options.layout == "lane" and target.writer().name != "perfetto":
         raise OptionError(f"{target.path}: only Perfetto output (.pftrace) has the layout 'lane'")
 
 
 def _shard(
-    captures: Captures, asked: MergeOptions, request: MergeRequest, share: tuple[int, int]
+    captures: Captures, options: MergeOptions, request: MergeRequest, share: tuple[int, int]
 ) -> Report:
     from traceconv.merging import shards
 
-    name = request.output.out or f"trace_{asked.mode}_{share[0]}of{share[1]}{shards.SUFFIX}"
+    name = request.output.out or f"trace_{options.mode}_{share[0]}of{share[1]}{shards.SUFFIX}"
     path = redact_url(name)
-    clock = clocks.plan(captures.found, asked.align)
+    clock = clocks.plan(captures.found, options.align)
     issues = known_issues(captures.issues, clock, {})
     if request.dry_run:
-        return Report.of(asked.mode, path, captures.found, clock, issues)
-    asked.passes()  # refuses early
+        return Report.of(options.mode, path, captures.found, clock, issues)
+    options.passes()  # refuses early
     shards.check(path, request.output.force, *share)
-    mine = captures.found[share[0] :: share[1]]
-    with _started(mine, request.run) as executor:
-        found = shards.write_shard(
-            captures.found, share, asked, path, issues, executor, request.run
+    share_captures = captures.found[share[0] :: share[1]]
+    with _started(share_captures, request.run) as executor:
+        accounts = shards.write_shard(
+            captures.found, share, options, path, issues, executor, request.run
         )
-    for rank, known in found.items():
-        issues.extend(known.issues, rank=rank)
-    return Report.of(asked.mode, path, mine, clock, issues, found=found)
+    for rank, account in accounts.items():
+        issues.extend(account.issues, rank=rank)
+    return Report.of(options.mode, path, share_captures, clock, issues, found=accounts)
 
 
 def _started(captures: Sequence[Capture], run: RunOptions) -> AbstractContextManager[Executor]:
-    shared = all(one.source.shared for one in captures)
-    return started(run, [stored(one) for one in captures], shared)
+    shared = all(capture.source.shared for capture in captures)
+    return started(run, [stored(capture) for capture in captures], shared)
 
 
 @takes(JoinOptions)
 @one_run()
-def join(*paths: values.Paths, **given: Unpack[JoinArguments]) -> Report:
+def join(*paths: values.Paths, **keywords: Unpack[JoinArguments]) -> Report:
     """Join the shards of one merge to the trace that one run would have written.
 
     Args:
@@ -161,15 +161,15 @@ def join(*paths: values.Paths, **given: Unpack[JoinArguments]) -> Report:
     """
     from traceconv.merging.shards import join_shards
 
-    request = JoinOptions.of(given)
-    wanted, run = request.output, request.run
-    ranks, asked = join_shards(values.paths(paths), run.allow_missing_ranks)
-    path = redact_url(wanted.out or _default_path(asked.mode, ranks.captures))
-    target = Target(path, registry.writer_for(path, wanted.writer), wanted.force, wanted.strict)
-    _refuse_layout(asked, target)
-    check(path, wanted.force)
-    with started(run, [one.path.stat().st_size for one in ranks.spilled]) as executor:
-        return finish(ranks, asked, target, executor, run.progress)
+    request = JoinOptions.of(keywords)
+    output, run = request.output, request.run
+    ranks, options = join_shards(values.paths(paths), run.allow_missing_ranks)
+    path = redact_url(output.out or _default_path(options.mode, ranks.captures))
+    target = Target(path, registry.writer_for(path, output.writer), output.force, output.strict)
+    _refuse_layout(options, target)
+    check(path, output.force)
+    with started(run, [rank.path.stat().st_size for rank in ranks.spilled]) as executor:
+        return finish(ranks, options, target, executor, run.progress)
 
 
 def _default_path(mode: Mode, captures: Sequence[Capture]) -> str:

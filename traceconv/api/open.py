@@ -75,18 +75,20 @@ class Captures:
         return iter(self.found)
 
     def __repr__(self) -> str:
-        ranks = format_ranges([one.rank for one in self.found if one.rank is not None])
-        readers = ", ".join(sorted({one.reader for one in self.found}))
+        ranks = format_ranges([capture.rank for capture in self.found if capture.rank is not None])
+        readers = ", ".join(sorted({capture.reader for capture in self.found}))
         return f"<Captures: rank{'s' * (len(self) != 1)} {ranks} ({readers})>"
 
     def _repr_html_(self) -> str:
         """A row per rank, for notebooks."""
-        rows = [(one.rank, one.reader, one.title, one.host) for one in self.found]
+        rows = [
+            (capture.rank, capture.reader, capture.title, capture.host) for capture in self.found
+        ]
         return table_html(repr(self)[1:-1], ("rank", "format", "capture", "host"), rows)
 
     @takes(TraceOptions)
     def traces(
-        self, mode: values.Mode | None = None, **given: Unpack[TraceArguments]
+        self, mode: values.Mode | None = None, **keywords: Unpack[TraceArguments]
     ) -> Iterator[Trace]:
         """One trace per rank, read when the iteration comes to it.
 
@@ -100,52 +102,52 @@ class Captures:
         Raises:
             TraceconvError: see :mod:`traceconv.core.errors`; before the first trace, or for it.
         """
-        asked = TraceOptions.of({**given, "mode": mode})
+        options = TraceOptions.of({**keywords, "mode": mode})
         passes = (
             []
-            if asked.view == View(mode="source", comm_patterns=asked.view.comm_patterns)
-            else asked.view.passes()
+            if options.view == View(mode="source", comm_patterns=options.view.comm_patterns)
+            else options.view.passes()
         )
-        return self._traces(passes, asked)
+        return self._traces(passes, options)
 
     def events(
-        self, mode: values.Mode | None = "detail", **given: Unpack[TraceArguments]
+        self, mode: values.Mode | None = "detail", **keywords: Unpack[TraceArguments]
     ) -> RankFrames:
         """The events of all ranks, as one data frame with a column ``rank``; read when it is made.
 
         Args:
             mode:  as of :meth:`traces`.
-            given: keywords of :meth:`traces`.
+            keywords: keywords of :meth:`traces`.
         """
-        return RankFrames(repr(self)[1:-1], lambda: self.traces(mode, **given))
+        return RankFrames(repr(self)[1:-1], lambda: self.traces(mode, **keywords))
 
     def to_arrow(
-        self, mode: values.Mode | None = "detail", **given: Unpack[TraceArguments]
+        self, mode: values.Mode | None = "detail", **keywords: Unpack[TraceArguments]
     ) -> dict[str, Any]:
         """The tables of all ranks, each a ``pyarrow.Table``, by name: ``events``, ``counters``,
         ``flows``, ``tracks`` and ``steps``, with the columns of the Parquet output.
 
         Args:
             mode:  as of :meth:`traces`.
-            given: keywords of :meth:`traces`.
+            keywords: keywords of :meth:`traces`.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
             TraceconvError: a rank cannot be read.
         """
         frames.extra("pyarrow", "arrow")  # refuses before ranks are read
-        parts: dict[str, list[Any]] = {name: [] for name in TABLES}
-        for trace in self.traces(mode, **given):
-            for name, some in parts.items():
-                some.append(arrow_table(trace, name))
-        return {name: frames.arrow_below(some) for name, some in parts.items()}
+        tables_by_name: dict[str, list[Any]] = {name: [] for name in TABLES}
+        for trace in self.traces(mode, **keywords):
+            for name, tables in tables_by_name.items():
+                tables.append(arrow_table(trace, name))
+        return {name: frames.arrow_below(tables) for name, tables in tables_by_name.items()}
 
-    def sql(self, sql: str, **given: Unpack[QueryArguments]) -> Rows:
+    def sql(self, sql: str, **keywords: Unpack[QueryArguments]) -> Rows:
         """The rows that DuckDB finds in these captures.
 
         Args:
             sql:   statements; see :func:`traceconv.query` for the tables there are.
-            given: keywords of :func:`traceconv.query`; those that say how captures are found do
+            keywords: keywords of :func:`traceconv.query`; those that say how captures are found do
                 nothing here.
 
         Raises:
@@ -155,23 +157,25 @@ class Captures:
         """
         from traceconv.api.sql import answer
 
-        asked = QueryOptions.of(given)
-        if asked.engine == "perfetto":
+        options = QueryOptions.of(keywords)
+        if options.engine == "perfetto":
             raise OptionError("takes one trace file; use `traceconv.query`", "engine")
-        kept = self.ranks(asked.merge_options.selection.ranks, asked.run.allow_missing_ranks)
-        return answer(kept.found, kept.issues, sql, asked)
+        selected = self.ranks(
+            options.merge_options.selection.ranks, options.run.allow_missing_ranks
+        )
+        return answer(selected.found, selected.issues, sql, options)
 
-    def _traces(self, passes: Sequence[Pass], asked: TraceOptions) -> Iterator[Trace]:
-        known, spans = None, {}
-        patterns, align, progress = asked.view.comm_patterns, asked.align, asked.progress
+    def _traces(self, passes: Sequence[Pass], options: TraceOptions) -> Iterator[Trace]:
+        records, spans = None, {}
+        patterns, align, progress = options.view.comm_patterns, options.align, options.progress
         if align in clocks.FROM_EVENTS and len(self.found) > 1:
-            known = []
+            records = []
             for capture in self.found:
                 trace = _events(capture, progress, patterns)
-                known.append(collectives(capture, trace))
+                records.append(collectives(capture, trace))
                 spans[trace.rank] = trace.span()
                 del trace  # one rank at a time
-        plan = clocks.plan(self.found, align, known, spans=spans)
+        plan = clocks.plan(self.found, align, records, spans=spans)
         for capture in self.found:
             trace = clocks.aligned(passed(_events(capture, progress, patterns), passes), plan)
             yield replace(trace, aligned=False) if align == "none" else trace
@@ -188,11 +192,11 @@ class RankFrames:
         return f"<RankFrames of {self.captures}; to_pandas(), to_arrow() and to_polars() read them>"
 
     def _joined(self, args: str) -> frames.Frame:
-        parts = []
+        rank_frames = []
         for trace in self.traces():
             rank = np.full(len(trace.events), trace.rank, np.int64)
-            parts.append({"rank": rank, **trace.events.worded(args)})
-        return frames.below(parts)
+            rank_frames.append({"rank": rank, **trace.events.worded(args)})
+        return frames.below(rank_frames)
 
     def to_pandas(self, args: Literal["json", "dict", "none"] = "json") -> Any:
         """A ``pandas.DataFrame``: ``rank``, and the columns of ``trace.events.to_pandas()``.
@@ -228,7 +232,7 @@ def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str]) 
 
 
 @takes(Input)
-def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
+def open(*paths: values.Paths, **keywords: Unpack[InputArguments]) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
     Args:
@@ -239,7 +243,7 @@ def open(*paths: values.Paths, **given: Unpack[InputArguments]) -> Captures:
         SourceError, UnknownFormatError, AmbiguousFormatError, RankError: see those.
         OptionError: an argument has a wrong type.
     """
-    return found_below(paths, Input.of(given))
+    return found_below(paths, Input.of(keywords))
 
 
 def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
@@ -249,31 +253,31 @@ def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
 
 def found_in(below: Sequence[Source], source: Input) -> Captures:
     """As :func:`open`, of sources."""
-    found = _found(below, source)
-    return replace(found, found=labelled(found.found))
+    captures = _captures_in(below, source)
+    return replace(captures, found=labelled(captures.found))
 
 
 def unlabelled(paths: Iterable[values.Paths], source: Input) -> Captures:
     """The captures without the names that coordinates give to ranks in viewers."""
-    return _found(sources(values.paths(paths)), source)
+    return _captures_in(sources(values.paths(paths)), source)
 
 
-def _found(below: Sequence[Source], source: Input) -> Captures:
-    stores = [one for one in below if is_store(one)]
+def _captures_in(below: Sequence[Source], source: Input) -> Captures:
+    stores = [source_below for source_below in below if is_store(source_below)]
     if not stores:
-        found = discovery.discover(below, source.reader, source.mapping, source.nsys)
-        captures = discovery.ranked(found, below, source.rank_from, source.reader)
-        unknown = tuple(one.title(name) for one, name in found.unknown)
-        return Captures(captures, unknown, found.issues)
+        discovered = discovery.discover(below, source.reader, source.mapping, source.nsys)
+        captures = discovery.ranked(discovered, below, source.rank_from, source.reader)
+        unknown = tuple(unknown_source.title(name) for unknown_source, name in discovered.unknown)
+        return Captures(captures, unknown, discovered.issues)
     for name in ("reader", "mapping", "rank_from"):
         if getattr(source, name) != getattr(Input(), name):
             why = "was decided when the ranks were packed; give it to `traceconv pack`"
             raise OptionError(f"{stores[0].label}: {why}", name)
-    read_from(path for one in stores if (path := one.path(one.names()[0])) is not None)
-    every = [_packed(one) for one in stores]
-    if others := [one for one in below if one not in stores]:
-        every.append(_found(others, source))
-    return _together(every)
+    read_from(path for store in stores if (path := store.path(store.names()[0])) is not None)
+    inputs = [_packed(store) for store in stores]
+    if other_sources := [source_below for source_below in below if source_below not in stores]:
+        inputs.append(_captures_in(other_sources, source))
+    return _combined(inputs)
 
 
 def _packed(source: Source) -> Captures:
@@ -281,7 +285,7 @@ def _packed(source: Source) -> Captures:
     return Captures(discovery.with_borders(store.captures), store.unknown, store.issues)
 
 
-def _together(every: Sequence[Captures]) -> Captures:
+def _combined(inputs: Sequence[Captures]) -> Captures:
     """The ranks of several stores, and of captures besides.
 
     Raises:
@@ -289,13 +293,17 @@ def _together(every: Sequence[Captures]) -> Captures:
     """
     ranks: dict[int | None, Capture] = {}
     issues = Issues()
-    for one in every:
-        issues.extend(one.issues)
-        for capture in one.found:
-            other = ranks.setdefault(capture.rank, capture)
-            if other is not capture:
-                raise twice(other, capture, "they are in two inputs")
+    for captures_of_input in inputs:
+        issues.extend(captures_of_input.issues)
+        for capture in captures_of_input.found:
+            earlier = ranks.setdefault(capture.rank, capture)
+            if earlier is not capture:
+                raise twice(earlier, capture, "they are in two inputs")
     captures = tuple(sorted(ranks.values(), key=lambda capture: capture.rank or 0))
-    if len(every) > 1:
+    if len(inputs) > 1:
         warn_of_two_jobs(captures, issues)
-    return Captures(captures, tuple(name for one in every for name in one.unknown), issues)
+    return Captures(
+        captures,
+        tuple(name for captures_of_input in inputs for name in captures_of_input.unknown),
+        issues,
+    )

@@ -50,9 +50,9 @@ class PackReport:
 
     def lines(self) -> list[str]:
         """The ranks and rows, in a line."""
-        many = len(self.ranks) != 1
+        is_plural = len(self.ranks) != 1
         rows = ", ".join(f"{n:,} {kind}s" for kind, n in self.counts.items() if n)
-        return [f"rank{'s' * many} {format_ranges(self.ranks)}: {rows or 'no events'}"]
+        return [f"rank{'s' * is_plural} {format_ranges(self.ranks)}: {rows or 'no events'}"]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -69,7 +69,9 @@ class PackReport:
 
 @takes(PackOptions)
 @one_run()
-def pack(*paths: values.Paths, out: values.AnyPath, **given: Unpack[PackArguments]) -> PackReport:
+def pack(
+    *paths: values.Paths, out: values.AnyPath, **keywords: Unpack[PackArguments]
+) -> PackReport:
     """Pack the ranks found below ``paths`` into one file, a store, which every function reads as it
     reads captures.
 
@@ -84,28 +86,30 @@ def pack(*paths: values.Paths, out: values.AnyPath, **given: Unpack[PackArgument
         OutputError: ``out`` exists or cannot be written. No file is left behind.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = PackOptions.of(given)
+    options = PackOptions.of(keywords)
     path = redact_url(values.path(out, "out") or "")
-    check(path, asked.output.force)
-    found = unlabelled(paths, asked.input).ranks(asked.ranks, asked.run.allow_missing_ranks)
-    shared = all(one.source.shared for one in found)
+    check(path, options.output.force)
+    captures = unlabelled(paths, options.input).ranks(
+        options.ranks, options.run.allow_missing_ranks
+    )
+    shared = all(item.source.shared for item in captures)
     counts: Counter[str] = Counter()
-    issues, packed = found.issues.copy(), []
+    issues, packed = captures.issues.copy(), []
     with (
         opened(path) as into,
-        started(asked.run, [stored(one) for one in found], shared) as executor,
+        started(options.run, [stored(item) for item in captures], shared) as executor,
     ):
-        work = Packing(executor.folder, asked.comm_patterns, asked.views)
-        for capture, one in map_ranks(
-            work, found.found, executor, asked.run, issues, what="packing"
+        work = Packing(executor.folder, options.comm_patterns, options.views)
+        for capture, account in map_ranks(
+            work, captures.found, executor, options.run, issues, what="packing"
         ):
-            packed.append(PackedRank(capture, one.path, one.views))
-            counts.update(one.counts)
+            packed.append(PackedRank(capture, account.path, account.views))
+            counts.update(account.counts)
         of_finding = issues.copy()
-        asked.run.progress(0, 0, f"writing {path}")
-        store_file.write(into, packed, found.unknown, of_finding, asked.comm_patterns)
+        options.run.progress(0, 0, f"writing {path}")
+        store_file.write(into, packed, captures.unknown, of_finding, options.comm_patterns)
         into.finish()
-        into.settle(asked.output.force)
-    ranks = tuple(one.capture.rank for one in packed if one.capture.rank is not None)
-    size = sum(stored(one.capture) for one in packed)
+        into.settle(options.output.force)
+    ranks = tuple(rank.capture.rank for rank in packed if rank.capture.rank is not None)
+    size = sum(stored(rank.capture) for rank in packed)
     return PackReport(path, ranks, counts, into.size, size, issues)

@@ -31,7 +31,7 @@ NO_ENGINE = (
 
 @takes(QueryOptions)
 @one_run()
-def query(paths: values.Paths, sql: str, **given: Unpack[QueryArguments]) -> DataTable:
+def query(paths: values.Paths, sql: str, **keywords: Unpack[QueryArguments]) -> DataTable:
     """What SQL finds in captures, as columns; ``.to_pandas()`` of the result is a ``DataFrame``.
 
     DuckDB has the tables of Perfetto (``slice``, ``track``, ``thread``, ``process``, ``counter``,
@@ -58,19 +58,19 @@ def query(paths: values.Paths, sql: str, **given: Unpack[QueryArguments]) -> Dat
     statement = values.text(sql, "sql")
     if not statement or not statement.strip():
         raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
-    asked = QueryOptions.of(given)
-    if asked.engine == "perfetto":
-        if others := sorted(set(given) - {"engine", "progress"}):
-            raise OptionError("goes with DuckDB only, not with `engine='perfetto'`", others[0])
+    options = QueryOptions.of(keywords)
+    if options.engine == "perfetto":
+        if foreign := sorted(set(keywords) - {"engine", "progress"}):
+            raise OptionError("goes with DuckDB only, not with `engine='perfetto'`", foreign[0])
         return _by_perfetto(paths, statement)
-    alone = asked.engine == "auto" and not set(given) - {"engine", "progress"}
+    alone = options.engine == "auto" and not set(keywords) - {"engine", "progress"}
     if alone and _has_perfetto(paths):
         if not duckdb.installed() or duckdb.PERFETTO_SQL.search(statement):
             return _by_perfetto(paths, statement)
-    elif asked.engine == "auto" and not duckdb.installed():
+    elif options.engine == "auto" and not duckdb.installed():
         raise MissingExtraError(NO_ENGINE)
     try:
-        return found_below([paths], asked.input).sql(statement, **given)
+        return found_below([paths], options.input).sql(statement, **keywords)
     except (UnknownFormatError, EmptyResultError):
         if alone and _has_perfetto(paths):  # it reads system traces, which hold no ranks
             return _by_perfetto(paths, statement)

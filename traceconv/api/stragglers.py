@@ -65,8 +65,8 @@ class StragglerReport:
             for transport, count in self.too_few_links.items()
         ]
         slow = [link.text() for link in self.slow_links]
-        said = self.verdict
-        return [*said.lines(), *slow, *said.rank_lines(), *said.step_lines(), *few * every]
+        verdict = self.verdict
+        return [*verdict.lines(), *slow, *verdict.rank_lines(), *verdict.step_lines(), *few * every]
 
     def plot(self, ax: Any = None) -> Any:
         """Draw a heat map: how much longer than its peers each rank takes in each step; if stages
@@ -87,10 +87,13 @@ class StragglerReport:
         replay = self.verdict.replay
         if replay is None:
             raise EmptyResultError(f"there is nothing to draw: {self.verdict.reason}")
-        steps, own = replay.graph.steps[:, 1].tolist(), replay.own
-        excess, than = own.excess, "peers"
+        steps, own_work = replay.graph.steps[:, 1].tolist(), replay.own
+        excess, than = own_work.excess, "peers"
         if self.verdict.stage is not None:  # peers are of one stage
-            excess, than = own.table - np.nanmedian(own.table, axis=1, keepdims=True), "the median"
+            excess, than = (
+                own_work.table - np.nanmedian(own_work.table, axis=1, keepdims=True),
+                "the median",
+            )
         return plots.heat_map(excess, list(replay.graph.ranks), steps, than, ax)
 
     def _repr_html_(self) -> str:
@@ -101,7 +104,7 @@ class StragglerReport:
 
 
 @takes(StragglerOptions)
-def stragglers(*paths: values.Paths, **given: Unpack[StragglerArguments]) -> StragglerReport:
+def stragglers(*paths: values.Paths, **keywords: Unpack[StragglerArguments]) -> StragglerReport:
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 
     Each worker has one rank in memory.
@@ -110,9 +113,9 @@ def stragglers(*paths: values.Paths, **given: Unpack[StragglerArguments]) -> Str
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = StragglerOptions.of(given)
-    requested, align = SummaryRequest(lateness=True, links=True), asked.clocks.align
-    found = read(paths, asked, requested, align, asked.clocks.align_max_error_ns)
-    verdict = judge(found.summaries, found.plan, found.groups, asked.material / 100)
-    slow = tuple(links.slow(found.summaries))
-    return StragglerReport(verdict, slow, found.plan, found.issues, links.too_few(found.summaries))
+    options = StragglerOptions.of(keywords)
+    requested, align = SummaryRequest(lateness=True, links=True), options.clocks.align
+    job = read(paths, options, requested, align, options.clocks.align_max_error_ns)
+    verdict = judge(job.summaries, job.plan, job.groups, options.material / 100)
+    slow = tuple(links.slow(job.summaries))
+    return StragglerReport(verdict, slow, job.plan, job.issues, links.too_few(job.summaries))

@@ -103,7 +103,7 @@ class TorchHandler:
     _earlier: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._earlier = frozenset(one.name for one in self.folder.glob(f"rank*{SUFFIX}"))
+        self._earlier = frozenset(path.name for path in self.folder.glob(f"rank*{SUFFIX}"))
 
     def __call__(self, profile: Profile) -> None:
         """Write the trace of this rank; on rank 0 also merge and judge, if the job allows it.
@@ -121,25 +121,27 @@ class TorchHandler:
         if job.store is not None:
             job.store.set(_key(window, job.rank), name)
         if self.judge and job.rank == 0:
-            self._conclude(job, window, name)
+            self._merge_window(job, window, name)
 
-    def _conclude(self, job: _Job, window: int, own: str) -> None:
+    def _merge_window(self, job: _Job, window: int, own_file: str) -> None:
         deadline = time.monotonic() + self.wait_s
         if job.store is None:
-            files = self._found(job, own, deadline)
+            files = self._files_by_number(job, own_file, deadline)
         else:
-            files = self._told(job, window, deadline)
+            files = self._files_from_store(job, window, deadline)
         missing = sorted(set(range(job.ranks)) - files.keys())
         if missing:
-            many = "s" * (len(missing) > 1)
+            plural = "s" * (len(missing) > 1)
             self.say(
-                f"window {window}: no trace of rank{many} {format_ranges(missing)} in "
+                f"window {window}: no trace of rank{plural} {format_ranges(missing)} in "
                 f"{self.folder} after {self.wait_s:g} s; the verdict is without "
-                f"{'them' if many else 'it'}"
+                f"{'them' if plural else 'it'}"
             )
         if not files:
             return
-        out = self.folder / f"merged.{own.split('.')[1] if own else time.time_ns()}.pftrace"
+        out = (
+            self.folder / f"merged.{own_file.split('.')[1] if own_file else time.time_ns()}.pftrace"
+        )
         try:
             report = merge([self.folder / name for name in files.values()], out=out, analyse=True)
         except TraceconvError as e:
@@ -150,40 +152,44 @@ class TorchHandler:
             self.say(line)
         self.say(f"wrote {out}")
 
-    def _told(self, job: _Job, window: int, deadline: float) -> dict[int, str]:
+    def _files_from_store(self, job: _Job, window: int, deadline: float) -> dict[int, str]:
         """The files that ranks name in the store, once they are visible here."""
-        found: dict[int, str] = {}
+        files: dict[int, str] = {}
         for rank in range(job.ranks):
-            left = max(deadline - time.monotonic(), 0.001)
+            remaining_s = max(deadline - time.monotonic(), 0.001)
             try:
-                job.store.wait([_key(window, rank)], timedelta(seconds=left))
+                job.store.wait([_key(window, rank)], timedelta(seconds=remaining_s))
                 name = job.store.get(_key(window, rank)).decode()
             except RuntimeError:  # a DistStoreError: the time is over
                 continue
-            while name and not (there := (self.folder / name).exists()):
+            while name and not (is_visible := (self.folder / name).exists()):
                 if time.monotonic() > deadline:  # the folder is not shared with its host
                     break
                 time.sleep(POLL_S)
-            if name and there:
-                found[rank] = name
-        return found
+            if name and is_visible:
+                files[rank] = name
+        return files
 
-    def _found(self, job: _Job, own: str, deadline: float) -> dict[int, str]:
+    def _files_by_number(self, job: _Job, own_file: str, deadline: float) -> dict[int, str]:
         """Without a store: of each rank the file of the same number as those of this rank."""
         while True:
-            every: dict[int, list[str]] = {}
+            files_by_rank: dict[int, list[str]] = {}
             for path in sorted(self.folder.glob(f"rank*{SUFFIX}")):
                 match = re.match(r"rank(\d+)\.\d+\.", path.name)
                 if match and path.name not in self._earlier:
-                    every.setdefault(int(match[1]), []).append(path.name)
-            number = every[job.rank].index(own) if own else len(every.get(job.rank, ()))
-            found = {
+                    files_by_rank.setdefault(int(match[1]), []).append(path.name)
+            number = (
+                files_by_rank[job.rank].index(own_file)
+                if own_file
+                else len(files_by_rank.get(job.rank, ()))
+            )
+            files = {
                 rank: names[number]
-                for rank, names in sorted(every.items())
+                for rank, names in sorted(files_by_rank.items())
                 if rank < job.ranks and number < len(names)
             }
-            if len(found) == job.ranks or time.monotonic() > deadline:
-                return found
+            if len(files) == job.ranks or time.monotonic() > deadline:
+                return files
             time.sleep(POLL_S)
 
 
@@ -207,19 +213,19 @@ def _export(profile: Profile, path: Path, job: _Job) -> None:
 
 
 def _with_identity(head: bytes, job: _Job) -> bytes:
-    before, brace, rest = head.partition(b"{")
-    known = rest.partition(b'"traceEvents"')[0]
+    before, brace, members = head.partition(b"{")
+    header = members.partition(b'"traceEvents"')[0]
     if not brace or before.strip():
         return head
-    stated = {
+    identity = {
         "distributedInfo": {"rank": job.rank, "world_size": job.ranks},
         "host_name": socket.gethostname(),
     }
-    lacking = {key: value for key, value in stated.items() if f'"{key}"'.encode() not in known}
+    lacking = {key: value for key, value in identity.items() if f'"{key}"'.encode() not in header}
     if not lacking:
         return head
-    comma = b"" if rest.lstrip().startswith(b"}") else b","
-    return before + orjson.dumps(lacking)[:-1] + comma + rest
+    comma = b"" if members.lstrip().startswith(b"}") else b","
+    return before + orjson.dumps(lacking)[:-1] + comma + members
 
 
 def _to_stderr(line: str) -> None:

@@ -98,14 +98,14 @@ class WatchedWindow:
             return {}
         overview = document["overview"]
         rows = [row for row in overview["overlap"].get("rows", ()) if row["known_ns"]]
-        known = sum(row["known_ns"] for row in rows)
+        known_ns = sum(row["known_ns"] for row in rows)
         judged = overview["straggler"]
         replay, culprit = judged["replay"] or {}, judged["culprit"] or {}
         return {
-            "step_ns": round(known / len(rows)) if rows else None,
+            "step_ns": round(known_ns / len(rows)) if rows else None,
             "slowdown": replay.get("slowdown"),
             **{
-                f"{name}_share": sum(row[key] for row in rows) / known if known else None
+                f"{name}_share": sum(row[key] for row in rows) / known_ns if known_ns else None
                 for name, key in _SHARES.items()
             },
             "verdict": judged["verdict"],
@@ -115,12 +115,12 @@ class WatchedWindow:
 
     def line(self) -> str:
         """The answer, then what it is about."""
-        said = self.diagnosis.headline if self.diagnosis else f"cannot be judged: {self.error}"
+        answer = self.diagnosis.headline if self.diagnosis else f"cannot be judged: {self.error}"
         steps = f"steps {format_ranges(self.steps)}" if self.steps else ""
         count = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
         lacking = f"missing: {format_ranges(self.missing)}" if self.missing else ""
         about = ", ".join(filter(None, (steps, count, lacking)))
-        return f"window {self.number}: {said} ({about})"
+        return f"window {self.number}: {answer} ({about})"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document; its "diagnosis" is that of ``traceconv diagnose --json``."""
@@ -151,7 +151,7 @@ _SHARES = {
 
 
 @takes(WatchOptions)
-def watch(folder: values.AnyPath, **given: Unpack[WatchArguments]) -> Iterator[WatchedWindow]:
+def watch(folder: values.AnyPath, **keywords: Unpack[WatchArguments]) -> Iterator[WatchedWindow]:
     """Judge the windows of a running job as its ranks write them below ``folder``.
 
     A window is one capture of every rank. It is judged as soon as all ranks of the job have written
@@ -168,12 +168,14 @@ def watch(folder: values.AnyPath, **given: Unpack[WatchArguments]) -> Iterator[W
         OptionError: an argument is not understood.
         SourceError: ``folder`` is no folder of this machine.
     """
-    asked = WatchOptions.of(given)
+    options = WatchOptions.of(keywords)
     path = os.fspath(folder)
     if is_url(path) or not Path(path).is_dir():
         raise SourceError(f"{path}: not a folder of this machine, which is all that can be watched")
-    own = ("once", "timeout_ns", "out", "world_size")
-    return _Watching(Path(path), asked, {k: v for k, v in given.items() if k not in own}).windows()
+    own_options = ("once", "timeout_ns", "out", "world_size")
+    return _Watching(
+        Path(path), options, {k: v for k, v in keywords.items() if k not in own_options}
+    ).windows()
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class _Watching:
             new = self._new_files(began)
             pause_s = max(POLL_S, 9 * (time.monotonic() - began))
             patient = began - started < self.asked.timeout_ns / 1e9
-            if self.asked.once and patient and self._still_written(began):
+            if self.asked.once and patient and self._is_being_written(began):
                 time.sleep(pause_s)
                 continue
             if new != looked_at:
@@ -241,11 +243,15 @@ class _Watching:
                 except TraceconvError as e:
                     pieces, nameless, problem = [], [*new], str(e)
                 unusable = {path: new[path] for path in nameless if path in new}
-            ready = [one for one in windows_of(pieces, self.last_ns) if self._is_ready(one, began)]
+            ready = [
+                window_pieces
+                for window_pieces in windows_of(pieces, self.last_ns)
+                if self._is_ready(window_pieces, began)
+            ]
             for window in ready:
-                found = self._judge(window, began)
-                if found is not None:
-                    yield found
+                judged_window = self._judge(window, began)
+                if judged_window is not None:
+                    yield judged_window
             if unusable and self._is_over(unusable, began):
                 self.judged |= unusable
                 self.number += 1
@@ -260,19 +266,19 @@ class _Watching:
 
     def _new_files(self, now: float) -> dict[Path, Signature]:
         """The complete files that no window has had."""
-        found = dict(_files(self.folder, Path(self.asked.out) if self.asked.out else None))
-        for path, signature in found.items():
-            if (known := self.changed.get(path)) is None or known[0] != signature:
+        signatures = dict(_files(self.folder, Path(self.asked.out) if self.asked.out else None))
+        for path, signature in signatures.items():
+            if (seen := self.changed.get(path)) is None or seen[0] != signature:
                 age = time.time() - signature[1] / 1e9
-                since = now - (age if known is None and age > OLD_S else 0.0)
+                since = now - (age if seen is None and age > OLD_S else 0.0)
                 self.changed[path] = signature, since
-        for gone in self.changed.keys() - found:
+        for gone in self.changed.keys() - signatures:
             self.changed.pop(gone)
             self.judged.pop(gone, None)
             self.cut_off.pop(gone, None)
         return {
             path: signature
-            for path, signature in found.items()
+            for path, signature in signatures.items()
             if self._quiet_s(path, now) >= SETTLED_S and self.judged.get(path) != signature
         }
 
@@ -280,7 +286,7 @@ class _Watching:
         """Seconds since a file was last seen to change."""
         return now - self.changed[path][1]
 
-    def _still_written(self, now: float) -> bool:
+    def _is_being_written(self, now: float) -> bool:
         return any(self._quiet_s(path, now) < SETTLED_S for path in self.changed)
 
     def _is_over(self, files: Iterable[Path], now: float) -> bool:
@@ -302,29 +308,40 @@ class _Watching:
             return [], []
         source, how = JoinedSource(below.label, ((below, name) for name in names)), self.asked.input
         try:
-            found = discovery.discover([source], how.reader, how.mapping, how.nsys)
+            discovered = discovery.discover([source], how.reader, how.mapping, how.nsys)
         except UnknownFormatError:
             return [], []  # no profile so far
-        ranked = with_ranks(found.captures, how.rank_from, found.issues)
-        nameless = [path for one in ranked if one.rank is None for path in _paths(one)]
-        named = [one for one in ranked if one.rank is not None and one.files]
-        parts = [(one, part) for one in named for part in _parts(_paths(one))]
+        ranked = with_ranks(discovered.captures, how.rank_from, discovered.issues)
+        nameless = [path for capture in ranked if capture.rank is None for path in _paths(capture)]
+        with_rank = [capture for capture in ranked if capture.rank is not None and capture.files]
+        windows = [
+            (capture, window_files)
+            for capture in with_rank
+            for window_files in _parts(_paths(capture))
+        ]
         return [
-            self._piece(one, part, [part for _, part in parts]) for one, part in parts
+            self._piece(capture, window_files, [window_files for _, window_files in windows])
+            for capture, window_files in windows
         ], nameless
 
     def _piece(
-        self, capture: Capture, files: tuple[Path, ...], every: Sequence[tuple[Path, ...]]
+        self, capture: Capture, files: tuple[Path, ...], all_files: Sequence[tuple[Path, ...]]
     ) -> _Piece:
         """A capture by its folder, if nothing else is in it, else by its files. What describes it,
         such as its rank, may be in a folder above."""
-        others = [path for one in every if one is not files for path in one]
-        described = (*files, *(path for path in _known(capture) if path in self.changed))
+        other_files = [
+            path for window_files in all_files if window_files is not files for path in window_files
+        ]
+        described = (*files, *(path for path in _other_files(capture) if path in self.changed))
         paths = files
-        for own in (described, files):
-            folder = Path(os.path.commonpath([path.parent for path in own]))
+        for candidates in (described, files):
+            folder = Path(os.path.commonpath([path.parent for path in candidates]))
             inside = folder != self.folder and folder.is_relative_to(self.folder)
-            if len(own) > 1 and inside and not any(one.is_relative_to(folder) for one in others):
+            if (
+                len(candidates) > 1
+                and inside
+                and not any(path.is_relative_to(folder) for path in other_files)
+            ):
                 paths = (folder,)
                 break
         written = max(self.changed[path][0][1] for path in files)
@@ -340,35 +357,35 @@ class _Watching:
     # -- windows ------------------------------------------------------------------------------
 
     def _is_ready(self, window: Sequence[_Piece], now: float) -> bool:
-        files = [path for one in window for path in one.files]
+        files = [path for piece in window for path in piece.files]
         if self._is_over(files, now):
             return True
         if all(self.cut_off.get(path) == self.changed[path][0] for path in files):
             return False
-        own = {path for one in window for path in map(Path, one.paths)}
+        own_paths = {path for piece in window for path in map(Path, piece.paths)}
         if any(
             self._quiet_s(path, now) < SETTLED_S
             for path in self.changed
-            if path in own or not own.isdisjoint(path.parents)
-        ) or any(one.capture.reader in _PROVISIONAL for one in window):
+            if path in own_paths or not own_paths.isdisjoint(path.parents)
+        ) or any(piece.capture.reader in _PROVISIONAL for piece in window):
             return False
-        ranks, wanted = {one.rank for one in window}, self._wanted(window)
-        if not wanted <= ranks:
+        ranks, awaited = {piece.rank for piece in window}, self._awaited_ranks(window)
+        if not awaited <= ranks:
             return False
-        sure = wanted and self.known <= ranks
+        sure = awaited and self.known <= ranks
         return sure or min(self._quiet_s(path, now) for path in files) >= QUIET_S
 
-    def _wanted(self, window: Sequence[_Piece]) -> set[int]:
+    def _awaited_ranks(self, window: Sequence[_Piece]) -> set[int]:
         """The ranks that a window waits for; none if nothing is known of them."""
-        size = self.asked.world_size or max(one.capture.world_size for one in window)
+        size = self.asked.world_size or max(piece.capture.world_size for piece in window)
         return self.expected or set(range(size))
 
     def _judge(self, window: Sequence[_Piece], now: float) -> WatchedWindow | None:
         """The verdict on a window; None to wait for files that were cut off."""
-        files = [path for one in window for path in one.files]
-        ranks = tuple(sorted(one.rank for one in window))
+        files = [path for piece in window for path in piece.files]
+        ranks = tuple(sorted(piece.rank for piece in window))
         over = self._is_over(files, now)
-        paths = tuple(dict.fromkeys(path for one in window for path in one.paths))
+        paths = tuple(dict.fromkeys(path for piece in window for path in piece.paths))
         signatures = {path: self.changed[path][0] for path in files}
         diagnosis, error, trace = None, "", ""
         self.number += 1
@@ -386,12 +403,14 @@ class _Watching:
             self.cut_off |= signatures
             return None
         self.judged |= signatures
-        for one in window:  # what describes a capture is of its window, too
+        for piece in window:  # what describes a capture is of its window, too
             self.judged |= {
-                path: self.changed[path][0] for path in _known(one.capture) if path in self.changed
+                path: self.changed[path][0]
+                for path in _other_files(piece.capture)
+                if path in self.changed
             }
-        self.last_ns |= {one.rank: one.at_ns for one in window}
-        missing = tuple(sorted(self._wanted(window) - set(ranks)))
+        self.last_ns |= {piece.rank: piece.at_ns for piece in window}
+        missing = tuple(sorted(self._awaited_ranks(window) - set(ranks)))
         self.known |= set(ranks)
         self.expected = set(ranks) if missing else self.expected | set(ranks)
         waited = time.time() - max((s[1] for s in signatures.values()), default=0) / 1e9
@@ -412,33 +431,33 @@ def windows_of(pieces: Sequence[_Piece], last_ns: Mapping[int, int]) -> list[lis
         times.setdefault(piece.rank, []).append(piece.at_ns)
     gaps = [b - a for of_rank in times.values() for a, b in pairwise(sorted(of_rank))]
     apart = min(gaps, default=float("inf")) / 2
-    found: list[list[_Piece]] = []
-    for piece in sorted(pieces, key=lambda one: (one.at_ns, one.paths)):
-        free = [one for one in found if all(other.rank != piece.rank for other in one)]
-        alike = [one for one in free if piece.name and one[0].name == piece.name]
+    windows: list[list[_Piece]] = []
+    for piece in sorted(pieces, key=lambda member: (member.at_ns, member.paths)):
+        free = [window for window in windows if all(member.rank != piece.rank for member in window)]
+        alike = [window for window in free if piece.name and window[0].name == piece.name]
         near = [
-            one
-            for one in free
-            if not (piece.name and one[0].name) and piece.at_ns - one[0].at_ns <= apart
+            window
+            for window in free
+            if not (piece.name and window[0].name) and piece.at_ns - window[0].at_ns <= apart
         ]
         if alike or near:
             (alike or near)[-1].append(piece)
         else:
-            found.append([piece])
-    return found
+            windows.append([piece])
+    return windows
 
 
 def _time_in(name: str) -> int:
     """Unix ns that a name states, as the profilers of PyTorch and Ascend do; 0 if none."""
-    if found := list(_SECONDS.finditer(name)):
-        return int((found[-1][1] + (found[-1][2] or "")).ljust(19, "0"))
-    if found := list(_CALENDAR.finditer(name)):
-        day, clock, part = found[-1].groups()
+    if matches := list(_SECONDS.finditer(name)):
+        return int((matches[-1][1] + (matches[-1][2] or "")).ljust(19, "0"))
+    if matches := list(_CALENDAR.finditer(name)):
+        day, clock, fraction = matches[-1].groups()
         try:
-            at = time.strptime(day + clock, "%Y%m%d%H%M%S")
+            date = time.strptime(day + clock, "%Y%m%d%H%M%S")
         except ValueError:
             return 0
-        return int(time.mktime(at)) * 1_000_000_000 + int(part or 0) * 1_000_000
+        return int(time.mktime(date)) * 1_000_000_000 + int(fraction or 0) * 1_000_000
     return 0
 
 
@@ -446,10 +465,10 @@ def _parts(files: tuple[Path, ...]) -> list[tuple[Path, ...]]:
     """The files of a capture by window. Readers join windows whose names differ in their times."""
     if len(files) < 2:
         return [files]
-    place = len(Path(os.path.commonpath(files)).parts)
+    level = len(Path(os.path.commonpath(files)).parts)
     groups: dict[str, list[Path]] = {}
     for path in files:
-        groups.setdefault(path.parts[place], []).append(path)
+        groups.setdefault(path.parts[level], []).append(path)
     times = {_time_in(name) for name in groups}
     if 0 in times or len(times) < len(groups) or len({_VARYING.sub("", n) for n in groups}) > 1:
         return [files]
@@ -457,11 +476,11 @@ def _parts(files: tuple[Path, ...]) -> list[tuple[Path, ...]]:
 
 
 def _paths(capture: Capture) -> tuple[Path, ...]:
-    found = (capture.source.path(name) for name in capture.files)
-    return tuple(path for path in found if path is not None)
+    paths = (capture.source.path(name) for name in capture.files)
+    return tuple(path for path in paths if path is not None)
 
 
-def _known(capture: Capture) -> Iterator[Path]:
+def _other_files(capture: Capture) -> Iterator[Path]:
     """The other files of a capture."""
     for name in capture.known:
         if (path := capture.source.path(name)) is not None:
@@ -471,11 +490,11 @@ def _known(capture: Capture) -> Iterator[Path]:
 def _files(folder: Path, without: Path | None) -> Iterator[tuple[Path, Signature]]:
     """The files below a folder. Files that vanish meanwhile, and folders that cannot be read, are
     left out; links to folders are not followed."""
-    for at, folders, names in os.walk(folder):
-        here = Path(at)
+    for current, folders, names in os.walk(folder):
+        below = Path(current)
         if without is not None:
-            folders[:] = [one for one in folders if (here / one).resolve() != without.resolve()]
-        yield from _files_of(here / name for name in names)
+            folders[:] = [name for name in folders if (below / name).resolve() != without.resolve()]
+        yield from _files_of(below / name for name in names)
 
 
 def _files_of(paths: Iterable[Path]) -> Iterator[tuple[Path, Signature]]:

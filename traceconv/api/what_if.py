@@ -67,9 +67,9 @@ class WhatIfReport:
         if not self.suggested:
             return ["no change saves 1 % of a step"]
         rows = [
-            (one.change.change, time_text(one.gain_ns), f"{100 * one.share:.2g} %",
-             one.change.advice)
-            for one in self.suggested
+            (remedy.change.change, time_text(remedy.gain_ns), f"{100 * remedy.share:.2g} %",
+             remedy.change.advice)
+            for remedy in self.suggested
         ]  # fmt: skip
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
@@ -85,7 +85,7 @@ class WhatIfReport:
 
 
 @takes(WhatIfOptions)
-def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfReport:
+def what_if(*paths: values.Paths, **keywords: Unpack[WhatIfArguments]) -> WhatIfReport:
     """How long the steps of the job below ``paths`` would take with some changes.
 
     Changes are written as ``rank:3=peers``, ``stage:balanced``, ``op:*gemm* x0.5``,
@@ -99,18 +99,18 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
         EmptyResultError: nothing can be replayed, or replayed steps are not the recorded ones.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = WhatIfOptions.of(given)
-    if asked.change or asked.out is not None:
-        replayed.refuse_unknown(asked.change)
+    options = WhatIfOptions.of(keywords)
+    if options.change or options.out is not None:
+        replayed.refuse_unknown(options.change)
     target = None
-    if asked.out is not None:
-        factory = registry.writer_for(asked.out, None)
-        target = Target(redact_url(asked.out), factory, asked.force)
-        check(target.path, asked.force)
+    if options.out is not None:
+        factory = registry.writer_for(options.out, None)
+        target = Target(redact_url(options.out), factory, options.force)
+        check(target.path, options.force)
     requested = SummaryRequest(lateness=True)
-    found = read(paths, asked, requested, asked.clocks.align, asked.clocks.align_max_error_ns)
+    job = read(paths, options, requested, options.clocks.align, options.clocks.align_max_error_ns)
     try:
-        replay = replay_of(found.summaries, found.plan, found.groups)
+        replay = replay_of(job.summaries, job.plan, job.groups)
     except Unusable as e:
         raise EmptyResultError(f"the job cannot be replayed: {e}") from e
     if not replay.usable:
@@ -118,15 +118,15 @@ def what_if(*paths: values.Paths, **given: Unpack[WhatIfArguments]) -> WhatIfRep
             f"{replay.error_text}: the replay does not reproduce the recorded steps, so "
             "no prediction is possible"
         )
-    result = replayed.what_if(replay, asked.change)
-    if not asked.change:
-        verdict = judge(found.summaries, found.plan, found.groups)
-        return WhatIfReport(result, found.plan, found.issues, suggested=verdict.remedies())
+    result = replayed.what_if(replay, options.change)
+    if not options.change:
+        verdict = judge(job.summaries, job.plan, job.groups)
+        return WhatIfReport(result, job.plan, job.issues, suggested=verdict.remedies())
     if target is None:
-        return WhatIfReport(result, found.plan, found.issues)
+        return WhatIfReport(result, job.plan, job.issues)
     if result.unknown:
         raise EmptyResultError(f"no trace is written: {result.line()}")
     from traceconv.merging import hypothetical
 
-    report = hypothetical.write(replay, asked.change, found.captures, target, asked.run)
-    return WhatIfReport(result, found.plan, found.issues, report.written)
+    report = hypothetical.write(replay, options.change, job.captures, target, options.run)
+    return WhatIfReport(result, job.plan, job.issues, report.written)

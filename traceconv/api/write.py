@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @takes(WriteOptions)
 @one_run()
 def write(
-    traces: Trace | Iterable[Trace], out: values.AnyPath, **given: Unpack[WriteArguments]
+    traces: Trace | Iterable[Trace], out: values.AnyPath, **keywords: Unpack[WriteArguments]
 ) -> Report:
     """Write traces, one per rank, into one file.
 
@@ -54,41 +54,43 @@ def write(
         OutputError: ``out`` exists, names no format, or cannot be written. No file is left behind.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = WriteOptions.of(given)
-    wanted = asked.output
+    options = WriteOptions.of(keywords)
+    output = options.output
     path = redact_url(values.path(out, "out") or "")
-    factory = registry.writer_for(path, wanted.writer)
-    check(path, wanted.force)
-    limit = asked.limits.size_limit()
-    merge_options = MergeOptions(mode="source", align="none", args=asked.args, limit=limit)
-    target = Target(path, factory, wanted.force, wanted.strict)
+    factory = registry.writer_for(path, output.writer)
+    check(path, output.force)
+    limit = options.limits.size_limit()
+    merge_options = MergeOptions(mode="source", align="none", args=options.args, limit=limit)
+    target = Target(path, factory, output.force, output.strict)
     with started(RunOptions(jobs=1), [0]) as executor:
         ranks = _ranks([traces] if isinstance(traces, Trace) else traces, executor)
-        return finish(ranks, merge_options, target, executor, asked.progress)
+        return finish(ranks, merge_options, target, executor, options.progress)
 
 
 def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
     """The traces by rank; unless one is all there is, they are not kept in memory."""
     alone = isinstance(traces, Sequence) and len(traces) == 1
-    found: dict[int, SpilledRank] = {}
+    by_rank: dict[int, SpilledRank] = {}
     captures = {}
     unaligned: list[int] = []
-    for given in traces:
-        source = given.capture.source
-        read_from(path for name in given.capture.files if (path := source.path(name)) is not None)
-        trace = lanes(arranged(given))
-        if trace.rank in found:
+    for unsorted in traces:
+        source = unsorted.capture.source
+        read_from(
+            path for name in unsorted.capture.files if (path := source.path(name)) is not None
+        )
+        trace = lanes(arranged(unsorted))
+        if trace.rank in by_rank:
             raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")
         file = rank_path(executor.folder, trace.rank)
-        found[trace.rank] = (
+        by_rank[trace.rank] = (
             InMemoryRank(trace) if alone else spill(trace, collective_records(trace), file)
         )
         captures[trace.rank] = trace.capture
         unaligned += [trace.rank] * (not trace.aligned)
-        del given, trace  # one rank at a time
-    if not found:
+        del unsorted, trace  # one rank at a time
+    if not by_rank:
         raise RankError("no traces to write")
-    order = sorted(found)
+    order = sorted(by_rank)
     issues = Issues()
     if unaligned and len(order) > 1:
         ranks = format_ranges(sorted(unaligned))
@@ -99,4 +101,4 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
         )
         for rank in unaligned:
             issues.add("unaligned", captures[rank].title, "align='none'", rank=rank)
-    return Ranks(tuple(captures[r] for r in order), tuple(found[r] for r in order), issues)
+    return Ranks(tuple(captures[r] for r in order), tuple(by_rank[r] for r in order), issues)

@@ -92,7 +92,7 @@ class Commands(click.Group):
             return self.resolve_command(ctx, [args[1], "--help"])
         if word not in COMMANDS:
             if _PERFETTO_MODE.fullmatch(word):
-                names = [one for one in args[1:] if not one.startswith("-")]
+                names = [word_given for word_given in args[1:] if not word_given.startswith("-")]
                 source, target = (*names, *("IN", "OUT.json")[len(names) :])[:2]
                 raise click.UsageError(
                     f"`traceconv {word} ...` calls another program. {NOT_PERFETTO} "
@@ -234,7 +234,7 @@ class _PutOff(ModuleType):
         return getattr(self, name)
 
 
-def _put_off(package: str) -> None:
+def _load_later(package: str) -> None:
     """Have a package loaded late, if it can be loaded and is not; see :class:`_PutOff`."""
     spec = find_spec(package)
     if spec is not None and package not in sys.modules:
@@ -247,7 +247,7 @@ def main() -> NoReturn:
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # a file must not get the number of a standard stream that is closed
     os.close(number)
-    _put_off("numpy")
+    _load_later("numpy")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     gc.set_threshold(100_000, 20, 100)  # a small merge makes half as many objects and few cycles
     sys.excepthook = _internal_error

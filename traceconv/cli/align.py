@@ -23,7 +23,7 @@ def align(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Estimate how the clocks of the ranks below PATH (default: the current folder) differ, and how
     sure that is.
@@ -38,14 +38,14 @@ def align(
     from traceconv import align
 
     with say.bar(quiet=quiet) as progress:
-        found = align(*paths, **options.given(given), progress=progress)
+        alignment = align(*paths, **options.given(arguments), progress=progress)
     if as_json:
-        say.document(found.as_dict())
+        say.document(alignment.as_dict())
     else:
-        *table, clock = found.lines()
+        *table, clock = alignment.lines()
         lines = [clock, *table]
         for line in lines if verbose else screen.folded(lines):
             say.data(line)
     if target.path:
-        target.put(say.json_text(found.as_dict()) + "\n")
-    say.show_issues(found.issues, quiet, verbose)
+        target.put(say.json_text(alignment.as_dict()) + "\n")
+    say.show_issues(alignment.issues, quiet, verbose)

@@ -34,18 +34,20 @@ def cache(clear: bool, most: int | None, as_json: bool, quiet: bool, verbose: bo
     traceconv cache --clear
     traceconv cache --limit 4G
     """
-    from traceconv.store import cache as kept
+    from traceconv.store import cache as summaries
 
     if most is not None:
-        kept.set_limit(most)
+        summaries.set_limit(most)
     if clear:
-        kept.shrink(0)
-    found = kept.contents()
+        summaries.shrink(0)
+    contents = summaries.contents()
     if as_json:
-        of = {"folder": found.folder, "files": found.files}
-        say.document({"schema_version": 1, **of, "bytes": found.bytes, "limit": found.limit})
-    elif not found.folder:
+        place = {"folder": contents.folder, "files": contents.files}
+        say.document(
+            {"schema_version": 1, **place, "bytes": contents.bytes, "limit": contents.limit}
+        )
+    elif not contents.folder:
         say.data("the cache is off (TRACECONV_CACHE)")
     elif not quiet:
-        files, bytes_ = say.number(found.files, "file"), say.size(found.bytes)
-        say.data(f"{found.folder}: {files}, {bytes_} of at most {say.size(found.limit)}")
+        files, bytes_ = say.number(contents.files, "file"), say.size(contents.bytes)
+        say.data(f"{contents.folder}: {files}, {bytes_} of at most {say.size(contents.limit)}")

@@ -36,15 +36,15 @@ def answer(cli: click.Command) -> int | None:
     """
     for program in PROGRAMS:
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-        if asked := os.environ.get(variable):
+        if request := os.environ.get(variable):
             from click.shell_completion import get_completion_class, shell_complete
 
-            shell = asked.partition("_")[0]
+            shell = request.partition("_")[0]
             if get_completion_class(shell) is None:
-                words = [f"{one}_source" for one in ("bash", "zsh", "fish")]
-                say.message(f"error: {variable}: {unknown('script', asked, words)}", fg="red")
+                words = [f"{shell_name}_source" for shell_name in ("bash", "zsh", "fish")]
+                say.message(f"error: {variable}: {unknown('script', request, words)}", fg="red")
                 return 2
-            return shell_complete(cli, {}, program, variable, asked)
+            return shell_complete(cli, {}, program, variable, request)
     return None
 
 
@@ -61,8 +61,8 @@ def one_of(source: Source, else_files: bool = False) -> Complete:
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found = _items((w, meaning) for w, meaning in source() if w.startswith(incomplete))
-        return found if found or not else_files else files(ctx, param, incomplete)
+        matching = _items((w, meaning) for w, meaning in source() if w.startswith(incomplete))
+        return matching if matching or not else_files else files(ctx, param, incomplete)
 
     return complete
 
@@ -73,12 +73,12 @@ def some_of(source: Source) -> Complete:
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
+        before, comma, word_begun = incomplete.rpartition(",")
         had = before.split(",")
         return _items(
             (before + comma + word, meaning)
             for word, meaning in source()
-            if word.startswith(last) and word not in had
+            if word.startswith(word_begun) and word not in had
         )
 
     return complete
@@ -99,14 +99,14 @@ def readers() -> list[tuple[str, str]]:
     """Values of --from."""
     from traceconv.find import registry
 
-    return [(one.name, one.title) for one in registry.readers().found.values()]
+    return [(reader.name, reader.title) for reader in registry.readers().found.values()]
 
 
 def writers() -> list[tuple[str, str]]:
     """Values of --to."""
     from traceconv.find import registry
 
-    return [(one.name, one.title) for one in registry.writers().found.values()]
+    return [(writer.name, writer.title) for writer in registry.writers().found.values()]
 
 
 def layers() -> list[tuple[str, str]]:
@@ -121,7 +121,7 @@ def tables() -> list[tuple[str, str]]:
     from traceconv.analysis.tables.catalog import BY, FILES, TABLES
 
     groups = [(name, "tables: " + ", ".join(BY[name])) for name in BY if name != "files"]
-    single = [(name, one.title) for name, one in {**TABLES, **FILES}.items() if name not in BY]
+    single = [(name, table.title) for name, table in {**TABLES, **FILES}.items() if name not in BY]
     return [*groups, ("files", "tables of profilers, as they are"), ("all", ""), *single]
 
 
@@ -130,8 +130,8 @@ def of_columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     from traceconv.analysis.tables.catalog import FILES, TABLES, chosen
 
     by = str(ctx.params.get("by") or "step,overlap").split(",")
-    known = [column for name in chosen(by) for column in {**TABLES, **FILES}[name].columns]
-    names = dict.fromkeys(column.name for column in known)
+    columns = [column for name in chosen(by) for column in {**TABLES, **FILES}[name].columns]
+    names = dict.fromkeys(column.name for column in columns)
     return some_of(these(*names))(ctx, param, incomplete)
 
 

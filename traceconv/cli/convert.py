@@ -45,12 +45,12 @@ def write(report: Report, path: Path, quiet: bool) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    found = document(report)
-    files.write({path: say.json_text(found) + "\n"})
+    losses = document(report)
+    files.write({path: say.json_text(losses) + "\n"})
     if quiet:
         return
-    seen, lost = (sum(kind[key] for kind in found["events"].values()) for key in ("met", "lost"))
-    say.message(f"saved {seen - lost} of {seen} events; {path} lists the losses")
+    total, lost = (sum(kind[key] for kind in losses["events"].values()) for key in ("met", "lost"))
+    say.message(f"saved {total - lost} of {total} events; {path} lists the losses")
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def document(report: Report) -> dict[str, Any]:
     issues = [issue.as_dict() for issue in report.issues]
     return {
         "schema_version": SCHEMA_VERSION,
-        "inputs": [file for one in report.captures for file in one["files"]],
-        "outputs": [part.path for part in report.written],
+        "inputs": [file for capture in report.captures for file in capture["files"]],
+        "outputs": [output_file.path for output_file in report.written],
         "events": events,
         "losses": [issue for issue in issues if issue["severity"] == "loss"],
         "doubts": [issue for issue in issues if issue["severity"] == "doubt"],
@@ -87,7 +87,7 @@ def document(report: Report) -> dict[str, Any]:
 @options.report
 @options.as_json
 @options.chatter
-def convert(path: str, salvage: bool, **given: Any) -> None:
+def convert(path: str, salvage: bool, **arguments: Any) -> None:
     """Convert one capture as it is: nothing is derived, and its clock is not changed.
 
     \b
@@ -95,9 +95,9 @@ def convert(path: str, salvage: bool, **given: Any) -> None:
     traceconv convert run.json.gz -o run.json --exclude '^aten::'
     traceconv convert broken.json --salvage -o repaired.json
     """
-    if given["out"] is None:
+    if arguments["out"] is None:
         raise click.UsageError("-o is missing: name the output file")
-    task = outcome.Task.of(given)
+    task = outcome.Task.of(arguments)
     lost = prepare(task.options) if salvage else None
     from traceconv import convert
 

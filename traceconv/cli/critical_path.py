@@ -34,7 +34,7 @@ def critical_path(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Find what bounds each step of the job below PATH (default: the current folder), over all
     ranks.
@@ -54,25 +54,25 @@ def critical_path(
         apart=stats.ONE_TABLE,
     )  # fmt: skip
     form = target.form
-    if form == "csv" and not target.path and len(values.words(given["by"] or BY, "by")) > 1:
+    if form == "csv" and not target.path and len(values.words(arguments["by"] or BY, "by")) > 1:
         raise click.UsageError(
             "a CSV file holds one table; choose one (--by steps), or write a file for each "
             "(-o FILE.csv)"
         )
-    if given["top"] is None and form in ("text", "md"):
-        given["top"] = TOP
-    given["by"] = given["by"] or BY
+    if arguments["top"] is None and form in ("text", "md"):
+        arguments["top"] = TOP
+    arguments["by"] = arguments["by"] or BY
     from traceconv import critical_path
 
     with say.bar(quiet=quiet) as progress:
-        found = critical_path(*paths, **options.given(given), progress=progress)
-    shown = [one for one in found.results if one.rows]
-    lines = [say.with_flags(line) for line in found.lines()]
+        path = critical_path(*paths, **options.given(arguments), progress=progress)
+    shown = [result for result in path.results if result.rows]
+    lines = [say.with_flags(line) for line in path.lines()]
     if form == "json":
-        replace(target, quiet=True).put(say.json_text(found.as_dict()) + "\n")
+        replace(target, quiet=True).put(say.json_text(path.as_dict()) + "\n")
     elif target.path:
-        target.put_tables(stats.contents(shown, form, explain), len(found.results) > 1)
-    elif verbose or explain or form != "text" or given["top"] != TOP:
+        target.put_tables(stats.contents(shown, form, explain), len(path.results) > 1)
+    elif verbose or explain or form != "text" or arguments["top"] != TOP:
         width = say.width() if say.fits() else None
         text = "\n".join(stats.rendered(shown, form, explain, width).values())
         target.put("\n".join([*lines, text]) if form in ("text", "md") else text)
@@ -84,8 +84,8 @@ def critical_path(
         for line in (*brief, *table_text.screen(shown, say.width() if say.fits() else 100, room)):
             say.data(line)
     if as_json and target.path:
-        say.document(found.as_dict())
+        say.document(path.as_dict())
     if not quiet and (target.path or form not in ("text", "md")):
         for line in lines:
             say.message(line)
-    say.show_issues(found.issues, quiet, verbose)
+    say.show_issues(path.issues, quiet, verbose)

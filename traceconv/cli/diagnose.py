@@ -49,7 +49,7 @@ def diagnose(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Check the ranks below PATH (default: the current folder) for problems, by rules.
 
@@ -66,43 +66,45 @@ def diagnose(
     from traceconv import diagnose
 
     with say.bar(quiet=quiet) as progress:
-        found = diagnose(*paths, **options.given(given), analyse=form == "html", progress=progress)
+        diagnosis = diagnose(
+            *paths, **options.given(arguments), analyse=form == "html", progress=progress
+        )
     if form == "html":
-        target.put(replace(found, document=say.flagged(found.document)).html_text())
+        target.put(replace(diagnosis, document=say.flagged(diagnosis.document)).html_text())
     elif form == "json":
-        target.put(say.json_text(found.as_dict()) + "\n")
+        target.put(say.json_text(diagnosis.as_dict()) + "\n")
     elif form == "md" or target.path or verbose:
-        text = found.markdown(verbose) if form == "md" else found.text(verbose)
+        text = diagnosis.markdown(verbose) if form == "md" else diagnosis.text(verbose)
         target.put(say.with_flags(text))
     else:
-        for line in _short(found):
+        for line in _short(diagnosis):
             say.data(line)
     if as_json and target.path:
-        say.document(found.as_dict())
-    say.show_issues(found.issues, quiet, verbose)
-    if fail_on and found.findings.at_least(fail_on):
+        say.document(diagnosis.as_dict())
+    say.show_issues(diagnosis.issues, quiet, verbose)
+    if fail_on and diagnosis.findings.at_least(fail_on):
         say.message(f"findings of severity {fail_on} or above (--fail-on)")
         click.get_current_context().exit(GATE)
 
 
-def _short(found: Diagnosis) -> list[str]:
+def _short(diagnosis: Diagnosis) -> list[str]:
     """The verdict, and the findings that save most: in as many words as a screen has room for."""
-    findings = found.findings
-    named = found.verdict.headline() if found.verdict else ""
-    lines = [*filter(None, (named, found.headline.removeprefix(named).strip()))]
+    findings = diagnosis.findings
+    verdict_line = diagnosis.verdict.headline() if diagnosis.verdict else ""
+    lines = [*filter(None, (verdict_line, diagnosis.headline.removeprefix(verdict_line).strip()))]
     # the headline has the verdict and its advice already; `stragglers` has what it is based on
-    known: tuple[str, ...] = ("advice: ", "without idle time", "based on ")
-    if named and found.verdict:
-        known = (*known, found.verdict.line())
-    lines += [line for line in found.verdict_lines() if not line.startswith(known)]
+    repeated: tuple[str, ...] = ("advice: ", "without idle time", "based on ")
+    if verdict_line and diagnosis.verdict:
+        repeated = (*repeated, diagnosis.verdict.line())
+    lines += [line for line in diagnosis.verdict_lines() if not line.startswith(repeated)]
     by_rule = findings.by_rule()
     lines += [] if by_rule else ["no findings"]
-    rest = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
-    rest += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
+    counts = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
+    counts += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
     skipped = say.number(len(findings.unchecked), "check")
-    rest += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
-    end = [f"{', '.join(rest)}; -v: details"]
-    room = screen.LINES - len(say.issue_lines(found.issues, say.ISSUE_LINES))
+    counts += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
+    end = [f"{', '.join(counts)}; -v: details"]
+    room = screen.LINES - len(say.issue_lines(diagnosis.issues, say.ISSUE_LINES))
     for shown, short in ((SHOWN, str), (SHOWN, say.short), (SHOWN - 1, say.short)):
         text = [*map(say.with_flags, lines), *_table(by_rule[:shown], short), *end]
         if len(screen.folded(text, most=len(text) * 99)) <= room:
@@ -118,21 +120,25 @@ def _table(
         return []
     from traceconv.core.clock import time_text
 
-    whole = next((time_text(one.whole_ns) for one, _ in by_rule if not one.per_step), "")
-    head = (f"gain of {whole}" if whole else "gain/step", "finding", "where")
+    total = next(
+        (time_text(finding.whole_ns) for finding, _ in by_rule if not finding.per_step), ""
+    )
+    head = (f"gain of {total}" if total else "gain/step", "finding", "where")
     rows = [
         (
-            "?" if one.gain_ns is None else f"{'≤ ' * one.at_most}{time_text(one.gain_ns)}",
-            f"{one.title}: {one.amount()}",
-            one.place() + f" +{len(others)} more" * bool(others),
+            "?"
+            if finding.gain_ns is None
+            else f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}",
+            f"{finding.title}: {finding.amount()}",
+            finding.place() + f" +{len(further)} more" * bool(further),
         )
-        for one, others in by_rule
+        for finding, further in by_rule
     ]
     wide = [max(len(row[n]) for row in (head, *rows)) for n in (0, 1)]
     lines = []
-    for number, (gain, what, where) in enumerate((head, *rows)):
-        lines.append(f"{gain:>{wide[0]}}  {what:{wide[1]}}  {where}")
+    for number, (gain, title, where) in enumerate((head, *rows)):
+        lines.append(f"{gain:>{wide[0]}}  {title:{wide[1]}}  {where}")
         if number:
-            one = by_rule[number - 1][0]
-            lines.append(short(say.with_flags(f"{'':{wide[0]}}  {one.rule.id}: {one.advice}")))
+            shown = by_rule[number - 1][0]
+            lines.append(short(say.with_flags(f"{'':{wide[0]}}  {shown.rule.id}: {shown.advice}")))
     return lines

@@ -63,7 +63,7 @@ def diff(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Compare the steps of two runs: what got slower or faster, item by item.
 
@@ -89,53 +89,53 @@ def diff(
 
     try:
         with say.bar(quiet=quiet) as progress:
-            found = diff(
-                before, after, **options.given(given), out=trace, force=force, progress=progress
+            comparison = diff(
+                before, after, **options.given(arguments), out=trace, force=force, progress=progress
             )
     except ComparisonError as e:
-        if given["on_unknown"] != "pass":
+        if arguments["on_unknown"] != "pass":
             raise
         say.message(f"no verdict: {say.with_flags(str(e))}", fg="yellow")
         return
-    passed = found.outcome == "passed"
+    passed = comparison.outcome == "passed"
     if form in (None, "text") and not target.path and not verbose:
-        top = _fitting(found, top)
+        top = _fitting(comparison, top)
     if target.path or not (passed and form is None):
-        target.put(_rendered(found, form or "text", top))
+        target.put(_rendered(comparison, form or "text", top))
     if passed and (target.path or form is None):
-        say.data(say.with_flags("; ".join(found.gate_lines())))
+        say.data(say.with_flags("; ".join(comparison.gate_lines())))
     if as_json and target.path:
-        say.raw(found.json_text().rstrip("\n"))
+        say.raw(comparison.json_text().rstrip("\n"))
     if report:
-        files.write({Path(report): _rendered(found, report_form, None)})
+        files.write({Path(report): _rendered(comparison, report_form, None)})
     if not quiet:
         for name in filter(None, (target.path, trace, report)):
             say.message(f"wrote {name}")
     if not quiet and not (passed and form is None):
-        say.show_issues(found.issues, quiet, verbose)
-    if found.outcome not in (None, "passed"):
+        say.show_issues(comparison.issues, quiet, verbose)
+    if comparison.outcome not in (None, "passed"):
         if target.path or form not in (None, "text", "md"):  # these show the gates already
-            for line in found.gate_lines():
+            for line in comparison.gate_lines():
                 say.message(say.with_flags(f"gate {line}"))
-        code = REGRESSION if found.outcome == "failed" else UNSURE
+        code = REGRESSION if comparison.outcome == "failed" else UNSURE
         click.get_current_context().exit(code)
 
 
-def _fitting(found: DiffReport, top: int | None) -> int | None:
+def _fitting(report: DiffReport, top: int | None) -> int | None:
     """The default number of items, or fewer if the page would not fit a screen."""
     if click.get_current_context().get_parameter_source("top") is not ParameterSource.DEFAULT:
         return top
-    pages = ((n, _rendered(found, "text", n)) for n in range(top or 0, 3, -1))
-    room = screen.LINES - len(say.issue_lines(found.issues, say.ISSUE_LINES))
+    pages = ((n, _rendered(report, "text", n)) for n in range(top or 0, 3, -1))
+    room = screen.LINES - len(say.issue_lines(report.issues, say.ISSUE_LINES))
     return next((n for n, page in pages if page.count("\n") <= room), 3)
 
 
-def _rendered(found: DiffReport, form: str, top: int | None) -> str:
+def _rendered(report: DiffReport, form: str, top: int | None) -> str:
     if form == "json":
-        return found.json_text()
+        return report.json_text()
     if form == "csv":
-        return found.csv_text()
+        return report.csv_text()
     if form == "html":
-        return say.with_flags(found.html_text())
+        return say.with_flags(report.html_text())
     width = say.width() if say.fits() else None
-    return say.with_flags(found.markdown(top) if form == "md" else found.text(top, width))
+    return say.with_flags(report.markdown(top) if form == "md" else report.text(top, width))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-def _every() -> list[Meaning]:
+def _all_meanings() -> list[Meaning]:
     from traceconv.api.explain import meanings
 
     return list(meanings())
@@ -29,7 +29,7 @@ def _every() -> list[Meaning]:
     "words",
     metavar="[CODE]...",
     nargs=-1,
-    shell_complete=completion.one_of(lambda: [(one.code, one.kind) for one in _every()]),
+    shell_complete=completion.one_of(lambda: [(one.code, one.kind) for one in _all_meanings()]),
 )
 @options.as_json
 def explain(words: Sequence[str], as_json: bool) -> None:
@@ -40,21 +40,24 @@ def explain(words: Sequence[str], as_json: bool) -> None:
     traceconv explain truncated
     traceconv explain long-tail P05-redefined
     """
-    found = every = _every()
+    chosen = meanings = _all_meanings()
     if words:
-        by_code = {one.code.lower(): one for one in every}
+        by_code = {meaning.code.lower(): meaning for meaning in meanings}
         for word in words:
             if word.lower() not in by_code:
-                near = nearest(word, [one.code for one in every])
+                near = nearest(word, [meaning.code for meaning in meanings])
                 raise click.UsageError(f"no code {word!r}{near}; `traceconv explain` lists all")
-        found = [by_code[word.lower()] for word in words]
+        chosen = [by_code[word.lower()] for word in words]
     if as_json:
-        entries = [{**asdict(one), "more": dict(one.more)} for one in found]
+        entries = [{**asdict(meaning), "more": dict(meaning.more)} for meaning in chosen]
         say.document({"schema_version": SCHEMA_VERSION, "codes": say.flagged(entries, True)})
     elif words:
-        for one in found:
-            say.data(f"{one.code} ({one.kind})")
-            for text in (one.says, *(f"{heading}: {text}" for heading, text in one.more if text)):
+        for meaning in chosen:
+            say.data(f"{meaning.code} ({meaning.kind})")
+            for text in (
+                meaning.says,
+                *(f"{heading}: {text}" for heading, text in meaning.more if text),
+            ):
                 say.page(
                     textwrap.fill(
                         say.with_flags(text), say.width(), initial_indent="  ",
@@ -62,6 +65,10 @@ def explain(words: Sequence[str], as_json: bool) -> None:
                     )
                 )  # fmt: skip
     else:
-        code, kind = (max(len(getattr(one, part)) for one in found) for part in ("code", "kind"))
-        for one in found:
-            say.data(f"{one.code:{code}}  {one.kind:{kind}}  {say.with_flags(one.says)}")
+        code, kind = (
+            max(len(getattr(meaning, field)) for meaning in chosen) for field in ("code", "kind")
+        )
+        for meaning in chosen:
+            say.data(
+                f"{meaning.code:{code}}  {meaning.kind:{kind}}  {say.with_flags(meaning.says)}"
+            )

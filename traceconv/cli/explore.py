@@ -70,15 +70,15 @@ class Explorer(loopback.Server):
         self, runs: Sequence[Exploration], compared: Callable[[], Any], viewer: str, port: int
     ) -> None:
         self.runs, self.compared, self.viewer = runs, cache(compared), viewer
-        parts = urlsplit(viewer)
-        self.viewer_origin = f"{parts.scheme}://{parts.netloc}"
+        address = urlsplit(viewer)
+        self.viewer_origin = f"{address.scheme}://{address.netloc}"
         self.traces: dict[str, Path] = {}
         self.busy = Lock()
         self.folder = TemporaryFolder()
         self._count = 0
         super().__init__(port, _Answer)
         self.trace_entry = f"/{loopback.secret()}/"
-        self.documents = {id(one): _json(one.as_dict()) for one in runs}
+        self.documents = {id(run): _json(run.as_dict()) for run in runs}
 
     @property
     def origin(self) -> str:
@@ -125,16 +125,16 @@ class _Answer(loopback.Request):
             self._say(HTTPStatus.FORBIDDEN)
         else:
             try:
-                asked = parse_qs(query, max_num_fields=MOST_FIELDS)
+                fields = parse_qs(query, max_num_fields=MOST_FIELDS)
             except ValueError:  # too many
                 return self._say(HTTPStatus.BAD_REQUEST)
-            self._page(path[len(self.server.entry) :], asked)
+            self._page(path[len(self.server.entry) :], fields)
         return None
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a public page fetches from this machine."""
-        known = self.to_this_machine and self.path in self.server.traces
-        status = HTTPStatus.NO_CONTENT if known else HTTPStatus.NOT_FOUND
+        is_known = self.to_this_machine and self.path in self.server.traces
+        status = HTTPStatus.NO_CONTENT if is_known else HTTPStatus.NOT_FOUND
         self.head(status, 0, _JSON, loopback.for_viewer(self.server.viewer_origin))
 
     def _by_the_page(self) -> bool:
@@ -156,23 +156,23 @@ class _Answer(loopback.Request):
             file = PAGE / _FILES[name]
             policy = {"Content-Security-Policy": _PAGE_POLICY}
             return self._say(HTTPStatus.OK, file.read_bytes(), _KINDS[file.suffix], policy)
-        what, _, number = name.partition("/")
-        make = _DOCUMENTS.get(what)
-        run = {str(i): one for i, one in enumerate(self.server.runs)}.get(number)
+        kind, _, number = name.partition("/")
+        make = _DOCUMENTS.get(kind)
+        run = {str(i): exploration for i, exploration in enumerate(self.server.runs)}.get(number)
         if make is None or run is None:
             return self._say(HTTPStatus.NOT_FOUND)
-        given = {key: values[0] for key, values in query.items()}
-        asked = {"ranks": "all", "steps": "all", **given, "change": query.get("change", [])}
+        first_values = {key: values[0] for key, values in query.items()}
+        fields = {"ranks": "all", "steps": "all", **first_values, "change": query.get("change", [])}
         try:
             with self.server.busy:  # readers and writers of one process, one after the other
-                found = make(self.server, run, asked)
+                answer = make(self.server, run, fields)
         except TraceconvError as e:
-            told = _json({"error": say.with_flags(str(e))})
-            return self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told, _JSON)
-        if isinstance(found, str):
+            message = _json({"error": say.with_flags(str(e))})
+            return self._say(HTTPStatus.UNPROCESSABLE_ENTITY, message, _JSON)
+        if isinstance(answer, str):
             policy = {"Content-Security-Policy": _REPORT_POLICY}
-            return self._say(HTTPStatus.OK, found.encode(), _KINDS[".html"], policy)
-        content = found if isinstance(found, bytes) else _json(found)
+            return self._say(HTTPStatus.OK, answer.encode(), _KINDS[".html"], policy)
+        content = answer if isinstance(answer, bytes) else _json(answer)
         return self._say(HTTPStatus.OK, content, _JSON)
 
     def _say(
@@ -180,9 +180,9 @@ class _Answer(loopback.Request):
         status: HTTPStatus,
         content: bytes = b"",
         kind: str = "text/plain",
-        more: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.head(status, len(content), kind, {"X-Frame-Options": "SAMEORIGIN", **(more or {})})
+        self.head(status, len(content), kind, {"X-Frame-Options": "SAMEORIGIN", **(headers or {})})
         self.wfile.write(content)
 
 
@@ -227,7 +227,7 @@ def explore(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Explore the run in RUN (default: here) on a local page, or two runs side by side.
 
@@ -242,18 +242,18 @@ def explore(
 
     if len(paths) > 2:
         raise OptionError("at most two runs can be explored side by side", "paths")
-    asked = options.given(given)
+    chosen = options.given(arguments)
     with say.bar(quiet=quiet) as progress:
-        runs = [explore(path, **asked, progress=progress) for path in paths or (".",)]
+        runs = [explore(path, **chosen, progress=progress) for path in paths or (".",)]
     if as_json:
-        for one in runs:
-            say.document(one.as_dict())
+        for run in runs:
+            say.document(run.as_dict())
         return
 
     def compared() -> Any:
         if len(runs) < 2:
             raise OptionError("there is one run only", "paths")
-        return diff(*(one.path for one in runs), jobs=1, force_compare=True)
+        return diff(*(run.path for run in runs), jobs=1, force_compare=True)
 
     try:
         server = Explorer(runs, compared, viewer, opening.PORT)
@@ -267,7 +267,7 @@ def explore(
             say.data(server.entry_address)
             sys.stdout.flush()
             opening.advise(server.server_port, quiet, stays=True)
-        for one in runs:
-            say.show_issues(one.diagnosis.issues, quiet, verbose)
+        for run in runs:
+            say.show_issues(run.diagnosis.issues, quiet, verbose)
         with suppress(KeyboardInterrupt):
             server.serve_forever(poll_interval=0.2)

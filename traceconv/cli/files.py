@@ -93,13 +93,13 @@ class Target:
         """
         assert self.path is not None
         stem = self.path.stem
-        found = {
+        content_by_path = {
             self.path.with_stem(f"{stem}_{name}") if several and name else self.path: content
             for name, content in contents.items()
         }
-        for path in found:
+        for path in content_by_path:
             atomic.check(str(path), self.force)
-        self.put_files(found)
+        self.put_files(content_by_path)
 
     def put_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, and name them."""
@@ -116,8 +116,10 @@ def write(contents: Mapping[Path, Content]) -> None:
     """
     atomic.write_files(
         {
-            path: one.encode("utf-8", "backslashreplace") if isinstance(one, str) else one
-            for path, one in contents.items()
+            path: content.encode("utf-8", "backslashreplace")
+            if isinstance(content, str)
+            else content
+            for path, content in contents.items()
         }
     )
 
@@ -129,14 +131,16 @@ def form_of(path: PurePath | None, form: str | None, forms: Sequence[str]) -> st
     Raises:
         click.UsageError: the extension names none of ``forms``, or another one than ``form``.
     """
-    known = {".txt" if one == "text" else f".{one}": one for one in forms}
+    form_by_ending = {".txt" if name == "text" else f".{name}": name for name in forms}
     ending = path.suffix if path else ""
     ending = max(
-        (one for one in known if path and path.name.endswith(one)), key=len, default=ending
+        (suffix for suffix in form_by_ending if path and path.name.endswith(suffix)),
+        key=len,
+        default=ending,
     )
-    if ending and ending not in known:
-        raise click.UsageError(f"-o {path}: {unknown('format ends in', ending, known)}")
-    if ending and form not in (None, known[ending]):
-        why = f"the extension says {known[ending]}, and --format says {form}"
+    if ending and ending not in form_by_ending:
+        raise click.UsageError(f"-o {path}: {unknown('format ends in', ending, form_by_ending)}")
+    if ending and form not in (None, form_by_ending[ending]):
+        why = f"the extension says {form_by_ending[ending]}, and --format says {form}"
         raise click.UsageError(f"-o {path}: {why}")
-    return known[ending] if ending else form or forms[0]
+    return form_by_ending[ending] if ending else form or forms[0]

@@ -36,7 +36,7 @@ def formats(as_json: bool, markdown: bool, files: bool) -> None:
     readers, writers = registry.readers(), registry.writers()
     reads, writes = format_rows(readers, writers)
     brought = (readers, writers, rules.PLUGINS, tables.PLUGINS)
-    broken = [one for plugins in brought for one in plugins.broken]
+    broken = [plugin for plugins in brought for plugin in plugins.broken]
     if as_json:
         say.document(
             {

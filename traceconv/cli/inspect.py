@@ -17,7 +17,7 @@ _MORE = f"further captures, tables and unread files; {screen.MORE}"
 @options.as_json
 @options.chatter
 def inspect(
-    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **arguments: Any
 ) -> None:
     """Show the captures below PATH (default: the current folder): format, rank, host, device,
     graphs, clock and size.
@@ -29,11 +29,11 @@ def inspect(
     from traceconv import inspect
 
     with say.bar(quiet=quiet) as progress:
-        found = inspect(*paths, **options.given(given), progress=progress)
+        inspection = inspect(*paths, **options.given(arguments), progress=progress)
     if as_json:
-        say.document(found.as_dict())
+        say.document(inspection.as_dict())
     else:
-        lines = [say.with_flags(line) for line in found.lines(every=verbose)]
+        lines = [say.with_flags(line) for line in inspection.lines(every=verbose)]
         for line in lines if verbose else screen.folded(lines, more=_MORE):
             say.data(line)
-    say.show_issues(found.issues, quiet, verbose)
+    say.show_issues(inspection.issues, quiet, verbose)

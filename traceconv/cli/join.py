@@ -23,7 +23,7 @@ from traceconv.cli import completion, options, outcome, say
 @options.report
 @options.as_json
 @options.chatter
-def join(shards: tuple[str, ...], **given: Any) -> None:
+def join(shards: tuple[str, ...], **arguments: Any) -> None:
     """Join the folders that `traceconv merge --shard I/N` wrote for all I into one trace.
 
     The trace is byte for byte the one that a single run would have written. The options of the
@@ -33,7 +33,7 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard   on 8 hosts
     traceconv join part?.shard -o trace.pftrace                     on one
     """
-    task = outcome.Task.of(given)
+    task = outcome.Task.of(arguments)
     from traceconv import join
 
     with task.accounted(), say.bar(quiet=task.quiet) as progress:

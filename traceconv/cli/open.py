@@ -104,7 +104,7 @@ def link(viewer: str, address: str, view: View) -> str:
     if view.pinned:
         # Pinned tracks do not name their rank; tracks made from a query do.
         commands.append(("AddDebugSliceTrackWithPivot", [_STEPS, "rank", "Steps"]))
-    given = {
+    query = {
         "url": address,
         "startupCommands": json.dumps(
             [{"id": f"dev.perfetto.{name}", "args": args} for name, args in commands],
@@ -112,15 +112,19 @@ def link(viewer: str, address: str, view: View) -> str:
         ),
     }
     if view.window:
-        given["visStart"], given["visEnd"] = map(str, view.window)
-    return f"{viewer}/#!/?{urlencode(given, safe=':/', quote_via=quote)}"
+        query["visStart"], query["visEnd"] = map(str, view.window)
+    return f"{viewer}/#!/?{urlencode(query, safe=':/', quote_via=quote)}"
 
 
 def _view(
-    ranks: Sequence[int], with_steps: int, first: int | None = None, last: int | None = None
+    ranks: Sequence[int], with_steps: int, first_ns: int | None = None, last_ns: int | None = None
 ) -> View:
     """The view of a trace with these ranks, some with steps, from the first to the last instant."""
-    window = (first, last) if first is not None and last is not None and first < last else None
+    window = (
+        (first_ns, last_ns)
+        if first_ns is not None and last_ns is not None and first_ns < last_ns
+        else None
+    )
     ordered = sorted(ranks) if 1 < len(ranks) <= ORDERED else ()
     return View(ordered, 0 < with_steps <= PINNED, window, 1 < len(ranks) <= FEW)
 
@@ -131,17 +135,17 @@ def view_of(report: Report, by_rank: bool) -> View:
     Args:
         by_rank: ranks are groups; in the other layout the steps of all ranks are on top anyway.
     """
-    bundled = any(str(part.path).endswith(".tar") for part in report.written)
+    bundled = any(str(output_file.path).endswith(".tar") for output_file in report.written)
     ranks = list(report.found) if by_rank and not bundled else []
-    found = [one for one in report.found.values() if one.span]
-    steps = [one.steps for one in found if _marked(one.steps)]
+    accounts = [account for account in report.found.values() if account.span]
+    steps = [account.steps for account in accounts if _marked(account.steps)]
     if not steps:
         return _view(ranks, 0)
-    base_ns = min(one.span[0] for one in found if one.span)
-    last_ns = max(one.span[1] for one in found if one.span)
-    first = max(min(int(one.start_ns.min()) for one in steps), base_ns)
-    last = min(max(int(one.end_ns.max()) for one in steps), last_ns)
-    return _view(ranks, len(steps) if by_rank else 0, first - base_ns, last - base_ns)
+    base_ns = min(account.span[0] for account in accounts if account.span)
+    last_ns = max(account.span[1] for account in accounts if account.span)
+    first_ns = max(min(int(table.start_ns.min()) for table in steps), base_ns)
+    end_ns = min(max(int(table.end_ns.max()) for table in steps), last_ns)
+    return _view(ranks, len(steps) if by_rank else 0, first_ns - base_ns, end_ns - base_ns)
 
 
 def _marked(steps: StepTable) -> bool:
@@ -164,11 +168,12 @@ def view_in(path: Path) -> View:
     try:
         captures = traceconv.open(path)
         by_rank = not any(
-            ALL_RANKS.encode() in one.source.head(one.files[0]) for one in captures.found
+            ALL_RANKS.encode() in capture.source.head(capture.files[0])
+            for capture in captures.found
         )
         if large:
-            known = [one.rank for one in captures.found if one.rank is not None]
-            return _view(known, len(known)) if by_rank else View()
+            known_ranks = [capture.rank for capture in captures.found if capture.rank is not None]
+            return _view(known_ranks, len(known_ranks)) if by_rank else View()
         traces = list(captures.traces())
     except TraceconvError:
         return View()
@@ -213,12 +218,12 @@ def show(
     """
     from traceconv.io import loopback
 
-    parts = urlsplit(viewer)
+    address = urlsplit(viewer)
     page = _page(report) if report else b""
-    with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT, page) as offer:
+    with loopback.offered(path, f"{address.scheme}://{address.netloc}", PORT, page) as offer:
         if report:
-            given = {"trace": offer.address, "viewer": viewer}
-            target = f"{offer.entry_address}?{urlencode(given, safe=':/', quote_via=quote)}"
+            query = {"trace": offer.address, "viewer": viewer}
+            target = f"{offer.entry_address}?{urlencode(query, safe=':/', quote_via=quote)}"
         else:
             offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
             target = offer.entry_address
@@ -286,12 +291,17 @@ def viewer_of(value: str, option: str) -> str:
     Raises:
         OptionError: it is none.
     """
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    address = urlsplit(value)
+    if (
+        address.scheme not in ("http", "https")
+        or not address.hostname
+        or address.query
+        or address.fragment
+    ):
         raise OptionError(f"{value!r} is not an address like {VIEWER}", option)
-    if "@" in parts.netloc:
+    if "@" in address.netloc:
         raise OptionError("browsers store addresses; use one without a password", option)
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    return f"{address.scheme}://{address.netloc.lower()}{address.path.rstrip('/')}"
 
 
 def viewing(command: options.Function) -> options.Function:
@@ -357,6 +367,6 @@ def of_written(paths: Sequence[str]) -> Path:
     """
     if "://" in paths[0]:
         raise OutputError(f"{paths[0]} is not on this machine; copy it, and use `traceconv open`")
-    for other in paths[1:]:
-        say.message(f"`traceconv open {other}` opens that part")
+    for other_path in paths[1:]:
+        say.message(f"`traceconv open {other_path}` opens that part")
     return Path(paths[0])

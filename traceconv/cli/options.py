@@ -36,14 +36,14 @@ class Option(click.Option):
         usual:   whether the short help explains it.
     """
 
-    def __init__(self, *flags: Any, section: str, usual: bool = False, **more: Any) -> None:
-        super().__init__(*flags, **more)
+    def __init__(self, *flags: Any, section: str, usual: bool = False, **settings: Any) -> None:
+        super().__init__(*flags, **settings)
         self.section, self.usual = section, usual
 
 
-def option(*flags: str, section: str, **more: Any) -> Callable[[Function], Function]:
+def option(*flags: str, section: str, **settings: Any) -> Callable[[Function], Function]:
     """An option that only the command line has."""
-    return click.option(*flags, cls=Option, section=section, **more)
+    return click.option(*flags, cls=Option, section=section, **settings)
 
 
 def of(
@@ -57,17 +57,18 @@ def of(
     """
 
     def add(function: Function) -> Function:
-        for name, one, default, section, _ in reversed([*declared(VERBS[verb])]):
-            if not one.flags or name in without:
+        for name, declaration, default, section, _ in reversed([*declared(VERBS[verb])]):
+            if not declaration.flags or name in without:
                 continue
-            shown = say.with_flags((help or {}).get(name, one.help))
+            shown = say.with_flags((help or {}).get(name, declaration.help))
             if default not in (None, False, True, ()):
                 words = ",".join(default) if isinstance(default, tuple) else default
                 shown += f"  [default: {words}]"
             function = option(
-                *one.flags, name, section=section, usual=one.usual, default=None,
-                is_flag=not one.metavar, multiple=one.repeated, metavar=one.metavar or None,
-                help=shown, shell_complete=completion.of_option(one),
+                *declaration.flags, name, section=section, usual=declaration.usual, default=None,
+                is_flag=not declaration.metavar, multiple=declaration.repeated,
+                metavar=declaration.metavar or None,
+                help=shown, shell_complete=completion.of_option(declaration),
             )(function)  # fmt: skip
         return function
 
@@ -76,7 +77,7 @@ def of(
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given."""
-    return {name: one for name, one in arguments.items() if one not in (None, ())}
+    return {name: value for name, value in arguments.items() if value not in (None, ())}
 
 
 # -- commands -----------------------------------------------------------------------------
@@ -85,8 +86,8 @@ def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 class Command(click.Command):
     """A command with a short help (-h) and a long one (--help), both grouped by purpose."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self.params.append(_help_option(["-h", "short_help"], "Show a short help and exit."))
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
@@ -95,16 +96,16 @@ class Command(click.Command):
 
     def sections(self, ctx: click.Context) -> dict[str, list[Option]]:
         """The options by heading."""
-        found: dict[str, list[Option]] = {title: [] for title in SECTIONS}
-        for one in self.get_params(ctx):
-            if isinstance(one, Option) and not one.hidden:
-                found[one.section].append(one)
-        return {title: some for title, some in found.items() if some}
+        by_heading: dict[str, list[Option]] = {title: [] for title in SECTIONS}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, Option) and not parameter.hidden:
+                by_heading[parameter.section].append(parameter)
+        return {title: options for title, options in by_heading.items() if options}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write all options, a section for each heading."""
-        for title, some in self.sections(ctx).items():
-            records = [record for one in some if (record := one.get_help_record(ctx))]
+        for title, options in self.sections(ctx).items():
+            records = [record for item in options if (record := item.get_help_record(ctx))]
             with formatter.section(title):
                 formatter.write_dl(records, col_max=26)
 
@@ -117,21 +118,23 @@ class Command(click.Command):
         formatter.write("\n")
         for call in calls.split("\n\n")[0].splitlines()[:2]:
             formatter.write(f"  {call}\n")
-        others = []
+        other_names = []
         usual = []
-        for title, some in self.sections(ctx).items():
-            usual += [record for one in some if one.usual and (record := one.get_help_record(ctx))]
-            names = [max(one.opts, key=len) for one in some if not one.usual]
-            others += [(title, "  ".join(names))] if names else []
+        for title, options in self.sections(ctx).items():
+            usual += [
+                record for item in options if item.usual and (record := item.get_help_record(ctx))
+            ]
+            names = [max(item.opts, key=len) for item in options if not item.usual]
+            other_names += [(title, "  ".join(names))] if names else []
         if usual:
             formatter.write("\nUsual options:\n")
             formatter.indent()
-            first = [(flags, text.partition(". ")[0].rstrip(".")) for flags, text in usual]
-            formatter.write_dl(first, col_max=34)
+            explained = [(flags, text.partition(". ")[0].rstrip(".")) for flags, text in usual]
+            formatter.write_dl(explained, col_max=34)
             formatter.dedent()
         formatter.write(f"\nOther options (`{ctx.command_path} --help` explains all):\n")
         formatter.indent()
-        formatter.write_dl(others)
+        formatter.write_dl(other_names)
         return formatter.getvalue().rstrip("\n")
 
 
@@ -179,12 +182,12 @@ as_json = option(
 )
 
 
-def _once(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+def _once(ctx: click.Context, param: click.Parameter, reports: tuple[str, ...]) -> str | None:
     """The only value; click would take the last of several without a word."""
-    if len(given) > 1:
-        message = f"given {len(given)} times; write one report per call"
+    if len(reports) > 1:
+        message = f"given {len(reports)} times; write one report per call"
         raise click.BadParameter(message, ctx, param)
-    return given[0] if given else None
+    return reports[0] if reports else None
 
 
 report = option(

@@ -86,7 +86,7 @@ def _cell(value: Any) -> str:
     from traceconv.report.figures import UNKNOWN
 
     if isinstance(value, Mapping):
-        value = [f"{key} {one}" for key, one in value.items()]
+        value = [f"{key} {item}" for key, item in value.items()]
     if isinstance(value, (list, tuple)):
         value = ", ".join(str(v) for v in value)
     if value is None or value == "":
@@ -124,22 +124,22 @@ class Task:
     verbose: bool
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Task:
+    def of(cls, arguments: dict[str, Any]) -> Task:
         """The task the command line asks for.
 
         Raises:
             click.UsageError: two options contradict each other.
             OutputError: the report would overwrite a file.
         """
-        report = given.pop("report") or ""
-        as_json, quiet, verbose = (given.pop(flag) for flag in ("as_json", "quiet", "verbose"))
-        task = cls(options.given(given), report, as_json, quiet, verbose)
-        if given["out"] == "-":
+        report = arguments.pop("report") or ""
+        as_json, quiet, verbose = (arguments.pop(flag) for flag in ("as_json", "quiet", "verbose"))
+        task = cls(options.given(arguments), report, as_json, quiet, verbose)
+        if arguments["out"] == "-":
             if task.as_json:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
             task.options.setdefault("writer", "perfetto")
-        if given["out"]:
-            planned(given["out"], "the output")
+        if arguments["out"]:
+            planned(arguments["out"], "the output")
         if report and not report.endswith((".html", ".md", ".json")):
             raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
         if report:
@@ -159,22 +159,25 @@ class Task:
         if self.options.get("dry_run"):
             say.message(f"would write {report.output}; nothing was read or written (--dry-run)")
         elif self.options.get("shard"):
-            of = self.options["shard"].partition("/")[2]
-            say.message(f"wrote {report.output}; `traceconv join` joins all {of} shards")
-        wrote = [f"wrote {part.path} ({say.size(part.bytes)})" for part in report.written]
-        whole = all(issue.severity is Severity.INFO for issue in report.issues)
-        if whole and wrote:
+            total = self.options["shard"].partition("/")[2]
+            say.message(f"wrote {report.output}; `traceconv join` joins all {total} shards")
+        wrote = [
+            f"wrote {output_file.path} ({say.size(output_file.bytes)})"
+            for output_file in report.written
+        ]
+        is_complete = all(issue.severity is Severity.INFO for issue in report.issues)
+        if is_complete and wrote:
             wrote[-1] += "; nothing was lost"
         for line in wrote if self.verbose else screen.folded(wrote, 4):
             say.message(line)
-        first = str(report.written[0].path) if report.written else ""
+        first_file = str(report.written[0].path) if report.written else ""
         if self.report and not self.options.get("dry_run"):
-            beside = f"; with its trace: traceconv open {shlex.quote(first)} --report "
+            beside = f"; with its trace: traceconv open {shlex.quote(first_file)} --report "
             beside = beside + shlex.quote(self.report) if self.report.endswith(".html") else ""
-            say.message(f"wrote {self.report}{beside * bool(first)}")
+            say.message(f"wrote {self.report}{beside * bool(first_file)}")
         say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
-        if first.endswith((".pftrace", ".pftrace.gz", ".tar")):
-            say.message(f"to look at it: traceconv open {shlex.quote(first)}, or {VIEWER}")
+        if first_file.endswith((".pftrace", ".pftrace.gz", ".tar")):
+            say.message(f"to look at it: traceconv open {shlex.quote(first_file)}, or {VIEWER}")
 
     @contextmanager
     def accounted(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ def pack(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Pack the ranks below PATH (default: the current folder) into a store: one file that
     every command reads in their place, faster. It is much smaller than uncompressed captures; of
@@ -40,7 +40,7 @@ def pack(
     from traceconv import pack
 
     with say.bar(quiet=quiet) as progress:
-        report = pack(*paths, out=out, **options.given(given), progress=progress)
+        report = pack(*paths, out=out, **options.given(arguments), progress=progress)
     if as_json:
         say.document(report.as_dict())
     if not quiet:

@@ -41,7 +41,7 @@ def query(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Run SQL over the captures below PATH (default: the current folder), or over a merged trace.
     @FILE reads the SQL from a file, - from standard input. The rows are those of the last
@@ -63,19 +63,19 @@ def query(
         raise click.UsageError(f"SQL is missing: traceconv query {sql} 'select name from slice'")
     from traceconv import query
 
-    text, chosen = _text(sql), options.given(given)
+    text, chosen = _text(sql), options.given(arguments)
     with say.bar(quiet=quiet or as_json) as progress:
-        found = query(paths or ".", text, **chosen, progress=progress)
+        result = query(paths or ".", text, **chosen, progress=progress)
     if target.form in files.BINARY:
-        target.put(_binary(found, target.form))
+        target.put(_binary(result, target.form))
     elif target.form == "text" and not target.path and not verbose:
-        for line in screen.cut(_rendered(found, "text").split("\n"), screen.LINES):
+        for line in screen.cut(_rendered(result, "text").split("\n"), screen.LINES):
             say.data(line)
     else:
-        target.put(_rendered(found, target.form))
+        target.put(_rendered(result, target.form))
     if as_json and target.path:
-        say.raw(_rendered(found, "json"))
-    say.show_issues(getattr(found, "issues", ()), quiet or as_json, verbose, pointer=True)
+        say.raw(_rendered(result, "json"))
+    say.show_issues(getattr(result, "issues", ()), quiet or as_json, verbose, pointer=True)
 
 
 def _text(sql: str) -> str:
@@ -95,10 +95,10 @@ def _text(sql: str) -> str:
         raise click.UsageError(f"{sql[1:]}: cannot be read: {reason}") from e
 
 
-def _rendered(found: DataTable, form: str) -> str:
+def _rendered(table: DataTable, form: str) -> str:
     from traceconv.core.frames import cells
 
-    columns = {name: cells(column) for name, column in found.columns.items()}
+    columns = {name: cells(column) for name, column in table.columns.items()}
     rows = zip(*columns.values(), strict=True)
     if form == "json":
         return say.json_text(
@@ -116,26 +116,26 @@ def _rendered(found: DataTable, form: str) -> str:
             name,
             [UNKNOWN if value is None else one_line(str(value)) for value in values],
             is_text=any(isinstance(value, str) for value in values),
-            is_key=place == 0,
+            is_key=position == 0,
         )
-        for place, (name, values) in enumerate(columns.items())
+        for position, (name, values) in enumerate(columns.items())
     ]
     return "\n".join(fitting.lines(shown, say.width() if say.fits() else None, 200))
 
 
-def _binary(found: DataTable, form: str) -> bytes:
+def _binary(table: DataTable, form: str) -> bytes:
     from traceconv.core.frames import cells
     from traceconv.report import table_files
     from traceconv.report.table_text import ExactColumn
 
     if form == "parquet":
-        return table_files.parquet(found)
+        return table_files.parquet(table)
     columns = [
         ExactColumn(
             name,
-            ["" if value is None else str(value) for value in cells(found[name])],
-            found[name].dtype.kind in "if",
+            ["" if value is None else str(value) for value in cells(table[name])],
+            table[name].dtype.kind in "if",
         )
-        for name in found.columns
+        for name in table.columns
     ]
     return table_files.workbook({"query": columns})

@@ -64,10 +64,10 @@ def with_flags(text: str) -> str:
     """A text of the library with its keyword arguments as flags: `force=True` becomes -f."""
 
     def flag(match: re.Match[str]) -> str:
-        known, value = FLAGS.get(match[1]), match[2]
-        if known is None:
+        option, value = FLAGS.get(match[1]), match[2]
+        if option is None:
             return match[0]
-        return known if value in (None, "True") else f"{known} {_word(value)}"
+        return option if value in (None, "True") else f"{option} {_word(value)}"
 
     return _KEYWORD.sub(flag, text)
 
@@ -97,7 +97,7 @@ def flagged(content: Any, advising: bool = False) -> Any:
     if isinstance(content, (list, tuple)):
         if _NO_TEXT.issuperset(map(type, content)):  # columns of figures
             return list(content)
-        return [flagged(one, advising) for one in content]
+        return [flagged(item, advising) for item in content]
     return with_flags(content) if advising and isinstance(content, str) else content
 
 
@@ -191,27 +191,27 @@ def short(text: str, end: str = " ...") -> str:
     dots of ``end`` follows a whole text, too."""
     if not fits():
         return text + end.removeprefix(" ...")
-    whole = text + end.removeprefix(" ...")
-    if len(whole) <= width():
-        return whole
+    full = text + end.removeprefix(" ...")
+    if len(full) <= width():
+        return full
     indent = text[: len(text) - len(text.lstrip())]
     return indent + textwrap.shorten(text, width() - len(indent + end), placeholder="") + end
 
 
 def error(text: str) -> None:
     """An error, on standard error; wrapped on terminals."""
-    told = sys.stderr is not None and sys.stderr.isatty()
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
     for line in f"error: {text}".split("\n"):
-        message("\n".join(wrapped(line)) if told else line, fg="red")
+        message("\n".join(wrapped(line)) if on_terminal else line, fg="red")
 
 
 def wrapped(line: str) -> list[str]:
     """A line in several that fit the terminal. Paths, options, and figures with their units are
     not broken."""
     indent = " " * (len(line) - len(line.lstrip()) + 4)
-    whole = _FIGURE.sub("\\1\N{NO-BREAK SPACE}\\2", line)
-    lines = textwrap.wrap(whole, width(), subsequent_indent=indent, **_WHOLE) or [""]
-    return [part.replace("\N{NO-BREAK SPACE}", " ") for part in lines]
+    unbroken = _FIGURE.sub("\\1\N{NO-BREAK SPACE}\\2", line)
+    lines = textwrap.wrap(unbroken, width(), subsequent_indent=indent, **_WHOLE) or [""]
+    return [wrapped_line.replace("\N{NO-BREAK SPACE}", " ") for wrapped_line in lines]
 
 
 def number(count: int, noun: str) -> str:
@@ -250,28 +250,28 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
     ]
     notes = ordered[len(lines) :]
     if len(lines) > limit:
-        rest = f"... and {len(lines) - limit + 1} more kinds (-v shows them)"
-        lines = [*lines[: limit - 1], (rest, Severity.DOUBT)]
+        remainder = f"... and {len(lines) - limit + 1} more kinds (-v shows them)"
+        lines = [*lines[: limit - 1], (remainder, Severity.DOUBT)]
     return lines + [
         (_issue_line(group), Severity.INFO) for group in notes if group[0].code in _LISTED
     ]
 
 
 def _issue_line(group: list[Issue], with_places: bool = False) -> str:
-    first, count = group[0], sum(issue.count for issue in group)
+    example, count = group[0], sum(issue.count for issue in group)
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
-    places = list(dict.fromkeys(place for one in group for place in one.places))
+    places = list(dict.fromkeys(place for issue in group for place in issue.places))
     # a screen has no room for the folder
     names = files if with_places else [file.rstrip("/").rpartition("/")[2] for file in files]
     where = f" in {len(files)} files" if len(files) > 1 else f" in {names[0]}" if files else ""
-    if first.code in _LISTED:
-        named = files or places
-        where = f": {', '.join(named[:FILES_LISTED])}{' ...' * (len(named) > FILES_LISTED)}"
-    line = f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
-    if not with_places or not places or first.code in _LISTED:
+    if example.code in _LISTED:
+        listed = files or places
+        where = f": {', '.join(listed[:FILES_LISTED])}{' ...' * (len(listed) > FILES_LISTED)}"
+    line = f"{example.severity}: {example.code} x{count}{where}: {with_flags(example.advice)}"
+    if not with_places or not places or example.code in _LISTED:
         return line
-    more = " ..." if len(places) > FILES_LISTED or count > len(places) else ""
-    return f"{line} [{'; '.join(places[:FILES_LISTED])}{more}]"
+    ellipsis = " ..." if len(places) > FILES_LISTED or count > len(places) else ""
+    return f"{line} [{'; '.join(places[:FILES_LISTED])}{ellipsis}]"
 
 
 def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bool = False) -> None:

@@ -19,7 +19,7 @@ def folded(lines: Iterable[str], most: int = RESULT, more: str = MORE) -> list[s
     """The first lines, wrapped to the width of the terminal, and how many are left out."""
     if not say.fits():
         return cut(list(lines), most, more)
-    return cut([part for line in lines for part in say.wrapped(line)], most, more)
+    return cut([wrapped_line for line in lines for wrapped_line in say.wrapped(line)], most, more)
 
 
 def cut(lines: list[str], most: int = RESULT, more: str = MORE) -> list[str]:

@@ -55,7 +55,7 @@ def stats(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Show tables of the ranks below PATH (default: the current folder), per rank and over all
     ranks. The exit code is 3 if no table has a row.
@@ -72,96 +72,109 @@ def stats(
     )
     form = target.form
     if form == "csv" and not target.path:
-        _refuse_several(values.words(given["by"] or BY, "by"))
+        _refuse_several(values.words(arguments["by"] or BY, "by"))
     if form in FLAMES:
-        _of_paths(given)
+        _of_paths(arguments)
     screened = not target.path and say.fits()
-    named = given["by"] is not None
-    asked = verbose or explain or any(given[name] for name in _ARRANGING)
-    whole = asked or (named and not screened)
-    if given["top"] is None and form in ("text", "md") and screened and (named or asked):
-        given["top"] = DEFAULT_TOP  # else the figures are those of all steps
+    by_is_given = arguments["by"] is not None
+    details = verbose or explain or any(arguments[name] for name in _ARRANGING)
+    is_whole = details or (by_is_given and not screened)
+    if (
+        arguments["top"] is None
+        and form in ("text", "md")
+        and screened
+        and (by_is_given or details)
+    ):
+        arguments["top"] = DEFAULT_TOP  # else the figures are those of all steps
     from traceconv import stats
 
     with say.bar(quiet=quiet) as progress:
-        found = stats(*paths, **options.given(given), progress=progress)
+        statistics = stats(*paths, **options.given(arguments), progress=progress)
     missing = {
-        one.table.name: f"table {one.table.name} has no data: needs {one.table.needs}"
-        for one in found.results
-        if not one.rows
+        result.table.name: f"table {result.table.name} has no data: needs {result.table.needs}"
+        for result in statistics.results
+        if not result.rows
     }
-    for name, why in found.left_out if not quiet else ():
+    for name, why in statistics.left_out if not quiet else ():
         say.message(f"table {name} is left out: {why}")
-    if len(missing) == len(found.results):
-        say.show_issues(found.issues, quiet, verbose)
+    if len(missing) == len(statistics.results):
+        say.show_issues(statistics.issues, quiet, verbose)
         why = "no table remains; see --columns and --filter"
         if missing:
             why = "\n".join([*missing.values(), "`--by files` has the profilers' own tables"])
-        elif not found.left_out:
+        elif not statistics.left_out:
             why = "the profilers left no tables beside these timelines"
         raise EmptyResultError(why)
-    shown = found.results
+    shown = statistics.results
     if form in SHEETS:  # a table without rows would be an empty file or sheet
-        shown = tuple(one for one in shown if one.rows)
+        shown = tuple(result for result in shown if result.rows)
         for line in missing.values() if not quiet else ():
             say.message(f"{line}; it is not written")
     if target.path:
-        several = len(found.results) + len(found.left_out) > 1
+        several = len(statistics.results) + len(statistics.left_out) > 1
         target.put_tables(contents(shown, form, explain), several)
         if as_json:
-            say.raw(rendered(found.results, "json", explain)[""].rstrip("\n"))
-    elif form == "text" and not whole:
-        _show(found, not named, each=named and "all" not in values.words(given["by"], "by"))
+            say.raw(rendered(statistics.results, "json", explain)[""].rstrip("\n"))
+    elif form == "text" and not is_whole:
+        _show(
+            statistics,
+            not by_is_given,
+            each=by_is_given and "all" not in values.words(arguments["by"], "by"),
+        )
     else:
         width = say.width() if say.fits() else None
         target.put("\n".join(rendered(shown, form, explain, width).values()))
     if not quiet:
-        if verbose or not all(map(_COMPLETE.search, found.step_lines)):
-            for line in screen.folded(found.step_lines, 99 if verbose else 2):
+        if verbose or not all(map(_COMPLETE.search, statistics.step_lines)):
+            for line in screen.folded(statistics.step_lines, 99 if verbose else 2):
                 say.message(line)
-        say.show_issues(found.issues, quiet, verbose)
+        say.show_issues(statistics.issues, quiet, verbose)
 
 
-def _show(found: Statistics, digest: bool, each: bool) -> None:
+def _show(statistics: Statistics, digest: bool, each: bool) -> None:
     """The tables on one screen, on one each, or what they say of all steps: whole in a pipe."""
     from traceconv.report import table_text
 
-    steps = step_digest(found) if digest else None
-    shown = found.results if steps is None else [steps]
+    steps = step_digest(statistics) if digest else None
+    shown = statistics.results if steps is None else [steps]
     width = say.width() if say.fits() else 100
-    most = screen.RESULT - 1 if say.fits() else 100 + sum(one.rows for one in shown)
-    groups = [[one] for one in shown] if each else [shown]
+    limit = screen.RESULT - 1 if say.fits() else 100 + sum(result.rows for result in shown)
+    groups = [[result] for result in shown] if each else [shown]
     for group in groups:
-        for line in table_text.screen(group, width, screen.LINES if each else most):
+        for line in table_text.screen(group, width, screen.LINES if each else limit):
             say.data(say.with_flags(line))
-    empty = [one.table.name for one in found.results if not one.rows]
+    empty = [result.table.name for result in statistics.results if not result.rows]
     if empty and not digest:
         say.data(say.short(f"no data: {', '.join(empty)}; --explain says what these need"))
-    others = "all steps" if steps else "all rows and columns"
-    say.data(f"-v: {others}; --by op,kernel,comm,memory,...: other tables; -o tables.xlsx: a file")
+    rest_of_it = "all steps" if steps else "all rows and columns"
+    say.data(
+        f"-v: {rest_of_it}; --by op,kernel,comm,memory,...: other tables; -o tables.xlsx: a file"
+    )
 
 
-def step_digest(found: Statistics) -> Result | None:
+def step_digest(statistics: Statistics) -> Result | None:
     """The steps of each rank and graph in a row, the slowest first; None without steps."""
     import numpy as np
 
     from traceconv.analysis.tables.definition import NOTHING, Column, Result, Table
     from traceconv.core.side_tables import ABSENT, DataTable
 
-    tables = {one.table.name: one.data.columns for one in found.results if one.rows}
+    tables = {
+        result.table.name: result.data.columns for result in statistics.results if result.rows
+    }
     if "step" not in tables:
         return None
     # of the steps with figures of devices, if there are some; those are sums over the devices
     of_devices = "overlap" in tables
     source = tables["overlap" if of_devices else "step"]
     known_ns = source["Known(ns)" if of_devices else "Duration(ns)"]
-    whose = ("Rank", "Graph", "Step", "Window")
-    columns = [tables["step"][key].tolist() for key in (*whose, "Device Time(ns)")]
+    identity = ("Rank", "Graph", "Step", "Window")
+    columns = [tables["step"][key].tolist() for key in (*identity, "Device Time(ns)")]
     device_ns = {tuple(step): ns for *step, ns in zip(*columns, strict=True)}
     numbered = bool((source["Step"] != ABSENT).any())  # else there are sums of all steps only
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, (rank, graph, step, _) in enumerate(
-        zip(*(source[key].tolist() for key in whose), strict=True)
+        zip(*(source[key].tolist() for key in identity), strict=True)
     ):
         if known_ns[row] > 0 and rank != ABSENT and (step != ABSENT or not numbered):
             rows_of.setdefault((rank, graph), []).append(row)
@@ -170,22 +183,22 @@ def step_digest(found: Statistics) -> Result | None:
     shares = ("Total Compute(ns)", "Communication Not Overlapped(ns)", "Idle(ns)")
     graphs = ("Graph",) * any(graph != ABSENT for _, graph in rows_of)
     rows = []
-    for (rank, graph), own in sorted(rows_of.items()):
-        numbers, total = source["Step"][own], known_ns[own]
-        steps = zip(*(source[key][own].tolist() for key in whose), strict=True)
+    for (rank, graph), step_rows in sorted(rows_of.items()):
+        numbers, total = source["Step"][step_rows], known_ns[step_rows]
+        steps = zip(*(source[key][step_rows].tolist() for key in identity), strict=True)
         of_one = sum(max(device_ns.get(step, 0), 0) for step in steps) if of_devices else 0
         devices = max(round(int(total.sum()) / of_one), 1) if of_one else 1
         length = total // devices
         p50, p95 = np.percentile(length, [50, 95], method="inverted_cdf").tolist()
-        known = [
-            100 * int(source[name][own].sum()) / int(total.sum()) if of_devices else np.nan
+        percentages = [
+            100 * int(source[name][step_rows].sum()) / int(total.sum()) if of_devices else np.nan
             for name in shares
         ]
         worst = int(length.argmax())
         mean = int(length.sum()) // len(length)
         spread = (mean, int(p50), int(p95), int(length[worst]))
         graph_of = (graph,) * bool(graphs)
-        rows.append((rank, *graph_of, len(length), *spread, int(numbers[worst]), *known))
+        rows.append((rank, *graph_of, len(length), *spread, int(numbers[worst]), *percentages))
     rows.sort(key=lambda row: -row[2 + len(graphs)])
     defined = (
         *Column.whole("Rank", *graphs, "Steps"),
@@ -203,15 +216,15 @@ def step_digest(found: Statistics) -> Result | None:
     return Result(table, DataTable("digest", data, {}), len(rows))
 
 
-def _of_paths(given: dict[str, Any]) -> None:
+def _of_paths(arguments: dict[str, Any]) -> None:
     """Ask for the call paths alone.
 
     Raises:
         click.UsageError: other tables are asked for.
     """
-    if given["by"] is not None and values.words(given["by"], "by") not in PATHS:
+    if arguments["by"] is not None and values.words(arguments["by"], "by") not in PATHS:
         raise click.UsageError("flame graphs hold call paths: use --by stack, or leave --by out")
-    given["by"] = "stack_path"
+    arguments["by"] = "stack_path"
 
 
 PATHS = (("stack",), ("stack_path",))

@@ -15,7 +15,7 @@ from traceconv.cli import options, say, screen
 @options.as_json
 @options.chatter
 def stragglers(
-    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **arguments: Any
 ) -> None:
     """Find the rank, link or stage that makes steps longer, of the ranks below PATH (default: the
     current folder).
@@ -31,11 +31,11 @@ def stragglers(
     from traceconv import stragglers
 
     with say.bar(quiet=quiet) as progress:
-        found = stragglers(*paths, **options.given(given), progress=progress)
+        report = stragglers(*paths, **options.given(arguments), progress=progress)
     if as_json:
-        say.document(found.as_dict())
+        say.document(report.as_dict())
     else:
-        lines = found.lines(verbose)
+        lines = report.lines(verbose)
         for line in lines if verbose else screen.folded(lines, screen.LINES - 1):
             say.data(line)
-    say.show_issues(found.issues, quiet, verbose)
+    say.show_issues(report.issues, quiet, verbose)

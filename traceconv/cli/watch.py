@@ -41,7 +41,7 @@ def watch(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Judge the windows of the job that writes its captures into DIR (default: here).
 
@@ -60,16 +60,16 @@ def watch(
     count = 0
     with _served(openmetrics, quiet) as show:
         try:
-            for one in watch(folder, **options.given(given)):
+            for window in watch(folder, **options.given(arguments)):
                 count += 1
-                show(one)
+                show(window)
                 if as_json:
-                    say.raw(orjson.dumps(say.flagged(one.as_dict())).decode())
+                    say.raw(orjson.dumps(say.flagged(window.as_dict())).decode())
                 else:
-                    say.data(say.with_flags(one.line()))
+                    say.data(say.with_flags(window.line()))
                 sys.stdout.flush()
-                if one.diagnosis is not None:
-                    say.show_issues(one.diagnosis.issues, quiet or not verbose, verbose)
+                if window.diagnosis is not None:
+                    say.show_issues(window.diagnosis.issues, quiet or not verbose, verbose)
         except KeyboardInterrupt:
             pass
     if not quiet:
@@ -94,7 +94,7 @@ def _served(
 ) -> Iterator[Callable[[WatchedWindow], None]]:
     """A function that publishes a window as metrics, while the context lasts."""
     if where is None:
-        yield lambda one: None
+        yield lambda window: None
         return
     from threading import Thread
 
@@ -105,10 +105,10 @@ def _served(
     shown = [openmetrics.text(None, 0, 0).encode()]
     count = {True: 0, False: 0}
 
-    def show(one: WatchedWindow) -> None:
-        count[one.diagnosis is None] += 1
-        told = openmetrics.text(one.as_dict(), sum(count.values()), count[True])
-        shown[0] = told.encode()
+    def show(window: WatchedWindow) -> None:
+        count[window.diagnosis is None] += 1
+        metrics = openmetrics.text(window.as_dict(), sum(count.values()), count[True])
+        shown[0] = metrics.encode()
 
     try:
         server = loopback.Page(host, port, "/metrics", openmetrics.CONTENT_TYPE, lambda: shown[0])

@@ -23,7 +23,7 @@ _WORD = lazy_regex(r"[^/*?]+")
 @options.as_json
 @options.chatter
 def what_if(
-    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **arguments: Any
 ) -> None:
     """Replay the job below PATH (default: the current folder) with something changed, and compare
     its steps.
@@ -44,22 +44,24 @@ def what_if(
     from traceconv import what_if
     from traceconv.analysis.replay.what_if import CHANGE
 
-    changes = [one for one in paths if CHANGE.fullmatch(one)]
-    absent = [one for one in paths if one not in changes and not Path(one).exists()]
-    alone = not (changes or given["change"])
+    changes = [word for word in paths if CHANGE.fullmatch(word)]
+    absent = [word for word in paths if word not in changes and not Path(word).exists()]
+    alone = not (changes or arguments["change"])
     changes += [
-        one for one in absent if _LIKE_A_CHANGE.fullmatch(one) or (alone and _WORD.fullmatch(one))
+        word
+        for word in absent
+        if _LIKE_A_CHANGE.fullmatch(word) or (alone and _WORD.fullmatch(word))
     ]
-    folders = [one for one in paths if one not in changes] or ["."]
-    asked = options.given(given)
-    asked["change"] = (*changes, *asked.get("change", ()))
+    folders = [word for word in paths if word not in changes] or ["."]
+    chosen = options.given(arguments)
+    chosen["change"] = (*changes, *chosen.get("change", ()))
     with say.bar(quiet=quiet) as progress:
-        found = what_if(*folders, **asked, progress=progress)
+        report = what_if(*folders, **chosen, progress=progress)
     if as_json:
-        say.document(found.as_dict())
+        say.document(report.as_dict())
     else:
-        for line in found.lines():
+        for line in report.lines():
             say.data(line)
-    for one in found.written if not quiet else ():
-        say.message(f"wrote {one.path}")
-    say.show_issues(found.issues, quiet, verbose)
+    for output_file in report.written if not quiet else ():
+        say.message(f"wrote {output_file.path}")
+    say.show_issues(report.issues, quiet, verbose)

@@ -139,13 +139,13 @@ class TraceBuilder:
             address: int64, start of a buffer (from :meth:`attach`) plus offset.
             length:  int32, bytes.
         """
-        first = self._args
+        first_id = self._args
         self._address.append(np.asarray(address, np.int64))
         length = np.asarray(length, np.int32)
         # a view would keep what it is of, which no limit on memory would hold for
         self._length.append(length if length.flags.owndata else length.copy())
         self._args += len(address)
-        return first
+        return first_id
 
     def args_bytes(self, blob: bytes, length: NDArray[np.int32]) -> int:
         """Register JSON objects that follow each other in ``blob``; the id of the first."""
@@ -163,21 +163,23 @@ class TraceBuilder:
             [_joined(self._address, np.int64)],
             [_joined(self._length, np.int32)],
         )
-        found = np.maximum(ids, 0)
+        rows = np.maximum(ids, 0)
         spans = zip(
             ids.tolist(),
-            self._address[0][found].tolist() if self._args else [0] * len(ids),
-            self._length[0][found].tolist() if self._args else [0] * len(ids),
+            self._address[0][rows].tolist() if self._args else [0] * len(ids),
+            self._length[0][rows].tolist() if self._args else [0] * len(ids),
             strict=True,
         )
-        return [self.stored(at, size) if one >= 0 else b"" for one, at, size in spans]
+        return [
+            self.stored(address, size) if number >= 0 else b"" for number, address, size in spans
+        ]
 
     def stored(self, address: int, length: int) -> bytes:
         """The bytes at an address of :meth:`attach` or :meth:`spill`."""
-        at = address & OFFSET_MASK
+        offset = address & OFFSET_MASK
         if address >> BLOB_BITS:
-            return bytes(self._blobs[address >> BLOB_BITS][at : at + length])
-        return self._spill.read(at, length)
+            return bytes(self._blobs[address >> BLOB_BITS][offset : offset + length])
+        return self._spill.read(offset, length)
 
     def args(self, value: dict[str, Any] | bytes | None) -> int:
         """Register one JSON object; its id, or -1 for an empty one."""
@@ -207,7 +209,7 @@ class TraceBuilder:
             The row of the first one, counted over all ``extend`` calls: what
             :meth:`flows` refers to. :meth:`finish` translates rows to the sorted table.
         """
-        first, n = self._rows, len(start_ns)
+        first_row, n = self._rows, len(start_ns)
         columns = {
             "track": track,
             "kind": kind,
@@ -225,7 +227,7 @@ class TraceBuilder:
         }
         self._events.append(EventTable(**full))  # type: ignore[arg-type]
         self._rows += n
-        return first
+        return first_row
 
     def reclassify(self, which: Callable[[EventTable], Mask], op: OpClass) -> None:
         """Give another class to some of the rows added so far.
@@ -255,7 +257,7 @@ class TraceBuilder:
         args: dict[str, Any] | None = None,
     ) -> int:
         """Add one slice; its row. For small inputs."""
-        return self._one(Kind.SLICE, track, start_ns, dur_ns, name, op, graph, step, args)
+        return self._add_event(Kind.SLICE, track, start_ns, dur_ns, name, op, graph, step, args)
 
     def instant(
         self,
@@ -269,9 +271,9 @@ class TraceBuilder:
         args: dict[str, Any] | None = None,
     ) -> int:
         """Add one instant; its row. For small inputs."""
-        return self._one(Kind.INSTANT, track, start_ns, 0, name, op, graph, step, args)
+        return self._add_event(Kind.INSTANT, track, start_ns, 0, name, op, graph, step, args)
 
-    def _one(
+    def _add_event(
         self, kind: Kind, track: int, start_ns: int, dur_ns: int, name: str,
         op: OpClass, graph: int, step: int, args: dict[str, Any] | None,
     ) -> int:  # fmt: skip
@@ -318,17 +320,20 @@ class TraceBuilder:
             layers: only rows on tracks of these; empty for all.
         """
         selected = np.array([not layers or t.layer in layers for t in self._tracks], bool)
-        starts, ends, at = [], [], 0
+        starts, ends, row = [], [], 0
         for table in self._events:
             rows = selected[table.track]
-            rows[: max(first_row - at, 0)] = False
-            at += len(table)
+            rows[: max(first_row - row, 0)] = False
+            row += len(table)
             if rows.any():
                 starts.append(table.start_ns[rows])
                 ends.append(table.end_ns[rows])
         if not starts:
             return None
-        low, high = min(int(one.min()) for one in starts), max(int(one.max()) for one in ends)
+        low, high = (
+            min(int(column.min()) for column in starts),
+            max(int(column.max()) for column in ends),
+        )
         if high - low <= FAR_NS:
             return low, high
         start_ns, end_ns = np.concatenate(starts), np.concatenate(ends)
@@ -375,8 +380,8 @@ class TraceBuilder:
     def skip_keys(self, keys: Collection[str]) -> None:
         """Count keys of a file that are not used, and name them, with up to 1000 characters."""
         if keys:
-            named = f"keys {', '.join(sorted(keys))}"[:1000]
-            self.skip("metadata-unused", named, len(keys))
+            listed = f"keys {', '.join(sorted(keys))}"[:1000]
+            self.skip("metadata-unused", listed, len(keys))
 
     def finish(self) -> Trace:
         """The trace: sorted, with tracks in screen order and the accounts closed.
@@ -408,9 +413,9 @@ class TraceBuilder:
         trace = self._believable(trace)
         self._book_backwards(trace)
         ledger = {}
-        for kind, kept in trace.counts().items():
+        for kind, added in trace.counts().items():
             seen, lost = self._seen[kind], self._lost[kind]
-            assert seen - lost == kept, f"{kind}: saw {seen}, lost {lost}, kept {kept}"
+            assert seen - lost == added, f"{kind}: saw {seen}, lost {lost}, kept {added}"
             if seen:
                 ledger["read", kind] = seen
             if lost:
@@ -429,8 +434,8 @@ class TraceBuilder:
         device = np.array([layer in (Layer.DEVICE, Layer.COMM) for layer in layers], bool)
         launch = host.take(events.track.take(flows.src)) & device.take(events.track.take(flows.dst))
         ahead = events.start_ns[flows.src[launch]] - events.start_ns[flows.dst[launch]]
-        count, most = int((ahead > 0).sum()), int(ahead.max(initial=0))
-        where = f"by up to {most} ns"
+        count, longest = int((ahead > 0).sum()), int(ahead.max(initial=0))
+        where = f"by up to {longest} ns"
         self.issues.add("launch-backwards", self.capture.label, where, count)
 
     def _believable(self, trace: Trace) -> Trace:
@@ -441,12 +446,12 @@ class TraceBuilder:
             return trace
         near = _near(events.start_ns) & (events.dur_ns <= FARTHEST_NS)
         near &= ~near | _near(events.end_ns)
-        kept = trace.keep("lost", near, _near(samples))
+        believable = trace.keep("lost", near, _near(samples))
         for kind, count in trace.counts().items():
-            if lost := count - kept.counts()[kind]:
+            if lost := count - believable.counts()[kind]:
                 code = "flow-unbound" if kind == "flow" else "bad-time"
                 self.skip(code, "more than 146 years from its clock's zero", lost, kind)
-        return kept
+        return believable
 
 
 def _within(ns: I64, farthest: int) -> bool:
@@ -486,7 +491,7 @@ class Spill:
 
     def append(self, blob: bytes) -> int:
         """Add bytes; where they begin."""
-        at = self._size
+        offset = self._size
         self._size += len(blob)
         if self._file is None and self._size > SPILL_AFTER:
             self._file = temporary_file()
@@ -496,14 +501,14 @@ class Spill:
             self._memory += blob
         else:
             self._file.write(blob)
-        return at
+        return offset
 
-    def read(self, at: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes:
         """Bytes that were added."""
         if self._file is None:
-            return bytes(self._memory[at : at + length])
+            return bytes(self._memory[offset : offset + length])
         self._file.flush()
-        self._file.seek(at)
+        self._file.seek(offset)
         try:
             return self._file.read(length)
         finally:

@@ -19,9 +19,9 @@ def unknown(what: str, word: object, choices: Iterable[str]) -> str:
         word:    the name.
         choices: those there are.
     """
-    every = list(choices)
-    shown = every if len(every) <= LISTED else [*every[:LISTED], "..."]
-    return f"no {what} {word!r}{nearest(word, every)}; there are: {', '.join(shown)}"
+    names = list(choices)
+    shown = names if len(names) <= LISTED else [*names[:LISTED], "..."]
+    return f"no {what} {word!r}{nearest(word, names)}; there are: {', '.join(shown)}"
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
@@ -29,9 +29,11 @@ def nearest(word: object, choices: Iterable[str]) -> str:
     near."""
     from difflib import get_close_matches
 
-    asked = str(word).lower()
+    lowered = str(word).lower()
     spelled = {choice.lower(): choice for choice in choices}
-    near = get_close_matches(asked, spelled, 1)
-    if not near and len(asked) > 2:
-        near = [one for one in spelled if asked in one][:NEAR]
-    return f" (did you mean {' or '.join(repr(spelled[one]) for one in near)}?)" if near else ""
+    near = get_close_matches(lowered, spelled, 1)
+    if not near and len(lowered) > 2:
+        near = [choice for choice in spelled if lowered in choice][:NEAR]
+    return (
+        f" (did you mean {' or '.join(repr(spelled[choice]) for choice in near)}?)" if near else ""
+    )

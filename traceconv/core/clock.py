@@ -93,8 +93,8 @@ def decimal_ns(text: str, unit: str = "us") -> tuple[int, bool]:
     if len(digits) + shift < 0:
         return 0, True  # less than a tenth of a nanosecond
     if shift < 0:
-        rest = digits[shift:].rjust(-shift, "0")
-        ns, rounded = int(digits[:shift] or "0") + (rest[0] >= "5"), rest.strip("0") != ""
+        beyond = digits[shift:].rjust(-shift, "0")
+        ns, rounded = int(digits[:shift] or "0") + (beyond[0] >= "5"), beyond.strip("0") != ""
     else:
         ns, rounded = int(digits) * 10**shift, False
     if ns > INT64_MAX:
@@ -118,8 +118,8 @@ def is_unix_ns(ns: int | I64) -> bool | NDArray[np.bool_]:
 def are_unix_us(stamps: Iterable[int]) -> bool:
     """Whether most of some stamps, whole us, count from 1970; one that is wild does not decide, and
     those that are 0, as of metadata, say nothing."""
-    said = sorted(filter(None, stamps))
-    return bool(said) and is_unix_ns(said[len(said) // 2] * 1000)
+    nonzero = sorted(filter(None, stamps))
+    return bool(nonzero) and is_unix_ns(nonzero[len(nonzero) // 2] * 1000)
 
 
 def us_text(ns: int) -> str:
@@ -133,8 +133,8 @@ _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 
 def utc_text(ns: int) -> str:
     """Nanoseconds of Unix time as date and time of day: ``2025-03-01 10:40:00.002309869 UTC``."""
-    seconds, rest = divmod(ns, 10**9)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{rest:09d} UTC"
+    seconds, fraction = divmod(ns, 10**9)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{fraction:09d} UTC"
 
 
 def unit_for(ns: float) -> tuple[str, int]:
@@ -160,8 +160,8 @@ def digits(value: float) -> str:
 
 def stamp_text(ns: int) -> str:
     """Time since the start of a trace as viewers write it: ``1.234 567 890 s``."""
-    second, rest = divmod(abs(ns), 10**9)
-    digits_ = f"{rest:09d}"
+    second, fraction = divmod(abs(ns), 10**9)
+    digits_ = f"{fraction:09d}"
     return f"{'-' * (ns < 0)}{second}.{digits_[:3]} {digits_[3:6]} {digits_[6:]} s"
 
 
@@ -225,12 +225,12 @@ def stated_error(stated: Mapping[str, Any]) -> int | None:
 def stated_check(stated: Mapping[str, Any]) -> tuple[int, int] | None:
     """``checked_ns`` of an offset that traceconv wrote, from its JSON values; None if absent."""
     match stated.get("checked_ns"):
-        case [str(first), str(last)]:
+        case [str(begin), str(end)]:
             try:
-                found = int(first), int(last)
+                span = int(begin), int(end)
             except ValueError:
                 return None
-            return found if -INT64_MAX <= found[0] <= found[1] <= INT64_MAX else None
+            return span if -INT64_MAX <= span[0] <= span[1] <= INT64_MAX else None
     return None
 
 
@@ -246,18 +246,23 @@ def merged_clock(stated: object, rank: int, origin: str) -> Anchor:
         origin: the output, for messages.
     """
     ranks = stated.get("ranks") if isinstance(stated, dict) else None
-    of = ranks.get(str(rank)) if isinstance(ranks, dict) else None
-    if not isinstance(of, dict):
+    clock_of_rank = ranks.get(str(rank)) if isinstance(ranks, dict) else None
+    if not isinstance(clock_of_rank, dict):
         return Anchor(Domain.UNIX, evidence="stamps count from 1970")
-    checked, numbers = stated_check(of), [of.get(name) for name in ("offset_ns", "at_ns")]
+    checked, numbers = (
+        stated_check(clock_of_rank),
+        [clock_of_rank.get(name) for name in ("offset_ns", "at_ns")],
+    )
     try:
-        offset, at = (int(number or 0) for number in numbers)
-        drift = of.get("drift_ppt", 0)
-        by = Correction(offset, drift if type(drift) is int else 0, at)
+        offset, at_ns = (int(number or 0) for number in numbers)
+        drift = clock_of_rank.get("drift_ppt", 0)
+        by = Correction(offset, drift if type(drift) is int else 0, at_ns)
         moved = None if checked is None else (by.of(checked[0]), by.of(checked[1]))
     except (ValueError, TypeError, ClockError):
         moved = None
-    return Anchor(Domain.UNIX, 0, 0, "stamps count from 1970", stated_error(of), moved, origin)
+    return Anchor(
+        Domain.UNIX, 0, 0, "stamps count from 1970", stated_error(clock_of_rank), moved, origin
+    )
 
 
 Ns = TypeVar("Ns", int, "I64")
@@ -312,8 +317,8 @@ class Correction(msgspec.Struct, frozen=True):
     def then(self, outer: Correction) -> Correction:
         """This correction, and ``outer`` on its result, as one (of the first order in drifts)."""
         between = self.at_ns + self.offset_ns
-        both = self.drift_ppt + outer.drift_ppt + self.drift_ppt * outer.drift_ppt // PPT
-        return Correction(outer.of(between) - self.at_ns, both, self.at_ns)
+        drift_ppt = self.drift_ppt + outer.drift_ppt + self.drift_ppt * outer.drift_ppt // PPT
+        return Correction(outer.of(between) - self.at_ns, drift_ppt, self.at_ns)
 
 
 NO_CORRECTION = Correction()
@@ -322,5 +327,5 @@ NO_CORRECTION = Correction()
 def _scaled(ns: Ns, ppt: int) -> Ns:
     """``ns * ppt / 10**12``, rounded half up, in steps that do not leave int64."""
     billion = 10**9
-    upper, rest = ns // billion * ppt, ns % billion
-    return upper // 1000 + (upper % 1000 * billion + rest * ppt + PPT // 2) // PPT
+    upper, below = ns // billion * ppt, ns % billion
+    return upper // 1000 + (upper % 1000 * billion + below * ppt + PPT // 2) // PPT

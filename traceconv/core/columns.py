@@ -49,17 +49,21 @@ def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[
     The result is kept while its trace lives and the further arguments are the same objects.
     Callers must not modify it.
     """
-    kept: list[tuple[ref[T], tuple[Any, ...], R]] = []
+    last: list[tuple[ref[T], tuple[Any, ...], R]] = []
 
     @wraps(function)
-    def call(trace: T, /, *more: P.args, **named: P.kwargs) -> R:
-        for of, others, known in kept:
-            if of() is trace and list(map(id, others)) == list(map(id, more)) and not named:
-                return known
-        found = function(trace, *more, **named)
-        own = ref(trace, lambda gone: kept.clear() if kept and kept[0][0] is gone else None)
-        kept[:] = [] if named else [(own, more, found)]
-        return found
+    def call(trace: T, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        for owner, its_arguments, result in last:
+            if (
+                owner() is trace
+                and list(map(id, its_arguments)) == list(map(id, arguments))
+                and not keywords
+            ):
+                return result
+        computed = function(trace, *arguments, **keywords)
+        reference = ref(trace, lambda gone: last.clear() if last and last[0][0] is gone else None)
+        last[:] = [] if keywords else [(reference, arguments, computed)]
+        return computed
 
     return call
 
@@ -73,16 +77,16 @@ def looked_up(table: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
     Raises:
         IndexError: a code is not in the table.
     """
-    found = np.empty(len(codes), table.dtype)
-    for at in range(0, len(codes), _BLOCK):
-        found[at : at + _BLOCK] = table.take(codes[at : at + _BLOCK])
-    return found
+    values = np.empty(len(codes), table.dtype)
+    for begin in range(0, len(codes), _BLOCK):
+        values[begin : begin + _BLOCK] = table.take(codes[begin : begin + _BLOCK])
+    return values
 
 
 def edges(track: I32, tracks: int) -> I64:
     """The first row of each track, then the end of the last track. Rows must be sorted by track."""
-    found: I64 = np.searchsorted(track, np.arange(tracks + 1, dtype=track.dtype))
-    return found
+    rows: I64 = np.searchsorted(track, np.arange(tracks + 1, dtype=track.dtype))
+    return rows
 
 
 class Strings:
@@ -102,11 +106,11 @@ class Strings:
 
     def intern(self, value: str) -> int:
         """The id of ``value``, new or known."""
-        found = self._ids.get(value)
-        if found is None:
-            found = self._ids[value] = len(self._values)
+        number = self._ids.get(value)
+        if number is None:
+            number = self._ids[value] = len(self._values)
             self._values.append(value)
-        return found
+        return number
 
     def find(self, value: str) -> int:
         """The id of ``value``; -1 if the table does not have it."""
@@ -154,8 +158,8 @@ class Args(msgspec.Struct, frozen=True):
         if index < 0:
             return b""
         address = int(self.address[index])
-        at = address & OFFSET_MASK
-        return bytes(self.blobs[address >> BLOB_BITS][at : at + int(self.length[index])])
+        offset = address & OFFSET_MASK
+        return bytes(self.blobs[address >> BLOB_BITS][offset : offset + int(self.length[index])])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One id, parsed; ``{}`` for -1. For people and tests, not for columns."""
@@ -175,14 +179,14 @@ class Args(msgspec.Struct, frozen=True):
         texts[:] = [self.raw(i).decode("utf-8", "replace") or None for i in used.tolist()]
         if not parsed:
             return texts[where]
-        found = np.empty(len(ids), object)
+        decoded = np.empty(len(ids), object)
         for row, text in enumerate(texts[where].tolist()):
             try:
-                one = json.loads(text) if text else {}
+                value = json.loads(text) if text else {}
             except (ValueError, RecursionError):
-                one = text
-            found[row] = one if isinstance(one, dict) else {"args": one}
-        return found
+                value = text
+            decoded[row] = value if isinstance(value, dict) else {"args": value}
+        return decoded
 
     def extended(self, values: Sequence[bytes]) -> tuple[Args, int]:
         """These and ``values`` (JSON objects); the id of the first new one."""
@@ -254,10 +258,10 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
-        taken = object.__new__(type(self))
+        table = object.__new__(type(self))
         columns = {name: getattr(self, name)[rows] for name in self.COLUMNS}
-        vars(taken).update(columns, names=self.names)  # of the types they were
-        return taken
+        vars(table).update(columns, names=self.names)  # of the types they were
+        return table
 
     def reorder(self, rows: Any) -> None:
         """As :meth:`take`, in place, column by column. Nothing else may refer to the table."""
@@ -325,25 +329,25 @@ class Table:
         if self.names is None:
             raise ValueError("this table belongs to no trace, so names are unknown: use columns()")
         tracks, strings = self.names.tracks, self.names.strings
-        found: dict[str, NDArray[Any] | Words] = {}
+        columns: dict[str, NDArray[Any] | Words] = {}
         for column, values in self.columns().items():
             if column == "track":
-                found["layer"] = Words.of(values, lambda i: str(tracks[i].layer))
-                found["group"] = Words.of(values, lambda i: str(tracks[i].group))
-                found["track"] = Words.of(values, lambda i: str(tracks[i].name))
+                columns["layer"] = Words.of(values, lambda i: str(tracks[i].layer))
+                columns["group"] = Words.of(values, lambda i: str(tracks[i].group))
+                columns["track"] = Words.of(values, lambda i: str(tracks[i].name))
             elif column == "name":
-                found["name"] = Words.of(values, strings.__getitem__)
+                columns["name"] = Words.of(values, strings.__getitem__)
             elif column == "kind":
-                found["kind"] = Words.of(values, lambda i: Kind(i).name.lower())
+                columns["kind"] = Words.of(values, lambda i: Kind(i).name.lower())
             elif column == "op":
-                found["op"] = Words.of(values, lambda i: OpClass(i).name.lower())
+                columns["op"] = Words.of(values, lambda i: OpClass(i).name.lower())
             elif column in ("graph", "step"):
-                found[column] = or_absent(values)
+                columns[column] = or_absent(values)
             elif column != "args":
-                found[column] = values
+                columns[column] = values
             elif args != "none":
-                found["args"] = self.names.args.column(values, parsed=args == "dict")
-        return found
+                columns["args"] = self.names.args.column(values, parsed=args == "dict")
+        return columns
 
     def __len__(self) -> int:
         return len(getattr(self, next(iter(self.COLUMNS))))
@@ -353,8 +357,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         """The first rows, for notebooks."""
-        first = self.take(slice(0, frames.HTML_ROWS))
-        columns = first.worded() if first.names else first.columns()
+        head = self.take(slice(0, frames.HTML_ROWS))
+        columns = head.worded() if head.names else head.columns()
         shown = {n: c.texts() if isinstance(c, Words) else c for n, c in columns.items()}
         return frames.html(f"{type(self).__name__}, {len(self)} rows in all", shown)
 
@@ -398,9 +402,9 @@ class EventTable(Table):
         unsorted = np.unique(track[1:][bad])
         if len(unsorted) > 4096:
             return np.lexsort((-self.dur_ns, self.start_ns, self.track))
-        first = np.searchsorted(track, unsorted)
+        begins = np.searchsorted(track, unsorted)
         after = np.searchsorted(track, unsorted, side="right")
-        for a, b in zip(first.tolist(), after.tolist(), strict=True):
+        for a, b in zip(begins.tolist(), after.tolist(), strict=True):
             rows = order[a:b]
             order[a:b] = rows[np.lexsort((-self.dur_ns[rows], start[a:b]))]
         return order
@@ -502,11 +506,11 @@ class StepTable(Table):
         """
         if not len(self):
             return self
-        graphs, first, which = np.unique(self.graph, return_index=True, return_inverse=True)
+        graphs, first_rows, graph_of = np.unique(self.graph, return_index=True, return_inverse=True)
         took = np.zeros(len(graphs), np.int64)
-        np.add.at(took, which, getattr(self, length))
-        longest = np.lexsort((first, -took))[0]
-        return self.take(which == longest)
+        np.add.at(took, graph_of, getattr(self, length))
+        longest = np.lexsort((first_rows, -took))[0]
+        return self.take(graph_of == longest)
 
 
 class CounterTable(Table):
@@ -520,10 +524,10 @@ class CounterTable(Table):
     value: F64
 
     def worded(self, args: str = "json") -> dict[str, NDArray[Any] | Words]:
-        found = super().worded(args)
+        columns = super().worded(args)
         tracks = self.names.tracks if self.names is not None else ()
-        found["unit"] = Words.of(self.track, lambda i: tracks[i].unit or "")
-        return found
+        columns["unit"] = Words.of(self.track, lambda i: tracks[i].unit or "")
+        return columns
 
 
 class FlowTable(Table):

@@ -273,8 +273,8 @@ class Issues:
         for issue in issues:
             stamp = issue.rank if rank is None or issue.rank >= 0 else rank
             had, places = self._tally.get((issue.code, issue.file, stamp), (0, ()))
-            kept = (*places, *(p for p in issue.places if p not in places))[: self.PLACES_KEPT]
-            self._tally[issue.code, issue.file, stamp] = (had + issue.count, kept)
+            shown = (*places, *(p for p in issue.places if p not in places))[: self.PLACES_KEPT]
+            self._tally[issue.code, issue.file, stamp] = (had + issue.count, shown)
 
     def __iter__(self) -> Iterator[Issue]:
         for (code, file, rank), (count, places) in self._tally.items():

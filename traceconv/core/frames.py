@@ -58,7 +58,7 @@ class Words:
     @classmethod
     def per_row(cls, texts: Sequence[str | None]) -> Words:
         """One text per row; None where it is absent."""
-        ids = np.array([-1 if one is None else i for i, one in enumerate(texts)], np.int64)
+        ids = np.array([-1 if value is None else i for i, value in enumerate(texts)], np.int64)
         return cls.of(ids, lambda i: texts[i] or "")
 
     def __len__(self) -> int:
@@ -66,9 +66,9 @@ class Words:
 
     def texts(self) -> NDArray[Any]:
         """One text per row, None where it is absent."""
-        every = np.empty(len(self.values) + 1, object)
-        every[:] = [*self.values, None]
-        return every[self.codes]
+        texts = np.empty(len(self.values) + 1, object)
+        texts[:] = [*self.values, None]
+        return texts[self.codes]
 
 
 Frame: TypeAlias = "Mapping[str, NDArray[Any] | Words]"
@@ -100,9 +100,9 @@ def _joined(columns: Sequence[NDArray[Any] | Words]) -> NDArray[Any] | Words:
         return np.concatenate([column for column in columns if not isinstance(column, Words)])
     number: dict[str, int] = {}
     codes = []
-    for one in words:
-        place = [number.setdefault(text, len(number)) for text in one.values]
-        codes.append(np.array([*place, -1], np.int32)[one.codes])  # code -1 finds the last
+    for column in words:
+        numbers = [number.setdefault(text, len(number)) for text in column.values]
+        codes.append(np.array([*numbers, -1], np.int32)[column.codes])  # code -1 finds the last
     return Words(np.concatenate(codes), list(number))
 
 
@@ -140,7 +140,7 @@ def to_arrow(columns: Frame) -> Any:
         try:
             return arrow.array(values, arrow.string())
         except UnicodeEncodeError:  # half surrogates, which UTF-8 does not have
-            sound = (one and one.encode("utf-8", "replace").decode() for one in values)
+            sound = (value and value.encode("utf-8", "replace").decode() for value in values)
             return arrow.array(sound, arrow.string())
 
     def column(values: NDArray[Any] | Words) -> Any:
@@ -171,9 +171,9 @@ def to_polars(columns: Frame) -> Any:
     def column(name: str, values: NDArray[Any] | Words) -> Any:
         if isinstance(values, Words):
             texts = polars.Series(name, [*values.values, None], dtype=polars.String)
-            last = len(values.values)  # the row of None
+            none_row = len(values.values)  # the row of None
             return texts.cast(polars.Categorical).gather(
-                np.where(values.codes < 0, last, values.codes)
+                np.where(values.codes < 0, none_row, values.codes)
             )
         if values.dtype == object:
             return polars.Series(name, values.tolist(), dtype=polars.String)
@@ -206,30 +206,32 @@ def extra(module: str, name: str = "") -> Any:
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
     """The first rows as an HTML table. Texts are escaped; a missing value is a dash."""
     length = next((len(column) for column in columns.values()), 0)
-    more = f", the first {rows}" if length > rows else ""
+    note = f", the first {rows}" if length > rows else ""
     shown = zip(*_cells(columns, rows), strict=True)
-    return table_html(f"{title}: {length} rows{more}", list(columns), shown)
+    return table_html(f"{title}: {length} rows{note}", list(columns), shown)
 
 
 def text(columns: Columns, rows: int = TEXT_ROWS) -> str:
     """The first rows as aligned text; long cells are cut, and columns beyond the width left out."""
     length = next((len(column) for column in columns.values()), 0)
     lines = [""] * (min(length, rows) + 1)
-    left = len(columns)
+    hidden = len(columns)
     for name, cells in zip(columns, _cells(columns, rows), strict=True):
-        shown = [one if len(one) <= _WIDEST else f"{one[: _WIDEST - 1]}…" for one in (name, *cells)]
+        shown = [
+            cell if len(cell) <= _WIDEST else f"{cell[: _WIDEST - 1]}…" for cell in (name, *cells)
+        ]
         width = max(map(len, shown))
         if lines[0] and len(lines[0]) + width + 2 > _TEXT_WIDTH:
             break
         number = columns[name].dtype != object
         lines = [
-            f"{line}{'  ' * bool(line)}{one.rjust(width) if number else one.ljust(width)}"
-            for line, one in zip(lines, shown, strict=True)
+            f"{line}{'  ' * bool(line)}{cell.rjust(width) if number else cell.ljust(width)}"
+            for line, cell in zip(lines, shown, strict=True)
         ]
-        left -= 1
-    more = [f"{length - rows:,} more rows"] * (length > rows)
-    more += [f"{left} more columns"] * bool(left)
-    return "\n".join([*(line.rstrip() for line in lines), *([", ".join(more)] * bool(more))])
+        hidden -= 1
+    notes = [f"{length - rows:,} more rows"] * (length > rows)
+    notes += [f"{hidden} more columns"] * bool(hidden)
+    return "\n".join([*(line.rstrip() for line in lines), *([", ".join(notes)] * bool(notes))])
 
 
 def _cells(columns: Columns, rows: int) -> list[list[str]]:

@@ -34,11 +34,11 @@ def union(start: I64, end: I64) -> I64:
     if not len(start):
         return none()
     # stable: lanes follow each other, and their runs are merged
-    first, last = np.sort(start, kind="stable"), np.sort(end, kind="stable")
-    gap = np.flatnonzero(first[1:] > last[:-1])
+    starts, ends = np.sort(start, kind="stable"), np.sort(end, kind="stable")
+    gap = np.flatnonzero(starts[1:] > ends[:-1])
     out = np.empty((len(gap) + 1, 2), np.int64)
-    out[0, 0], out[-1, 1] = first[0], last[-1]
-    out[1:, 0], out[:-1, 1] = first[gap + 1], last[gap]
+    out[0, 0], out[-1, 1] = starts[0], ends[-1]
+    out[1:, 0], out[:-1, 1] = starts[gap + 1], ends[gap]
     return out
 
 
@@ -76,8 +76,8 @@ def holding(spans: I64, time: I64) -> I64:
     """
     if not len(spans):
         return np.full(np.shape(time), -1, np.int64)
-    at = np.searchsorted(spans[:, 0], time, "right") - 1
-    return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
+    row = np.searchsorted(spans[:, 0], time, "right") - 1
+    return np.where((row >= 0) & (time < spans[np.maximum(row, 0), 1]), row, -1)
 
 
 def length_before(a: I64, time: I64) -> I64:
@@ -121,8 +121,8 @@ def covered(pieces: Breakdown, masks: Sequence[int]) -> I64:
     if not len(start):
         return none()
     gap = np.flatnonzero(start[1:] > end[:-1])  # pieces that touch are one interval
-    first, last = np.concatenate(([0], gap + 1)), np.concatenate((gap, [len(end) - 1]))
-    return np.stack((start[first], end[last]), axis=1)
+    begins, ends = np.concatenate(([0], gap + 1)), np.concatenate((gap, [len(end) - 1]))
+    return np.stack((start[begins], end[ends]), axis=1)
 
 
 def _sorted_with(edges: I64, owner: NDArray[np.uint8]) -> tuple[I64, NDArray[np.uint8]]:

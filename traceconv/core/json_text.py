@@ -25,16 +25,16 @@ class Repeated(Generic[R]):
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], R] = {}
 
-    def of(self, values: tuple[Any, ...], make: Callable[..., R], *given: Any) -> R:
-        """What ``make`` says of ``given``, which depends on ``values`` alone."""
+    def of(self, values: tuple[Any, ...], make: Callable[..., R], *arguments: Any) -> R:
+        """What ``make`` says of ``arguments``, which depends on ``values`` alone."""
         key = (*values, *map(type, values))  # 1 and true are equal
         try:
             return self._known[key]
         except KeyError:
             pass
         except TypeError:  # a list, where a text or a number is expected
-            return make(*given)
+            return make(*arguments)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = self._known[key] = make(*given)
-        return found
+        made = self._known[key] = make(*arguments)
+        return made

@@ -38,8 +38,8 @@ def visible(text: object) -> str:
     return _INVISIBLE.sub(_number, shown)
 
 
-def _number(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _number(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 

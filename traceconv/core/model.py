@@ -306,11 +306,11 @@ class Trace:
 
     def __post_init__(self) -> None:
         """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""
-        ours = Names(self.tracks, self.strings, self.args)
+        names = Names(self.tracks, self.strings, self.args)
         for name in ("events", "counters", "flows"):
             table: Table = getattr(self, name)
-            if table.names is None or not table.names.same_as(ours):
-                object.__setattr__(self, name, table.of(ours))
+            if table.names is None or not table.names.same_as(names):
+                object.__setattr__(self, name, table.of(names))
 
     @property
     def rank(self) -> int:
@@ -363,9 +363,9 @@ class Trace:
             members: what each gets, as JSON: ``,"key":value``; b"" for nothing.
         """
         had = map(self.args.raw, self.events.args[rows].tolist())
-        args, first = self.args.extended(list(map(_with, had, members)))
+        args, first_id = self.args.extended(list(map(_with, had, members)))
         column = self.events.args.copy()
-        column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
+        column[rows] = np.arange(first_id, first_id + len(rows), dtype=np.int32)
         return replace(self, args=args, events=self.events.with_columns(args=column))
 
     def with_issue(self, code: str, where: str = "", count: int = 1) -> Trace:
@@ -399,9 +399,9 @@ class Trace:
     @cached_property
     def _runs(self) -> list[tuple[Layer, int, int]]:
         """Layer, first row and the row after the last of each track that has events."""
-        at = edges(self.events.track, len(self.tracks)).tolist()
-        every = zip(self.tracks, at, at[1:], strict=False)
-        return [(track.layer, first, after) for track, first, after in every if first < after]
+        bounds = edges(self.events.track, len(self.tracks)).tolist()
+        runs = zip(self.tracks, bounds, bounds[1:], strict=False)
+        return [(track.layer, first, after) for track, first, after in runs if first < after]
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples; None without any."""

@@ -21,7 +21,7 @@ class NameTest:
     """
 
     def __init__(self, test: Callable[[str], object]) -> None:
-        self._said = _Said(test)
+        self._said = _Results(test)
 
     def each(self, names: Iterable[str]) -> list[bool]:
         """The result for each name."""
@@ -37,7 +37,7 @@ def rows_named(trace: Trace, test: NameTest) -> Mask:
     return rows
 
 
-class _Said(dict[str, bool]):
+class _Results(dict[str, bool]):
     """The results of a test by name; those of up to ``MOST`` short names are kept."""
 
     MOST, LONGEST = 4096, 200
@@ -47,7 +47,7 @@ class _Said(dict[str, bool]):
         self._test = test
 
     def __missing__(self, name: str) -> bool:
-        said = bool(self._test(name))
+        passes = bool(self._test(name))
         if len(self) < self.MOST and len(name) <= self.LONGEST:
-            self[name] = said
-        return said
+            self[name] = passes
+        return passes

@@ -22,19 +22,19 @@ def combined_key(*columns: NDArray[Any]) -> I64:
     The columns become the digits of one number; where that would leave int64, values are replaced
     by their ranks.
     """
-    found, room = np.zeros(len(columns[0]), np.int64), 1
+    key, room = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         if not len(column):
-            return found
+            return key
         low, high = int(column.min()), int(column.max())
         width = high - low + 1
         if width >= _ROOM or room * width >= _ROOM:
             column = np.unique(column, return_inverse=True)[1]
-            found = np.unique(found, return_inverse=True)[1].astype(np.int64)
-            low, width, room = 0, int(column.max()) + 1, int(found.max()) + 1
-        found = found * width + (column.astype(np.int64) - low)
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            low, width, room = 0, int(column.max()) + 1, int(key.max()) + 1
+        key = key * width + (column.astype(np.int64) - low)
         room *= width
-    return found
+    return key
 
 
 def different(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -44,13 +44,13 @@ def different(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     if values.dtype.kind == "i" and len(values):
         low, room = int(values.min()), int(values.max()) - int(values.min()) + 1
         if room <= 4 * len(values) + 1024:
-            seen = np.zeros(room, bool)
-            seen[values - low] = True
-            found = np.flatnonzero(seen) + low
-            return found.astype(values.dtype), (np.cumsum(seen) - 1)[values - low]
-        found = np.unique(values)
-        if len(found) * 8 < len(values):
-            return found, np.searchsorted(found, values)
+            present = np.zeros(room, bool)
+            present[values - low] = True
+            distinct = np.flatnonzero(present) + low
+            return distinct.astype(values.dtype), (np.cumsum(present) - 1)[values - low]
+        distinct = np.unique(values)
+        if len(distinct) * 8 < len(values):
+            return distinct, np.searchsorted(distinct, values)
     return np.unique(values, return_inverse=True)
 
 
@@ -59,11 +59,11 @@ def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArra
 
     As ``numpy.unique`` with ``axis=0``, which compares whole rows: five times as long.
     """
-    keys, which = different(combined_key(*columns))
+    keys, row_of = different(combined_key(*columns))
     somewhere = np.empty(len(keys), np.intp)
-    somewhere[which] = np.arange(len(which))
-    parts = (column[somewhere].tolist() for column in columns)
-    return [*zip(*parts, strict=True)], which
+    somewhere[row_of] = np.arange(len(row_of))
+    values = (column[somewhere].tolist() for column in columns)
+    return [*zip(*values, strict=True)], row_of
 
 
 def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
@@ -74,7 +74,7 @@ def in_lanes(lane: NDArray[Any]) -> NDArray[np.intp]:
     Args:
         lane: whole numbers, 0 and more.
     """
-    most = int(lane.max(initial=0))
-    narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.int64
+    highest = int(lane.max(initial=0))
+    narrow = np.uint8 if highest < 2**8 else np.uint16 if highest < 2**16 else np.int64
     order: NDArray[np.intp] = np.argsort(lane.astype(narrow), kind="stable")
     return order

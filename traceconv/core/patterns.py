@@ -23,6 +23,6 @@ class _Lazy(Generic[AnyStr]):
         self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(re.compile(self.pattern, self._flags), name)
-        setattr(self, name, found)
-        return found
+        attribute = getattr(re.compile(self.pattern, self._flags), name)
+        setattr(self, name, attribute)
+        return attribute

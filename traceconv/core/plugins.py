@@ -86,17 +86,17 @@ def collect(
             candidates.append((entry.value, plugin))
         except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
             broken.append((entry.name, f"{type(e).__name__}: {e}"))
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     origins: dict[str, str] = {}
     for origin, plugin in candidates:
         name = name_of(plugin)
-        if name in found:
+        if name in by_name:
             raise PluginError(
                 f"{name!r} is offered twice under {group}: by {origins[name]} and by {origin}; "
                 "uninstall one of them"
             )
-        found[name], origins[name] = plugin, origin
-    return Plugins(found, tuple(broken), foreign)
+        by_name[name], origins[name] = plugin, origin
+    return Plugins(by_name, tuple(broken), foreign)
 
 
 def lacking(*members: str) -> Callable[[Any], str]:
@@ -126,8 +126,8 @@ def announced() -> bool:
     if any(hasattr(f, "find_distributions") for f in sys.meta_path if f is not PathFinder):
         return True
     places = list(map(Path, sys.path))
-    return any(place.is_file() for place in places) or any(
+    return any(folder.is_file() for folder in places) or any(
         b"[traceconv." in file.read_bytes()
-        for place in places
-        for file in place.glob("*-info/entry_points.txt")
+        for folder in places
+        for file in folder.glob("*-info/entry_points.txt")
     )

@@ -23,9 +23,9 @@ class Selected(tuple[int, ...]):
     @classmethod
     def of(cls, parts: Sequence[range]) -> Selected:
         """The numbers of ``parts``."""
-        found = cls(sorted({number for part in parts for number in part}))
-        found.parts = tuple(parts)
-        return found
+        selected = cls(sorted({number for part in parts for number in part}))
+        selected.parts = tuple(parts)
+        return selected
 
 
 _RANGE = lazy_regex(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -35,24 +35,24 @@ def parse_ranges(text: str) -> list[int]:
     """Ranks as :func:`format_ranges` writes them, ascending; none if the text is something else, or
     names more than :data:`MOST_RANKS`.
     """
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match:
             return []
         first, last = int(match[1]), int(match[2] or match[1])
-        if last - first + len(found) >= MOST_RANKS:
+        if last - first + len(ranks) >= MOST_RANKS:
             return []
-        found.update(range(first, last + 1))
-    return sorted(found)
+        ranks.update(range(first, last + 1))
+    return sorted(ranks)
 
 
 def format_ranges(ranks: Sequence[int]) -> str:
     """Ranks as users write them: ``0-3,7``."""
-    parts: list[list[int]] = []
+    runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
         else:
-            parts.append([rank])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+            runs.append([rank])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in runs)

@@ -107,11 +107,11 @@ def rank_table(trace: Trace, name: str, rows: slice = slice(None), args: bool = 
     Args:
         args: whether the arguments of events are among the columns.
     """
-    made = {"tracks": _tracks, "steps": _steps}.get(name)
-    found = made(trace) if made else _rows(trace, name, rows, args)
-    length = len(next(iter(found.values())))
-    found["rank"] = np.full(length, trace.rank, np.int64)
-    return {column: found[column] for column in TABLES[name] if column in found}
+    maker = {"tracks": _tracks, "steps": _steps}.get(name)
+    columns = maker(trace) if maker else _rows(trace, name, rows, args)
+    length = len(next(iter(columns.values())))
+    columns["rank"] = np.full(length, trace.rank, np.int64)
+    return {column: columns[column] for column in TABLES[name] if column in columns}
 
 
 def schema(name: str) -> Any:
@@ -138,8 +138,8 @@ def schema(name: str) -> Any:
 def blocks(trace: Trace, name: str) -> Iterator[slice]:
     """The rows of a table in slices of at most :data:`BLOCK`; one at least."""
     rows = len(trace.tracks if name == "tracks" else getattr(trace, name))
-    for first in range(0, max(rows, 1), BLOCK):
-        yield slice(first, first + BLOCK)
+    for begin in range(0, max(rows, 1), BLOCK):
+        yield slice(begin, begin + BLOCK)
 
 
 def arrow_table(
@@ -150,44 +150,46 @@ def arrow_table(
     Args:
         args: the texts of the column ``args``, if not those that were read.
     """
-    arrow, wanted = frames.extra("pyarrow", "arrow"), schema(name)
+    arrow, table_schema = frames.extra("pyarrow", "arrow"), schema(name)
     columns = dict(rank_table(trace, name, rows, args is None))
     if args is not None:
         columns["args"] = np.array([*args, None], object)[:-1]
-    return arrow.table(frames.to_arrow(columns).columns, schema=wanted)
+    return arrow.table(frames.to_arrow(columns).columns, schema=table_schema)
 
 
 def _rows(trace: Trace, name: str, rows: slice, args: bool) -> dict[str, Any]:
     """Events, counters and flows: the columns of the model."""
     table = getattr(trace, name).take(rows)
-    found = dict(table.worded("json" if args else "none"))
+    columns = dict(table.worded("json" if args else "none"))
     if name == "flows":
-        return found | {end: getattr(table, end).astype(np.int64) for end in ("src", "dst")}
+        return columns | {end: getattr(table, end).astype(np.int64) for end in ("src", "dst")}
     if name == "events":
-        found["event_id"] = np.arange(len(table), dtype=np.int64) + (rows.start or 0)
-    return found | {"track_id": table.track.astype(np.int64)}
+        columns["event_id"] = np.arange(len(table), dtype=np.int64) + (rows.start or 0)
+    return columns | {"track_id": table.track.astype(np.int64)}
 
 
 def _tracks(trace: Trace) -> dict[str, Any]:
-    found: dict[str, Any] = {"track_id": np.arange(len(trace.tracks), dtype=np.int64)}
+    columns: dict[str, Any] = {"track_id": np.arange(len(trace.tracks), dtype=np.int64)}
     for column, (kind, _) in TABLES["tracks"].items():
         if column in ("rank", "track_id"):
             continue
-        values = [getattr(one, "name" if column == "track" else column) for one in trace.tracks]
+        values = [getattr(track, "name" if column == "track" else column) for track in trace.tracks]
         if kind == INTEGER:
-            found[column] = or_absent(np.array(values, np.int64))
+            columns[column] = or_absent(np.array(values, np.int64))
         else:
-            found[column] = Words.per_row([None if one is None else str(one) for one in values])
-    return found
+            columns[column] = Words.per_row(
+                [None if value is None else str(value) for value in values]
+            )
+    return columns
 
 
 def _steps(trace: Trace) -> dict[str, Any]:
     steps = trace.steps
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: values.astype(np.int64) for name, values in steps.columns().items()
     }
     for name in ("graph", *steps.LENGTHS):
-        found[name] = or_absent(found[name])
-    found["source"] = Words.of(steps.source, lambda i: StepSource(i).name.lower())
-    found["covered"] = Words.of(steps.covered, lambda i: Covered(i).name.lower())
-    return found
+        columns[name] = or_absent(columns[name])
+    columns["source"] = Words.of(steps.source, lambda i: StepSource(i).name.lower())
+    columns["covered"] = Words.of(steps.covered, lambda i: Covered(i).name.lower())
+    return columns

@@ -106,37 +106,44 @@ def line(x: F64, y: F64, drifting: bool = True, step: int = 0) -> Line:
     """
     n = len(x)
     columns = [np.ones(n)]
-    at = float(x.mean())
+    center = float(x.mean())
     if step:
         columns = [(np.arange(n) >= step).astype(np.float64), *columns]
     if drifting:
-        columns.append(x - at)
+        columns.append(x - center)
     design = np.stack(columns, axis=1)
     width = max(float(np.ptp(x)), 1.0)
     if drifting:
         design[:, -1] /= width
     dof = n - len(columns)
-    found = _start(design, y, drifting)
-    sigma, rest = 1.0, y
+    coefficients = _start(design, y, drifting)
+    sigma, residuals = 1.0, y
     for _ in range(_ROUNDS):
-        rest = y - design @ found
-        sigma = scale(rest, dof)
-        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(rest), 1e-9))
+        residuals = y - design @ coefficients
+        sigma = scale(residuals, dof)
+        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residuals), 1e-9))
         weighted = design * weight[:, None]
-        before, found = found, _least_squares(weighted.T @ design, weighted.T @ y)
-        if np.abs(found - before).max() < 1e-4 * sigma:
+        before, coefficients = coefficients, _least_squares(weighted.T @ design, weighted.T @ y)
+        if np.abs(coefficients - before).max() < 1e-4 * sigma:
             break
-    rest = y - design @ found
-    inside = max(float(np.mean(np.abs(rest) <= _HUBER * sigma)), 0.1)
-    drawn = np.clip(rest, -_HUBER * sigma, _HUBER * sigma)
+    residuals = y - design @ coefficients
+    inside = max(float(np.mean(np.abs(residuals) <= _HUBER * sigma)), 0.1)
+    drawn = np.clip(residuals, -_HUBER * sigma, _HUBER * sigma)
     wider = 1 + len(columns) / n * (1 - inside) / inside
     variance = wider**2 * float(drawn @ drawn) / max(dof, 1) / inside**2
     covariance = np.linalg.pinv(design.T @ design) * variance
     error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    slope, slope_error = (found[-1] / width, error[-1] / width) if drifting else (0.0, 0.0)
-    levels: F64 = found[: 2 if step else 1]
+    slope, slope_error = (coefficients[-1] / width, error[-1] / width) if drifting else (0.0, 0.0)
+    levels: F64 = coefficients[: 2 if step else 1]
     return Line(
-        levels, float(slope), at, rest, sigma, float(error[0]), float(slope_error), max(dof, 1)
+        levels,
+        float(slope),
+        center,
+        residuals,
+        sigma,
+        float(error[0]),
+        float(slope_error),
+        max(dof, 1),
     )
 
 
@@ -158,19 +165,19 @@ def _least_squares(design: F64, y: F64) -> F64:
     return np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], np.float64)
 
 
-def scale(rest: F64, dof: int) -> float:
+def scale(residuals: F64, dof: int) -> float:
     """How far values scatter around 0, as the standard deviation of a normal distribution; see
     :func:`line`. Never 0.
 
     Args:
-        rest: what is left of values after a fit.
+        residuals: what is left of values after a fit.
         dof:  degrees of freedom that are left, too.
     """
-    size = np.sort(np.abs(rest))
+    size = np.sort(np.abs(residuals))
     n = len(size)
-    share, place = _OUTER
-    found = max(SIGMA * float(median(size)), float(size[min(int(share * n), n - 1)]) / place)
-    return found * math.sqrt(n / max(dof, 1)) + 1e-6
+    share, quantile = _OUTER
+    deviation = max(SIGMA * float(median(size)), float(size[min(int(share * n), n - 1)]) / quantile)
+    return deviation * math.sqrt(n / max(dof, 1)) + 1e-6
 
 
 # -- damaged stamps ------------------------------------------------------------------------------
@@ -196,25 +203,31 @@ Range = tuple[int, int]
 
 def usual_range(starts: I64) -> Range:
     """The range of starts without damaged ones, and without the first and the last few."""
-    at = np.sort(starts)
-    if at[-1] > _UNIX:
-        at = at[np.abs(at) > _FIRST_DAY]
-    at = at[~_alone(at)]
-    few = max(1, len(at) // FEW)
-    if len(at) < FEWEST:
-        return int(at[0]), int(at[-1])
-    return int(at[few]), int(at[-1 - few])
+    ordered = np.sort(starts)
+    if ordered[-1] > _UNIX:
+        ordered = ordered[np.abs(ordered) > _FIRST_DAY]
+    ordered = ordered[~_alone(ordered)]
+    few = max(1, len(ordered) // FEW)
+    if len(ordered) < FEWEST:
+        return int(ordered[0]), int(ordered[-1])
+    return int(ordered[few]), int(ordered[-1 - few])
 
 
-def _alone(at: I64) -> Mask:
+def _alone(ordered: I64) -> Mask:
     """Starts at either end of an ascending column that are equal and far from all others."""
-    found = np.zeros(len(at), bool)
-    first, last = np.searchsorted(at, at[0], "right"), np.searchsorted(at, at[-1], "left")
-    for mine, rest in ((slice(0, first), at[first:]), (slice(last, None), at[:last])):
-        if len(at[mine]) > 1 and len(rest) >= FEWEST:
-            room = max(FAR_NS, FAR_SPANS * int(rest[-1] - rest[0]))
-            found[mine] = np.abs(rest - at[mine][0]).min() > room
-    return found
+    alone = np.zeros(len(ordered), bool)
+    after_first, first_of_last = (
+        np.searchsorted(ordered, ordered[0], "right"),
+        np.searchsorted(ordered, ordered[-1], "left"),
+    )
+    for chosen, others in (
+        (slice(0, after_first), ordered[after_first:]),
+        (slice(first_of_last, None), ordered[:first_of_last]),
+    ):
+        if len(ordered[chosen]) > 1 and len(others) >= FEWEST:
+            room = max(FAR_NS, FAR_SPANS * int(others[-1] - others[0]))
+            alone[chosen] = np.abs(others - ordered[chosen][0]).min() > room
+    return alone
 
 
 def far_from(ns: I64, usual: Range) -> Mask:

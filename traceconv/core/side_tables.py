@@ -156,11 +156,11 @@ class SideTable(DataTable):
     @property
     def units(self) -> Mapping[str, str]:  # type: ignore[override]
         """The unit of the values by name, as far as headings say; reads the file as above."""
-        found = {}
+        units = {}
         for name in self.columns:
             match = _TIME.search(name) or _OTHER.search(name)
-            found[name] = match[1] if match else ""
-        return found
+            units[name] = match[1] if match else ""
+        return units
 
     @property
     def headings(self) -> Mapping[str, str]:
@@ -171,13 +171,13 @@ class SideTable(DataTable):
 
     def read(self) -> Columns:
         """The columns, for one who looks at them once: they are not kept. Errors as above."""
-        kept: Columns | None = self.__dict__.get("columns")
-        if kept is not None:
-            return kept
+        columns_kept: Columns | None = self.__dict__.get("columns")
+        if columns_kept is not None:
+            return columns_kept
         loaded = self.load()
         if len({len(column) for column in loaded.values()}) > 1:
             raise ValueError(f"{self.file}: columns differ in length")
-        columns, self._headings = _named(loaded)
+        columns, self._headings = _by_name(loaded)
         return columns
 
     def account(self, into: Issues) -> None:
@@ -228,7 +228,7 @@ def _texts(column: NDArray[Any]) -> NDArray[Any]:
     return np.array(texts, object)
 
 
-def _named(loaded: Columns) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def _by_name(loaded: Columns) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The columns by name, and the heading each had.
 
     Headings that differ in their unit only, in parts of a file that give times in ms and in us,

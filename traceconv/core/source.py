@@ -149,13 +149,13 @@ class Source(ABC):
             SourceError: it is larger than ``limit`` bytes, or cannot be read.
         """
         with self.open(name) as stream:
-            parts, size = [], 0
-            for part in pieces(stream):
-                parts.append(part)
-                size += len(part)
+            blocks, size = [], 0
+            for block in pieces(stream):
+                blocks.append(block)
+                size += len(block)
                 if size > limit:
                     raise SourceError(f"{self.title(name)}: larger than {limit >> 20} MiB, refused")
-            return b"".join(parts)
+            return b"".join(blocks)
 
     def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
         """The first ``n`` bytes, decompressed; ``b""`` where they cannot be read.
@@ -231,5 +231,5 @@ _LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 def printable(name: str) -> str:
     """A name as text of one line; ends of lines, and bytes that are not UTF-8, become escapes."""
-    whole = name.translate(_LINE_ENDS)
-    return whole if whole.isascii() else whole.encode("utf-8", "backslashreplace").decode()
+    line = name.translate(_LINE_ENDS)
+    return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()

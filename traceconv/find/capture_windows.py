@@ -63,11 +63,12 @@ def as_one(captures: Sequence[Capture]) -> Capture:
 
 
 def twice(
-    one: Capture, other: Capture, why: str, advice: str = "Name one of them only."
+    capture: Capture, other: Capture, why: str, advice: str = "Name one of them only."
 ) -> RankError:
     """The error for two captures that cannot both be of one rank."""
     return RankError(
-        f"rank {one.rank} is claimed twice: by {one.title} ({one.rank_from or one.reader}) and by "
+        f"rank {capture.rank} is claimed twice: by {capture.title} "
+        f"({capture.rank_from or capture.reader}) and by "
         f"{other.title} ({other.rank_from or other.reader}); {why}. " + advice
     )
 
@@ -87,10 +88,11 @@ def _refuse_copies(captures: Sequence[Capture]) -> None:
         similar.append(capture)
 
 
-def _same_content(one: Capture, other: Capture) -> bool:
+def _same_content(capture: Capture, other: Capture) -> bool:
     """Whether clocks and all files are the same, decompressed."""
-    return (one.clock, len(one.files)) == (other.clock, len(other.files)) and all(
-        _digest(one, a) == _digest(other, b) for a, b in zip(one.files, other.files, strict=True)
+    return (capture.clock, len(capture.files)) == (other.clock, len(other.files)) and all(
+        _digest(capture, a) == _digest(other, b)
+        for a, b in zip(capture.files, other.files, strict=True)
     )
 
 
@@ -119,17 +121,17 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
         return next(iter(anchors), None)
     if len(anchors) == len(timed):
         if _one_clock(timed, anchors):
-            found = next((anchor for anchor in anchors if anchor.is_tied), anchors[0])
+            anchor = next((anchor for anchor in anchors if anchor.is_tied), anchors[0])
             if len({anchor.origin for anchor in anchors}) == 1:
-                return found
-            return msgspec.structs.replace(found, error_ns=None, checked_ns=None, origin="")
+                return anchor
+            return msgspec.structs.replace(anchor, error_ns=None, checked_ns=None, origin="")
         if all(anchor.is_tied for anchor in anchors):
             return Anchor(Domain.UNIX, evidence="clocks of its collection windows")
     unknown = next((c for c in timed if c.clock is None or not c.clock.is_tied), timed[0])
-    other = next(c for c in timed if c is not unknown)
+    comparable = next(c for c in timed if c is not unknown)
     raise twice(
         unknown,
-        other,
+        comparable,
         f"nothing says which was first: {unknown.title} has no clock to compare",
         f"Name one of them only. {NAME_THEM}",
     )
@@ -151,39 +153,43 @@ def _of_all(capture: Capture) -> Capture:
     """``capture`` with what its parts say together; contradicting statements are all kept."""
     parts = capture.parts
     source = capture.source
-    rename = len({id(part.source) for part in parts}) > 1
+    rename = len({id(window.source) for window in parts}) > 1
     if rename:
-        every = ((p.source, name) for p in parts for name in (*p.files, *p.known))
-        source = JoinedSource(", ".join(dict.fromkeys(p.source.label for p in parts)), every)
+        all_files = ((p.source, name) for p in parts for name in (*p.files, *p.known))
+        source = JoinedSource(", ".join(dict.fromkeys(p.source.label for p in parts)), all_files)
 
-    def named(part: Capture, names: Iterable[str]) -> list[str]:
-        return [part.source.title(name) if rename else name for name in names]
+    def named(window: Capture, names: Iterable[str]) -> list[str]:
+        return [window.source.title(name) if rename else name for name in names]
 
-    files = [name for part in parts for name in named(part, part.files)]
-    known = [name for part in parts for name in named(part, part.known)]
+    files = [name for window in parts for name in named(window, window.files)]
+    known_files = [name for window in parts for name in named(window, window.known)]
     tables: dict[str, tuple[str, ...]] = {}
-    for part in parts:
-        for table, inner in part.tables.items():
-            tables[table] = (*tables.get(table, ()), *named(part, inner))
-    stated = [part.placement for part in parts]
-    first = next((one for one in stated if one.sizes or one.coordinates), Placement())
-    groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
-    placement = Placement(groups, first.sizes, first.coordinates, first.place)
-    uses = {named(part, [name])[0]: use for part in parts for name, use in part.uses.items()}
+    for window in parts:
+        for table, inner in window.tables.items():
+            tables[table] = (*tables.get(table, ()), *named(window, inner))
+    placements = [window.placement for window in parts]
+    most_specific = next(
+        (recorded for recorded in placements if recorded.sizes or recorded.coordinates), Placement()
+    )
+    groups = tuple(dict.fromkeys(group for recorded in placements for group in recorded.groups))
+    placement = Placement(
+        groups, most_specific.sizes, most_specific.coordinates, most_specific.place
+    )
+    uses = {named(window, [name])[0]: use for window in parts for name, use in window.uses.items()}
     return replace(
         capture,
-        reader=" + ".join(dict.fromkeys(part.reader for part in parts)),
+        reader=" + ".join(dict.fromkeys(window.reader for window in parts)),
         source=source,
         files=tuple(dict.fromkeys(files)),
-        known=tuple(dict.fromkeys(known)),
+        known=tuple(dict.fromkeys(known_files)),
         tables=tables,
         uses=uses,
-        graphs=tuple(sorted({graph for part in parts for graph in part.graphs})),
-        host=next((part.host for part in parts if part.host), ""),
-        device=next((part.device for part in parts if part.device >= 0), -1),
-        pid=next((part.pid for part in parts if part.pid >= 0), -1),
-        world_size=max(part.world_size for part in parts),
-        optional=all(part.optional for part in parts),
+        graphs=tuple(sorted({graph for window in parts for graph in window.graphs})),
+        host=next((window.host for window in parts if window.host), ""),
+        device=next((window.device for window in parts if window.device >= 0), -1),
+        pid=next((window.pid for window in parts if window.pid >= 0), -1),
+        world_size=max(window.world_size for window in parts),
+        optional=all(window.optional for window in parts),
         placement=placement,
         detail=None,
     )

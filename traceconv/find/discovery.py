@@ -69,94 +69,102 @@ def discover(
         UnknownFormatError: no reader finds anything.
         AmbiguousFormatError: two readers with the same order claim a file.
     """
-    sources = _parts_together(sources)
-    asked = [reader_named(only)] if only else list(readers().found.values())
+    sources = _with_parts_joined(sources)
+    chosen_readers = [reader_named(only)] if only else list(readers().found.values())
     if mapping is not None:
         from traceconv.readers.event_log.reader import with_mapping
 
-        asked = [with_mapping(mapping), *asked]
+        chosen_readers = [with_mapping(mapping), *chosen_readers]
     if nsys is not None:
         from traceconv.readers.nsight.reader import NsightReader
 
-        asked = [NsightReader(nsys) if one.name == NsightReader.name else one for one in asked]
+        chosen_readers = [
+            NsightReader(nsys) if reader.name == NsightReader.name else reader
+            for reader in chosen_readers
+        ]
     bundles = own_bundles(sources)
-    every, sources = sources, [one for one in sources if one not in bundles]
-    own = [own_outputs(source) for source in sources]
-    found = _asked(sources, asked, own)
+    all_sources, sources = (
+        sources,
+        [source_below for source_below in sources if source_below not in bundles],
+    )
+    outputs_by_source = [own_outputs(source) for source in sources]
+    result = _claimed_captures(sources, chosen_readers, outputs_by_source)
     read_from(
         path
-        for one in found.captures
-        for name in (*one.files, *one.known)
-        if (path := one.source.path(name)) is not None
+        for capture in result.captures
+        for name in (*capture.files, *capture.known)
+        if (path := capture.source.path(name)) is not None
     )
-    if not found.captures and (bundles or any(own)):
-        sources, bundles = every, []
-        own = [{} for _ in sources]
-        found = _asked(sources, asked, own)
-    if not found.captures:
+    if not result.captures and (bundles or any(outputs_by_source)):
+        sources, bundles = all_sources, []
+        outputs_by_source = [{} for _ in sources]
+        result = _claimed_captures(sources, chosen_readers, outputs_by_source)
+    if not result.captures:
         raise UnknownFormatError(
-            explained(found.unknown, found.issues)
-            or _unknown_message(sources, found.unknown, asked)
+            explained(result.unknown, result.issues)
+            or _unknown_message(sources, result.unknown, chosen_readers)
         )
     if only is None:
-        left_aside(found.unknown, found.issues)
-    for source, outputs in zip(sources, own, strict=True):
+        left_aside(result.unknown, result.issues)
+    for source, outputs in zip(sources, outputs_by_source, strict=True):
         for name in outputs:
-            found.issues.add("own-output", source.title(name))
+            result.issues.add("own-output", source.title(name))
     for bundle in bundles:
-        found.issues.add("own-output", bundle.label)
-    others = tuple(one for one in found.captures if not is_own(one))
-    if len(others) in (0, len(found.captures)):
-        return found
-    for title in {one.label for one in found.captures} - {one.label for one in others}:
-        found.issues.add("own-output", title)
-    return msgspec.structs.replace(found, captures=others)
+        result.issues.add("own-output", bundle.label)
+    foreign = tuple(capture for capture in result.captures if not is_own(capture))
+    if len(foreign) in (0, len(result.captures)):
+        return result
+    for title in {capture.label for capture in result.captures} - {
+        capture.label for capture in foreign
+    }:
+        result.issues.add("own-output", title)
+    return msgspec.structs.replace(result, captures=foreign)
 
 
 _PART = lazy_regex(r"(.+)-\d{3,}(?:\.\w+)+")
 
 
-def _parts_together(sources: Sequence[Source]) -> list[Source]:
+def _with_parts_joined(sources: Sequence[Source]) -> list[Source]:
     """The sources. Parts of one output of traceconv that were named one by one become one source,
     as if their folder were named."""
-    found: dict[str, list[Source]] = {}
+    by_output: dict[str, list[Source]] = {}
     for source in sources:
         match = _PART.fullmatch(source.label) if source.lone else None
-        ours = match is not None and written_by_us(source, source.names()[0])
-        key = match[1] if match is not None and ours else f"{len(found)}/{source.label}"
-        found.setdefault(key, []).append(source)
+        is_ours = match is not None and written_by_us(source, source.names()[0])
+        key = match[1] if match is not None and is_ours else f"{len(by_output)}/{source.label}"
+        by_output.setdefault(key, []).append(source)
     return [
         group[0]
         if len(group) == 1
-        else JoinedSource(stem, ((one, one.names()[0]) for one in group))
-        for stem, group in found.items()
+        else JoinedSource(stem, ((member, member.names()[0]) for member in group))
+        for stem, group in by_output.items()
     ]
 
 
-def _asked(
+def _claimed_captures(
     sources: Sequence[Source],
-    asked: Sequence[Reader],
-    own: Sequence[Mapping[str, Sequence[str]]],
+    chosen_readers: Sequence[Reader],
+    own_files: Sequence[Mapping[str, Sequence[str]]],
 ) -> Discovery:
     """The captures that the readers find in the sources.
 
     Args:
-        own: per source, the files of each output of traceconv, which readers do not see.
+        own_files: per source, the files of each output of traceconv, which readers do not see.
     """
     issues = Issues()
     captures: list[Capture] = []
     unknown: list[tuple[Source, str]] = []
-    for source, outputs in zip(sources, own, strict=True):
+    for source, outputs in zip(sources, own_files, strict=True):
         hidden = {name for files in outputs.values() for name in files}
-        left = [name for name in source.names() if name not in hidden]
-        for _, group in groupby(asked, key=lambda r: r.order):
-            claims = _claims(list(group), source, left, issues)
+        unclaimed = [name for name in source.names() if name not in hidden]
+        for _, group in groupby(chosen_readers, key=lambda r: r.order):
+            claims = _claims(list(group), source, unclaimed, issues)
             captures += claims
-            taken = {n for c in claims for n in (*c.files, *c.known)}
-            left = [n for n in left if n not in taken]
-            if not left:
+            claimed = {n for c in claims for n in (*c.files, *c.known)}
+            unclaimed = [n for n in unclaimed if n not in claimed]
+            if not unclaimed:
                 break
-        unknown += [(source, name) for name in left]
+        unknown += [(source, name) for name in unclaimed]
     return Discovery(with_borders(captures), tuple(unknown), issues)
 
 
@@ -211,21 +219,23 @@ def _claims(
     claimed: dict[str, str] = {}
     for reader in group:
         with readers().blamed(reader.name):
-            found = list(reader.find(source, names, issues))
-        for capture in found:
+            claims = list(reader.find(source, names, issues))
+        for capture in claims:
             for name in capture.files:
-                other = claimed.setdefault(name, reader.name)
-                if other != reader.name:
+                first_reader = claimed.setdefault(name, reader.name)
+                if first_reader != reader.name:
                     raise AmbiguousFormatError(
-                        f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
-                        f'pass `reader="{other}"` or `reader="{reader.name}"`'
+                        f"{source.title(name)}: claimed by the readers {first_reader} and "
+                        f'{reader.name}; pass `reader="{first_reader}"` or `reader="{reader.name}"`'
                     )
             captures.append(capture)
     return captures
 
 
 def _unknown_message(
-    sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
+    sources: Sequence[Source],
+    unknown: Sequence[tuple[Source, str]],
+    chosen_readers: Sequence[Reader],
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
     if not unknown:
@@ -234,16 +244,16 @@ def _unknown_message(
             "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
             "`traceconv formats` lists what is read"
         )
-    seen = ", ".join(name for _, name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
-    if len(asked) == 1:
-        (one,) = asked
+    examples = ", ".join(name for _, name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+    if len(chosen_readers) == 1:
+        (reader,) = chosen_readers
         return (
-            f"{where}: no known profile here (seen: {seen}): {one.name} was looked for: "
-            f"{one.files}\n"
+            f"{where}: no known profile here (seen: {examples}): {reader.name} was looked for: "
+            f"{reader.files}\n"
             "  leave `reader` out to ask all readers"
         )
     return (
-        f"{where}: no known profile here (seen: {seen})\n"
+        f"{where}: no known profile here (seen: {examples})\n"
         "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
         "`traceconv formats` lists what is read; for a log of your own say with `mapping` where "
         "times and names are"

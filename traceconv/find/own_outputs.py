@@ -52,16 +52,16 @@ def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
     """
     if source.lone or _is_bundle(source):
         return {}
-    found: dict[str, tuple[str, ...]] = {}
+    outputs: dict[str, tuple[str, ...]] = {}
     names = source.names()
     for name in names:
-        folder, _, rest = name.partition("/")
-        if not name.endswith(ENDINGS) or (rest and rest != "shard.json"):
+        folder, _, inner = name.partition("/")
+        if not name.endswith(ENDINGS) or (inner and inner != "shard.json"):
             continue
         if written_by_us(source, name):
-            inside = [one for one in names if one.startswith(f"{folder}/")] if rest else [name]
-            found[folder] = tuple(inside)
-    return found
+            inside = [file for file in names if file.startswith(f"{folder}/")] if inner else [name]
+            outputs[folder] = tuple(inside)
+    return outputs
 
 
 def written_by_us(source: Source, name: str) -> bool:
@@ -89,16 +89,18 @@ def _is_bundle(source: Source) -> bool:
 def own_bundles(sources: Sequence[Source]) -> list[Source]:
     """The bundles written by traceconv that were found in a folder, not named themselves."""
     return [
-        one
-        for one in sources
-        if one.inner
-        and _is_bundle(one)
-        and any(written_by_us(one, name) for name in one.names() if name.endswith(".pftrace"))
+        source
+        for source in sources
+        if source.inner
+        and _is_bundle(source)
+        and any(written_by_us(source, name) for name in source.names() if name.endswith(".pftrace"))
     ]
 
 
 def is_own(capture: Capture) -> bool:
     """Whether a capture is an output of traceconv in a subfolder."""
     source = capture.source
-    named = capture.rank_from == "its metadata" and not source.lone and not _is_bundle(source)
-    return named and written_by_us(capture.source, capture.files[0])
+    has_metadata = (
+        capture.rank_from == "its metadata" and not source.lone and not _is_bundle(source)
+    )
+    return has_metadata and written_by_us(capture.source, capture.files[0])

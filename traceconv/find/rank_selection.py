@@ -30,8 +30,8 @@ def chosen(
         return _at(captures, selected, allow_missing, issues)
     present = {c.rank for c in captures}
     missing = [r for r in selected if r not in present]
-    kept = tuple(c for c in captures if c.rank in set(selected))
-    if missing and (not allow_missing or not kept):
+    selected_captures = tuple(c for c in captures if c.rank in set(selected))
+    if missing and (not allow_missing or not selected_captures):
         lacking = (
             f"rank {missing[0]} does" if len(missing) == 1 else f"ranks {format_ranges(missing)} do"
         )
@@ -40,11 +40,11 @@ def chosen(
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
             + "Ranks count from 0. " * (missing == [len(present)])
             + "Leave `ranks` out for all of them"
-            + ("." if not kept else ", or pass `allow_missing_ranks=True`.")
+            + ("." if not selected_captures else ", or pass `allow_missing_ranks=True`.")
         )
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
-    return kept
+    return selected_captures
 
 
 def _at(
@@ -52,9 +52,9 @@ def _at(
 ) -> tuple[Capture, ...]:
     """The captures at coordinates."""
     shape = shape_of_captures(captures)
-    known = _known_axes(shape)
+    axes = _known_axes(shape)
     for name in selected.wanted:
-        if name not in known:
+        if name not in axes:
             raise RankError(_unknown_axis(name, shape))
     sure, possible = where(shape, selected.wanted)
     doubtful = shape.ranks[possible].tolist()
@@ -68,13 +68,13 @@ def _at(
     for rank in doubtful:
         issues.add("rank-missing", where=f"rank {rank}: not known whether {selected}")
     if not sure.any():
-        there = "; ".join(
+        available = "; ".join(
             f"{name}: {format_ranges([v for v in shape.ranks_by(name) if v >= 0])}"
             for name in selected.wanted
         )
-        raise RankError(f"no rank has {selected}; there are {there}")
-    kept = set(shape.ranks[sure].tolist())
-    return tuple(c for c in captures if c.rank in kept)
+        raise RankError(f"no rank has {selected}; there are {available}")
+    chosen_ranks = set(shape.ranks[sure].tolist())
+    return tuple(c for c in captures if c.rank in chosen_ranks)
 
 
 def _known_axes(shape: JobShape) -> list[str]:
@@ -93,9 +93,10 @@ def refuse_unknown_axes(names: Sequence[str], shape: JobShape) -> None:
 
 
 def _unknown_axis(name: str, shape: JobShape) -> str:
-    if known := _known_axes(shape):
+    if known_names := _known_axes(shape):
         axes = ", ".join(
-            f"{axis} {format_ranges([v for v in shape.ranks_by(axis) if v >= 0])}" for axis in known
+            f"{axis} {format_ranges([v for v in shape.ranks_by(axis) if v >= 0])}"
+            for axis in known_names
         )
         return f"{name} is unknown of all ranks; known coordinates: {axes}"
     return (
@@ -117,18 +118,18 @@ def refuse_missing(
     Raises:
         SelectionError: a number or range is in no rank; the message lists those there are.
     """
-    for what, numbers in selected.items():
-        there = set(found[what])
-        parts = (
+    for kind, numbers in selected.items():
+        available = set(found[kind])
+        ranges = (
             numbers.parts
             if isinstance(numbers, Selected)
             else [range(n, n + 1) for n in numbers or ()]
         )
-        missing = {n for part in parts if there.isdisjoint(part) for n in part}
+        missing = {n for interval in ranges if available.isdisjoint(interval) for n in interval}
         if missing:
-            many = len(missing) > 1
+            is_plural = len(missing) > 1
             raise SelectionError(
-                f"{what}{'s' * many} {format_ranges(sorted(missing))} "
-                f"{'are' if many else 'is'} in none of the ranks; "
-                f"{what}s found: {format_ranges(sorted(found[what])) or 'none'}"
+                f"{kind}{'s' * is_plural} {format_ranges(sorted(missing))} "
+                f"{'are' if is_plural else 'is'} in none of the ranks; "
+                f"{kind}s found: {format_ranges(sorted(found[kind])) or 'none'}"
             )

@@ -46,21 +46,21 @@ def _reader_modules() -> Mapping[str, str]:
 @cache
 def readers() -> Plugins[Reader]:
     """All readers, in the order in which they look for captures."""
-    own = [
+    own_readers = [
         (module, importlib.import_module(module).READER) for module in _reader_modules().values()
     ]
-    found = collect("traceconv.readers", own, attrgetter("name"), lacking(*NEEDED))
-    ordered = sorted(found.found.items(), key=lambda one: (one[1].order, one[0]))
-    return Plugins(dict(ordered), found.broken, found.foreign)
+    collected = collect("traceconv.readers", own_readers, attrgetter("name"), lacking(*NEEDED))
+    ordered = sorted(collected.found.items(), key=lambda item: (item[1].order, item[0]))
+    return Plugins(dict(ordered), collected.broken, collected.foreign)
 
 
 @cache
 def writers() -> Plugins[type[Writer]]:
     """All writers, by name. A writer is a class; calling it gives one for one file."""
     modules = [f"traceconv.writers.{module}" for module in traceconv.writers.WRITERS.values()]
-    own = [(module, importlib.import_module(module).WRITER) for module in modules]
-    found = collect("traceconv.writers", own, attrgetter("name"), lacking(*REQUIRED))
-    return Plugins(dict(sorted(found.found.items())), found.broken, found.foreign)
+    own_writers = [(module, importlib.import_module(module).WRITER) for module in modules]
+    collected = collect("traceconv.writers", own_writers, attrgetter("name"), lacking(*REQUIRED))
+    return Plugins(dict(sorted(collected.found.items())), collected.broken, collected.foreign)
 
 
 def writer_named(name: str) -> type[Writer]:
@@ -69,13 +69,13 @@ def writer_named(name: str) -> type[Writer]:
     Raises:
         OptionError: there is none; the message lists those there are.
     """
-    found = writers().found
-    if name not in found:
-        raise OptionError(unknown_choice("output format", name, found), "writer")
-    return _named(found[name])
+    by_name = writers().found
+    if name not in by_name:
+        raise OptionError(unknown_choice("output format", name, by_name), "writer")
+    return _checked_writer(by_name[name])
 
 
-def _named(writer: type[Writer]) -> type[Writer]:
+def _checked_writer(writer: type[Writer]) -> type[Writer]:
     """A writer whose errors name it if it is not ours."""
     if writer.name not in writers().foreign:
         return writer
@@ -141,13 +141,13 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     suffixes = {s: w for w in writers().found.values() for s in w.suffixes}
     for suffix in sorted(suffixes, key=len, reverse=True):
         if path.endswith(suffix):
-            return _named(suffixes[suffix])
+            return _checked_writer(suffixes[suffix])
     endings = PurePath(path).suffixes
     ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
-    known = unknown_choice("output format ends in", ending, sorted(suffixes))
+    message = unknown_choice("output format ends in", ending, sorted(suffixes))
     if not ending:
-        known = f"no ending that says the format; there are: {', '.join(sorted(suffixes))}"
-    raise OptionError(f"{path}: {known}; or pass `writer`", "out")
+        message = f"no ending that says the format; there are: {', '.join(sorted(suffixes))}"
+    raise OptionError(f"{path}: {message}; or pass `writer`", "out")
 
 
 def reader_named(name: str) -> Reader:
@@ -156,10 +156,10 @@ def reader_named(name: str) -> Reader:
     Raises:
         OptionError: there is none; the message lists those there are.
     """
-    found = readers().found
-    if name not in found:
-        raise OptionError(unknown_choice("input format", name, found), "reader")
-    return found[name]
+    by_name = readers().found
+    if name not in by_name:
+        raise OptionError(unknown_choice("input format", name, by_name), "reader")
+    return by_name[name]
 
 
 def read_capture(capture: Capture, build: TraceBuilder) -> Trace:
@@ -169,7 +169,7 @@ def read_capture(capture: Capture, build: TraceBuilder) -> Trace:
         TraceconvError: as the reader says; a PluginError where one that is not ours fails, or its
             accounts do not close.
     """
-    reader = _found(capture.reader)
+    reader = _reader_of(capture.reader)
     if capture.reader in _reader_modules():
         reader.read(capture, build)
         return build.finish()
@@ -179,7 +179,7 @@ def read_capture(capture: Capture, build: TraceBuilder) -> Trace:
 
 
 @cache
-def _found(name: str) -> Reader:
+def _reader_of(name: str) -> Reader:
     """The reader that found a capture. A worker needs no other: if it is ours, none is loaded."""
     module = _reader_modules().get(name)
     return reader_named(name) if module is None else importlib.import_module(module).READER

@@ -100,10 +100,10 @@ def recognised(source: Source, name: str) -> Unread | None:
 
     It reads the first bytes, and never raises.
     """
-    known = _by_name(name) or _by_content(source, name)
-    if known is None or "FILE" not in known.advice:
-        return known
-    return replace(known, advice=known.advice.replace("FILE", PurePosixPath(name).name))
+    kind = _by_name(name) or _by_content(source, name)
+    if kind is None or "FILE" not in kind.advice:
+        return kind
+    return replace(kind, advice=kind.advice.replace("FILE", PurePosixPath(name).name))
 
 
 def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
@@ -114,20 +114,20 @@ def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
     Args:
         issues: of readers: why they could not read one of the files.
     """
-    noted = {one.file: one.places for one in issues if one.code == _PROFILE}
-    known = [(source, name, recognised(source, name)) for source, name in unknown]
-    known[:_LOOKED_INTO] = [
+    noted = {issue.file: issue.places for issue in issues if issue.code == _PROFILE}
+    kinds = [(source, name, recognised(source, name)) for source, name in unknown]
+    kinds[:_LOOKED_INTO] = [
         (source, name, kind or _by_columns(source, name))
-        for source, name, kind in known[:_LOOKED_INTO]
+        for source, name, kind in kinds[:_LOOKED_INTO]
     ]
-    found = [(source, name, kind) for source, name, kind in known if kind is not None]
+    known = [(source, name, kind) for source, name, kind in kinds if kind is not None]
     lines = []
-    for source, name, kind in sorted(found, key=lambda one: one[2].code != _PROFILE)[:LISTED]:
-        told = _tables(source, name) if kind is _DATABASE else kind
-        what = "; ".join(noted.get(source.title(name), ())) or told.what
-        lines.append(f"{source.title(name)}: {what}\n  {told.advice}")
-    if lines and (more := len(unknown) - len(lines)):
-        lines.append(f"... and {more} more that are not read")
+    for source, name, kind in sorted(known, key=lambda item: item[2].code != _PROFILE)[:LISTED]:
+        explanation = _tables(source, name) if kind is _DATABASE else kind
+        reason = "; ".join(noted.get(source.title(name), ())) or explanation.what
+        lines.append(f"{source.title(name)}: {reason}\n  {explanation.advice}")
+    if lines and (hidden := len(unknown) - len(lines)):
+        lines.append(f"... and {hidden} more that are not read")
     return "\n".join(lines)
 
 
@@ -136,21 +136,21 @@ def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
 
     Issues: unread-file, empty-file.
     """
-    noted = {(one.code, one.file) for one in issues}
+    noted = {(issue.code, issue.file) for issue in issues}
     for source, name in unknown:
-        known = recognised(source, name)
-        if known is not None and known.code and (known.code, source.title(name)) not in noted:
-            issues.add(known.code, source.title(name), known.what)
+        kind = recognised(source, name)
+        if kind is not None and kind.code and (kind.code, source.title(name)) not in noted:
+            issues.add(kind.code, source.title(name), kind.what)
 
 
 def _by_name(name: str) -> Unread | None:
     path = PurePosixPath(name.lower())
     if path.suffix in (".nsys-rep", ".qdrep"):
-        own = PurePosixPath(name)
+        path_as_written = PurePosixPath(name)
         return Unread(
             "a report in Nvidia's own format",
-            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}; or say "
-            "with `nsys` where nsys is",
+            f"export it first: nsys export --type sqlite -o {path_as_written.stem}.sqlite "
+            f"{path_as_written.name}; or say with `nsys` where nsys is",
             _PROFILE,
         )
     if path.suffix == ".qdstrm":
@@ -172,9 +172,9 @@ def _by_content(source: Source, name: str) -> Unread | None:
         return Unread(f"not readable ({why})", "copy it again, and see who may read it", _PROFILE)
     if not head:
         return _EMPTY
-    for sign, known in _SIGNS.items():
+    for sign, kind in _SIGNS.items():
         if head.startswith(sign):
-            return known
+            return kind
     if is_sqlite(head):
         return _DATABASE
     if head.startswith(b"PK\x03\x04"):
@@ -194,19 +194,21 @@ def _by_columns(source: Source, name: str) -> Unread | None:
     """A log of events with unknown columns: the columns, and a mapping that reads it."""
     from traceconv.readers.event_log.proposal import proposed
 
-    found = proposed(source.head(name))
-    named = PurePosixPath(name.lower()).suffix in _TABLE_ENDINGS
-    if found is None or not (found.mapping or named):
+    proposal = proposed(source.head(name))
+    is_table_name = PurePosixPath(name.lower()).suffix in _TABLE_ENDINGS
+    if proposal is None or not (proposal.mapping or is_table_name):
         return None
-    columns = ", ".join(found.columns[:_COLUMNS]) + (
-        " ..." if len(found.columns) > _COLUMNS else ""
+    columns = ", ".join(proposal.columns[:_COLUMNS]) + (
+        " ..." if len(proposal.columns) > _COLUMNS else ""
     )
-    what = f"a table with unknown columns: {columns}" if columns else "lines of text with times"
-    if not found.mapping:
+    description = (
+        f"a table with unknown columns: {columns}" if columns else "lines of text with times"
+    )
+    if not proposal.mapping:
         how = 'say where names and times are: `mapping="name=COLUMN,ts=COLUMN:us"`'
-        return Unread(what, f"if it is a log of events, {how}")
-    assumed = f"; {found.assumed}" if found.assumed else ""
-    return Unread(what, f'this reads it: `mapping="{found.mapping}"`{assumed}')
+        return Unread(description, f"if it is a log of events, {how}")
+    assumed = f"; {proposal.assumed}" if proposal.assumed else ""
+    return Unread(description, f'this reads it: `mapping="{proposal.mapping}"`{assumed}')
 
 
 def _tables(source: Source, name: str) -> Unread:

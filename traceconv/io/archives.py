@@ -50,9 +50,9 @@ class ZipSource(StoredSource):
             self._zip = zipfile.ZipFile(file)
         except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
             raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
-        named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
+        infos = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
         self._infos: dict[str, zipfile.ZipInfo] = {}
-        for info in named:
+        for info in infos:
             if not info.is_dir():
                 self._infos[unused_name(safe_name(info.filename, self.label), self._infos)] = info
         if self._infos and all(i.flag_bits & _ENCRYPTED for i in self._infos.values()):
@@ -91,10 +91,10 @@ class MappedSlice(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        part = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        piece = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
@@ -131,16 +131,19 @@ class TarSource(StoredSource):
         A hard link is the file that it names; of a sparse file the archive holds no such range, and
         its length is negative.
         """
-        found: dict[str, tuple[int, int]] = {}
+        spans: dict[str, tuple[int, int]] = {}
         files: dict[str, tuple[int, int]] = {}
-        for one in tar.getmembers():
-            name = one.pax_headers.get("GNU.sparse.name", one.name)  # else that of its parts
-            if one.isreg():
-                files[name] = (one.offset_data, -1 - one.size if one.issparse() else one.size)
-            content = files.get(one.linkname if one.islnk() else name)
-            if content is not None and (one.isreg() or one.islnk()):
-                found[unused_name(safe_name(name, label), found)] = content
-        return found
+        for member in tar.getmembers():
+            name = member.pax_headers.get("GNU.sparse.name", member.name)  # else that of its parts
+            if member.isreg():
+                files[name] = (
+                    member.offset_data,
+                    -1 - member.size if member.issparse() else member.size,
+                )
+            content = files.get(member.linkname if member.islnk() else name)
+            if content is not None and (member.isreg() or member.islnk()):
+                spans[unused_name(safe_name(name, label), spans)] = content
+        return spans
 
     def __reduce__(self) -> Any:
         return _archive, (TarSource, self._path, self.label, self._path.stat().st_mtime_ns)
@@ -162,9 +165,9 @@ class TarSource(StoredSource):
         """A file with holes, which are zeros; refused if they are nearly all of it."""
         import tarfile
 
-        whole = io.BufferedReader(MappedSlice(memoryview(self._content)))
-        tar = tarfile.open(fileobj=whole, mode="r:")  # noqa: SIM115 (closed with the member)
-        member = next(one for one in tar.getmembers() if one.offset_data == start)
+        archive = io.BufferedReader(MappedSlice(memoryview(self._content)))
+        tar = tarfile.open(fileobj=archive, mode="r:")  # noqa: SIM115 (closed with the member)
+        member = next(candidate for candidate in tar.getmembers() if candidate.offset_data == start)
         pieces_held = cast(list[tuple[int, int]], member.sparse or [])
         held = sum(length for _, length in pieces_held)
         limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * held)
@@ -179,12 +182,12 @@ def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_
 
 def unused_name(name: str, used: Container[str]) -> str:
     """``name``, or "name (2).end" if an archive has several members of one name."""
-    path, number, found = PurePosixPath(name), 1, name
-    first, dot, end = path.name.partition(".")
-    while found in used:
+    path, number, candidate = PurePosixPath(name), 1, name
+    stem, dot, end = path.name.partition(".")
+    while candidate in used:
         number += 1
-        found = str(path.with_name(f"{first} ({number}){dot}{end}"))
-    return found
+        candidate = str(path.with_name(f"{stem} ({number}){dot}{end}"))
+    return candidate
 
 
 def safe_name(name: str, label: str) -> str:

@@ -74,11 +74,11 @@ def _begun(target: Path) -> tuple[Path, IO[bytes]]:
 
 def _sweep(target: Path) -> None:
     """Remove what killed runs have left of ``target``."""
-    with suppress(OSError), os.scandir(target.parent) as there:
-        for one in there:
-            match = _INCOMPLETE.fullmatch(one.name)
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            match = _INCOMPLETE.fullmatch(entry.name)
             if match is not None and match[1] == target.name:
-                remove_abandoned(Path(one.path))
+                remove_abandoned(Path(entry.path))
 
 
 def _sync(path: Path) -> None:
@@ -139,12 +139,12 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
         OutputError: one cannot be written; then nothing is left of those that have no name yet.
     """
     with ExitStack() as stack:
-        every = [stack.enter_context(opened(str(path))) for path in contents]
-        for one, data in zip(every, contents.values(), strict=True):
-            one.write(data)
-            one.finish()
-        for one in every:
-            one.settle(force=True)
+        destinations = [stack.enter_context(opened(str(path))) for path in contents]
+        for destination, data in zip(destinations, contents.values(), strict=True):
+            destination.write(data)
+            destination.finish()
+        for destination in destinations:
+            destination.settle(force=True)
 
 
 @contextmanager
@@ -307,14 +307,14 @@ class LocalFile:
 
     def _copied(self, source: int, size: int) -> bool:
         """Let the system copy; False if it cannot, and then nothing is copied."""
-        left = size
+        remaining = size
         if not hasattr(os, "copy_file_range"):  # Linux has it
             return False
-        while left:
+        while remaining:
             try:
-                left -= os.copy_file_range(source, self._raw.fileno(), left)
+                remaining -= os.copy_file_range(source, self._raw.fileno(), remaining)
             except OSError as e:
-                if left == size and e.errno in _NO_COPY:
+                if remaining == size and e.errno in _NO_COPY:
                     return False
                 raise
         return True
@@ -400,8 +400,8 @@ class Upload:
 
     def settle(self, force: bool) -> None:
         with self._guarded():
-            there = self._storage.fs.exists(self._storage.path)
-            refuse_existing(self._label, there, force, _MEANWHILE)
+            exists = self._storage.fs.exists(self._storage.path)
+            refuse_existing(self._label, exists, force, _MEANWHILE)
             if self._hidden:
                 self._file.commit()
             else:

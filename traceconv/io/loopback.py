@@ -62,7 +62,7 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
         SourceError: ``path`` is not a readable file.
         OutputError: the port is taken.
     """
-    file = _opened(path)
+    file = _open_regular(path)
     try:
         try:
             server = Offer(file, path.name, origin, port, report)
@@ -82,9 +82,9 @@ def secret() -> str:
     return secrets.token_urlsafe(16)
 
 
-def same(one: str, other: str) -> bool:
+def same(text: str, other: str) -> bool:
     """Whether two texts are equal, in a time that does not tell where they differ."""
-    return secrets.compare_digest(one.encode(), other.encode())
+    return secrets.compare_digest(text.encode(), other.encode())
 
 
 class _Threaded(ThreadingHTTPServer):
@@ -140,8 +140,8 @@ class Server(_Threaded):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether the connection is of this user, or the system does not say whose it is."""
-        own = os.getuid() if hasattr(os, "getuid") else 0
-        return peer_user(client_address, request.getsockname()) in (None, 0, own)
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return peer_user(client_address, request.getsockname()) in (None, 0, user)
 
 
 class Request(BaseHTTPRequestHandler):
@@ -173,17 +173,17 @@ class Request(BaseHTTPRequestHandler):
         return same(self.path, path)
 
     def head(
-        self, status: HTTPStatus, length: int, kind: str, more: Mapping[str, str] | None = None
+        self, status: HTTPStatus, length: int, kind: str, headers: Mapping[str, str] | None = None
     ) -> None:
         """The status and the headers of an answer.
 
         Args:
             length: of the content, bytes.
             kind:   its media type.
-            more:   other headers.
+            headers:   other headers.
         """
         self.send_response(status)
-        for name, value in (*_ALWAYS.items(), *(more or {}).items()):
+        for name, value in (*_ALWAYS.items(), *(headers or {}).items()):
             self.send_header(name, value)
         if status is not HTTPStatus.NO_CONTENT:
             self.send_header("Content-Type", kind)
@@ -228,13 +228,13 @@ class Offer(Server):
             OutputError: no page asked for it in this time.
         """
         self.timeout = 0.2
-        last = time.monotonic_ns()
+        last_ns = time.monotonic_ns()
         while not self.taken:
             self.handle_request()
             now = time.monotonic_ns()
             if self.sending:
-                last = now
-            elif now - last > wait_ns and not self.taken:
+                last_ns = now
+            elif now - last_ns > wait_ns and not self.taken:
                 raise OutputError(
                     f"the viewer did not ask for the trace within {wait_ns / 1e9:g} s; "
                     "give it more time, or drag the file into it"
@@ -281,8 +281,8 @@ class _PageRequest(Request):
     server: Page  # type: ignore[assignment]
 
     def do_GET(self) -> None:
-        named = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
-        if self.server.local and not _is_loopback(named):
+        host = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
+        if self.server.local and not _is_loopback(host):
             self.head(HTTPStatus.FORBIDDEN, 0, self.server.kind)
         elif self.path.partition("?")[0] != self.server.path:
             self.head(HTTPStatus.NOT_FOUND, 0, self.server.kind)
@@ -374,14 +374,14 @@ class _Answer(Request):
 
     def _refused(self) -> bool:
         """Whether the request was answered with an error."""
-        known = self.server.report or self.server.target
+        entry_exists = self.server.report or self.server.target
         path = self.path.partition("?")[0] if self.server.report else self.path  # for its script
-        is_entry = known and same(path, self.server.entry)
+        is_entry = entry_exists and same(path, self.server.entry)
         if not self.to_this_machine:
             status = HTTPStatus.FORBIDDEN
         elif self._is_file():  # a page fetches it, and says where the page is from
-            ours = self.headers.get("Origin") == self.server.origin
-            status = HTTPStatus.OK if ours else HTTPStatus.FORBIDDEN
+            is_own_page = self.headers.get("Origin") == self.server.origin
+            status = HTTPStatus.OK if is_own_page else HTTPStatus.FORBIDDEN
         elif is_entry:
             status = HTTPStatus.OK if self.by_a_person else HTTPStatus.FORBIDDEN
         else:
@@ -399,25 +399,25 @@ class _Answer(Request):
         self.head(status, length, kind, {**for_viewer(self.server.origin), **target})
 
     def _send(self, file: int) -> None:
-        place = 0
-        while place < self.server.size:
-            data = _read_at(file, min(_CHUNK, self.server.size - place), place)
+        offset = 0
+        while offset < self.server.size:
+            data = _read_at(file, min(_CHUNK, self.server.size - offset), offset)
             if not data:
                 return  # the file became shorter; the reader sees that as well
             self.wfile.write(data)
-            place += len(data)
+            offset += len(data)
         self.wfile.flush()
         self.server.taken = True
 
 
-def _read_at(file: int, size: int, place: int) -> bytes:
+def _read_at(file: int, size: int, offset: int) -> bytes:
     if hasattr(os, "pread"):
-        return os.pread(file, size, place)
-    os.lseek(file, place, os.SEEK_SET)  # Windows
+        return os.pread(file, size, offset)
+    os.lseek(file, offset, os.SEEK_SET)  # Windows
     return os.read(file, size)
 
 
-def _opened(path: Path) -> int:
+def _open_regular(path: Path) -> int:
     try:
         flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         file = os.open(path, os.O_RDONLY | flags)

@@ -63,16 +63,18 @@ def planned(path: str, what: str) -> None:
     if run is None or path == "-":
         return
     keys: list[str | _Identity] = [_spelled(path)]
-    if not is_url(path) and (found := _identity(Path(path))) is not None:
+    if not is_url(path) and (identity := _identity(Path(path))) is not None:
         if not Path(path).is_file():
             return  # a pipe or a device, which is never replaced
-        keys.append(found)
-        if any(_identity(one) == found for one in run.inputs):
+        keys.append(identity)
+        if any(_identity(input_file) == identity for input_file in run.inputs):
             raise _is_input(path)
     for key in keys:
-        other = run.outputs.setdefault(key, (what, path))
-        if other[0] != what:
-            raise OutputPathError(f"{path}: is {other[0]} as well; choose another name for {what}")
+        earlier = run.outputs.setdefault(key, (what, path))
+        if earlier[0] != what:
+            raise OutputPathError(
+                f"{path}: is {earlier[0]} as well; choose another name for {what}"
+            )
 
 
 def read_from(files: Iterable[Path]) -> None:
@@ -86,10 +88,10 @@ def read_from(files: Iterable[Path]) -> None:
         return
     files = list(files)
     run.inputs += files
-    there = {key: path for key, (_, path) in run.outputs.items() if not isinstance(key, str)}
-    for file in files if there else ():
-        if (found := _identity(file)) in there:
-            raise _is_input(there[found])
+    outputs = {key: path for key, (_, path) in run.outputs.items() if not isinstance(key, str)}
+    for file in files if outputs else ():
+        if (identity := _identity(file)) in outputs:
+            raise _is_input(outputs[identity])
 
 
 def _is_input(path: str) -> OutputPathError:
@@ -97,8 +99,8 @@ def _is_input(path: str) -> OutputPathError:
 
 
 def _spelled(path: str) -> str:
-    whole = original_url(path) if is_url(path) else os.path.realpath(path)
-    return unicodedata.normalize("NFC", whole).casefold()
+    full = original_url(path) if is_url(path) else os.path.realpath(path)
+    return unicodedata.normalize("NFC", full).casefold()
 
 
 def _identity(path: Path) -> _Identity | None:

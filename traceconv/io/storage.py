@@ -59,10 +59,10 @@ def is_url(path: str) -> bool:
 
 def redacted(url: str) -> str:
     """``url`` for people: without user and password, and without the values of its query."""
-    scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    if at and (":" in login or "/" not in login):  # a password may contain slashes
-        url = f"{scheme}{mark}***@{place}"
+    scheme, mark, location = url.partition("://")
+    login, separator, host_and_path = location.rpartition("@")
+    if separator and (":" in login or "/" not in login):  # a password may contain slashes
+        url = f"{scheme}{mark}***@{host_and_path}"
     return _without_values(url)
 
 
@@ -74,9 +74,9 @@ def _without_values(text: str) -> str:
 def _secrets(url: str) -> list[str]:
     """The parts of ``url`` that no message may contain, the longest first."""
     login = url.partition("://")[2].rpartition("@")[0]
-    found = [login, login.partition(":")[2], *re.findall(r"[?&;][^=&#;]+=([^&#;]*)", url)]
-    both = {text for secret in found for text in (secret, unquote(secret))}
-    return sorted((s for s in both if len(s) >= _LEAST_SECRET), key=len, reverse=True)
+    secrets = [login, login.partition(":")[2], *re.findall(r"[?&;][^=&#;]+=([^&#;]*)", url)]
+    variants = {text for secret in secrets for text in (secret, unquote(secret))}
+    return sorted((s for s in variants if len(s) >= _LEAST_SECRET), key=len, reverse=True)
 
 
 _logins: dict[str, str] = {}
@@ -90,18 +90,18 @@ def redact_url(url: str) -> str:
     """
     if not is_url(url):
         return url
-    label, place = redacted(url), url.partition("://")
-    login, at, rest = place[2].rpartition("@")
-    if at and label != url:
-        host = rest.partition("/")[0]
-        _logins[f"{place[0]}://***@{host}"] = f"{place[0]}://{login}@{host}"
+    label, parts = redacted(url), url.partition("://")
+    login, separator, host_and_path = parts[2].rpartition("@")
+    if separator and label != url:
+        host = host_and_path.partition("/")[0]
+        _logins[f"{parts[0]}://***@{host}"] = f"{parts[0]}://{login}@{host}"
     return label
 
 
 def original_url(label: str) -> str:
     """The URL that :func:`redact_url` made ``label`` of, or of a part of it, which has a number."""
-    scheme, mark, rest = label.partition("://")
-    host, slash, path = rest.partition("/")
+    scheme, mark, host_and_path = label.partition("://")
+    host, slash, path = host_and_path.partition("/")
     return _logins.get(f"{scheme}{mark}{host}", f"{scheme}{mark}{host}") + slash + path
 
 
@@ -210,8 +210,8 @@ class Storage:
         """
         ends = [min(size, BLOCK_BYTES) for size in sizes.values()]
         with self.guarded(self.label):
-            found = self.fs.cat_ranges(list(sizes), [0] * len(ends), ends, on_error="return")
-        for path, end, data in zip(sizes, ends, found, strict=True):
+            heads = self.fs.cat_ranges(list(sizes), [0] * len(ends), ends, on_error="return")
+        for path, end, data in zip(sizes, ends, heads, strict=True):
             if isinstance(data, bytes) and len(data) == end:
                 self.blocks.put(path, 0, data)
 
@@ -235,16 +235,16 @@ class Storage:
             self._files[path] = self.fs.open(path, "rb", cache_type="none")
         file = self._files[path]
         file.seek(start)
-        found: bytes = file.read(end - start)
-        return found
+        content: bytes = file.read(end - start)
+        return content
 
 
 def _install_line(url: str, reason: str = "") -> str:
     """What installs fsspec or the package it needs for a URL, which it names in ``reason``."""
     if url.partition("://")[0] in ("s3", "s3a"):
         return extra_line("s3")
-    named = [one or other for one, other in _PACKAGES.findall(reason)]
-    return f"pip install {' '.join(named)}" if named else extra_line("remote")
+    packages = [package or alternative for package, alternative in _PACKAGES.findall(reason)]
+    return f"pip install {' '.join(packages)}" if packages else extra_line("remote")
 
 
 @lru_cache(maxsize=4)
@@ -255,7 +255,7 @@ def cached_storage(url: str) -> Storage:
 
 def _failures() -> tuple[type[BaseException], ...]:
     """What file systems raise; those of packages count once they are loaded."""
-    known = (
+    builtin = (
         OSError,
         EOFError,
         ValueError,
@@ -272,7 +272,7 @@ def _failures() -> tuple[type[BaseException], ...]:
         if module in sys.modules
         for name in names
     ]
-    return (*known, *loaded)
+    return (*builtin, *loaded)
 
 
 class Blocks:
@@ -291,10 +291,10 @@ class Blocks:
 
     def get(self, path: str, number: int) -> bytes | None:
         """A block from the cache, else None."""
-        found = self._cached.get((path, number))
-        if found is not None:
+        block = self._cached.get((path, number))
+        if block is not None:
             self._cached.move_to_end((path, number))
-        return found
+        return block
 
     def load(self, path: str, number: int, count: int, size: int) -> bytes:
         """Block ``number`` of a file of ``size`` bytes; the ``count`` from it on are then cached.
@@ -302,8 +302,8 @@ class Blocks:
         Raises:
             SourceError: they cannot be had.
         """
-        first = number * BLOCK_BYTES
-        data = self._fetch(path, first, min(first + count * BLOCK_BYTES, size))
+        begin = number * BLOCK_BYTES
+        data = self._fetch(path, begin, min(begin + count * BLOCK_BYTES, size))
         for i in range(0, len(data), BLOCK_BYTES):
             self.put(path, number + i // BLOCK_BYTES, data[i : i + BLOCK_BYTES])
         return data[:BLOCK_BYTES]

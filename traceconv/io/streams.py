@@ -161,11 +161,11 @@ class Bounded:
                 self._broken = e
             if self._beneath is not None:
                 self._rest = _before_break(self._beneath, self._read)
-        found = next(self._rest, b"")
-        if not found:
+        piece = next(self._rest, b"")
+        if not piece:
             raise self._broken
-        self._rest = chain((found[n:],), self._rest) if len(found) > n else self._rest
-        return found[:n]
+        self._rest = chain((piece[n:],), self._rest) if len(piece) > n else self._rest
+        return piece[:n]
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._read, self._broken = 0, None
@@ -234,8 +234,8 @@ class Deflating:
         if len(self._held) <= _SHORT:
             return b""
         content, self._held = memoryview(self._held), None
-        first = self._packer.compress(content[:_SHORT]) + self._packer.flush(zlib.Z_SYNC_FLUSH)
-        return cast(bytes, first + self._packer.compress(content[_SHORT:]))
+        begun = self._packer.compress(content[:_SHORT]) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        return cast(bytes, begun + self._packer.compress(content[_SHORT:]))
 
     def end(self, how: int = zlib.Z_FINISH) -> bytes:
         """The rest of the stream, flushed by ``how``; nothing is added afterwards."""
@@ -274,17 +274,17 @@ def unzstd(raw: Any, stored: int, label: str) -> IO[bytes]:
     return cast(IO[bytes], Bounded(_Unzstd(raw, label), limit, label))
 
 
-def unpacked(data: bytes, label: str, most: int) -> bytes:
+def unpacked(data: bytes, label: str, limit_bytes: int) -> bytes:
     """The content of a zlib stream, a gzip member or zstd frames that are in memory.
 
     Args:
-        most: bytes it may have, unless it is no more than :data:`RATIO_LIMIT` times ``data``.
+        limit_bytes: bytes it may have; up to :data:`RATIO_LIMIT` times ``data`` are allowed anyway.
 
     Raises:
         ValueError: it is none of these, is broken, too large, or is followed by more.
         MissingExtraError: see :func:`unzstd`.
     """
-    limit = max(most, RATIO_LIMIT * len(data))
+    limit = max(limit_bytes, RATIO_LIMIT * len(data))
     try:
         if data.startswith(ZSTD):
             content = _Unzstd(io.BytesIO(data), label).read(limit + 1)
@@ -350,11 +350,14 @@ def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
     if path is None or _is_written(raw):
         return None
     try:
-        found = MappedFile(raw.fileno())
-        found.path, found.mtime_ns = str(path.absolute()), os.fstat(raw.fileno()).st_mtime_ns
+        mapped_file = MappedFile(raw.fileno())
+        mapped_file.path, mapped_file.mtime_ns = (
+            str(path.absolute()),
+            os.fstat(raw.fileno()).st_mtime_ns,
+        )
     except (OSError, ValueError):  # empty file, or a file system that cannot map
         return None
-    return found
+    return mapped_file
 
 
 def _is_written(raw: IO[bytes]) -> bool:
@@ -382,9 +385,9 @@ def mapped_again(path: str, size: int, mtime_ns: int) -> MappedFile:
     """
     try:
         with Path(path).open("rb") as raw:
-            found = mapped(raw, Path(path))
+            mapped_file = mapped(raw, Path(path))
     except OSError as e:
         raise SourceError(f"{path}: cannot be read again: {e.strerror or e}") from e
-    if found is None or (len(found), found.mtime_ns) != (size, mtime_ns):
+    if mapped_file is None or (len(mapped_file), mapped_file.mtime_ns) != (size, mtime_ns):
         raise SourceError(f"{path}: was changed while it was being merged; start again")
-    return found
+    return mapped_file

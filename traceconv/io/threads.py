@@ -38,8 +38,8 @@ def using(threads: int, memory: int | None = None) -> Iterator[None]:
     """
     global _count
     before = _count
-    most = MOST if memory is None else max(1, memory // BYTES)
-    _count = max(1, min(threads, MOST, most))
+    allowed = MOST if memory is None else max(1, memory // BYTES)
+    _count = max(1, min(threads, MOST, allowed))
     try:
         yield
     finally:
@@ -58,12 +58,12 @@ def ahead(items: Iterable[T]) -> Generator[T]:
     from concurrent.futures import ThreadPoolExecutor
 
     # numpy keeps its allocator in the context: the thread has the limit on memory
-    made, end = partial(copy_context().run, next, iter(items)), object()
-    one = ThreadPoolExecutor(1, "traceconv-ahead")
+    next_item, end = partial(copy_context().run, next, iter(items)), object()
+    pool = ThreadPoolExecutor(1, "traceconv-ahead")
     try:
-        waiting = deque(one.submit(made, end) for _ in range(2))
+        waiting = deque(pool.submit(next_item, end) for _ in range(2))
         while (item := waiting.popleft().result()) is not end:
-            waiting.append(one.submit(made, end))
+            waiting.append(pool.submit(next_item, end))
             yield item
     finally:
-        one.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=True, cancel_futures=True)

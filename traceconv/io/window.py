@@ -52,9 +52,9 @@ class Window:
         """Offset of ``pos`` in the file."""
         return self._before + self.pos
 
-    def place(self, at: int) -> str:
+    def place(self, position: int) -> str:
         """The byte ``data[at]`` as messages name it."""
-        return f"byte {self._before + at}"
+        return f"byte {self._before + position}"
 
     def more(self) -> bool:
         """Load more bytes; False at the end.
@@ -86,13 +86,13 @@ class Window:
 
     def _block(self, step: int) -> bytes:
         pieces: list[bytes] = []
-        left = step
+        remaining = step
         if self._pieces is None and self.offset >= AHEAD_BYTES and count() > 1:
             self._pieces = self._stream.ahead(PIECE_BYTES)
-        while left > 0:
-            piece = self._piece(min(left, PIECE_BYTES), bool(pieces))
+        while remaining > 0:
+            piece = self._piece(min(remaining, PIECE_BYTES), bool(pieces))
             pieces.append(piece)
-            left = left - len(piece) if piece else 0
+            remaining = remaining - len(piece) if piece else 0
         return b"".join(pieces)
 
     def _piece(self, size: int, begun: bool) -> bytes:

@@ -58,12 +58,12 @@ def plain(value: Any, text: Callable[[str], str], most: int = LONGEST) -> Any:
     if isinstance(value, Mapping):
         return {
             plain(str(key), text): plain(
-                one, str if key in STATIC else text, SENTENCES.get(key, LONGEST)
+                item, str if key in STATIC else text, SENTENCES.get(key, LONGEST)
             )
-            for key, one in value.items()
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [plain(one, text) for one in value]
+        return [plain(item, text) for item in value]
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else None
     return value
@@ -71,10 +71,10 @@ def plain(value: Any, text: Callable[[str], str], most: int = LONGEST) -> Any:
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> Document:
     """Rows with equal keys, each key told once; keys that no row has a value for are listed."""
-    keys = list(dict.fromkeys(key for one in rows for key in one))
-    known = [key for key in keys if any(one.get(key) not in (None, "", []) for one in rows)]
-    unknown = [key for key in keys if key not in known]
-    table = {"columns": known, "rows": [[one.get(key) for key in known] for one in rows]}
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    recorded = [key for key in keys if any(row.get(key) not in (None, "", []) for row in rows)]
+    unknown = [key for key in keys if key not in recorded]
+    table = {"columns": recorded, "rows": [[row.get(key) for key in recorded] for row in rows]}
     return {**table, **({"not_recorded": unknown} if unknown else {})}
 
 
@@ -87,20 +87,20 @@ def fitted(answer: Document, more: Mapping[str, str], most: int = MOST_TOKENS) -
     Args:
         more: by path of a list ("findings", "rows"): the call that has the rest.
     """
-    whole = _lengths(answer)
+    full_lengths = _lengths(answer)
     while tokens(encoded(answer)) > most:
         sizes: Counter[str] = Counter()
-        for path, one in _lists(answer):
-            sizes[path] += tokens(str(one)) if len(one) > 1 else 0
+        for path, content in _lists(answer):
+            sizes[path] += tokens(str(content)) if len(content) > 1 else 0
         if not any(sizes.values()):  # the call names less than everything
             texts = answer.keys() - {"cut", "next", "note"}
             largest = max(texts, key=lambda key: tokens(str(answer[key])))
             answer = {**answer, largest: "too long for an answer; select less"}
             continue
         answer = _halved(answer, max(sizes, key=lambda path: sizes[path]))
-        short = {path: n for path, n in _lengths(answer).items() if n < whole[path]}
+        short = {path: n for path, n in _lengths(answer).items() if n < full_lengths[path]}
         answer["cut"] = [
-            f"{path}: {n} of {whole[path]}; {more.get(path, 'select less, or use --json')}"
+            f"{path}: {n} of {full_lengths[path]}; {more.get(path, 'select less, or use --json')}"
             for path, n in short.items()
         ]
     return answer
@@ -109,39 +109,44 @@ def fitted(answer: Document, more: Mapping[str, str], most: int = MOST_TOKENS) -
 def _lists(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Lists, and tables of many values by name, with their paths."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, inner_value in value.items():
             inner = f"{path}.{key}".lstrip(".")
             if inner in ("cut", "next"):
                 continue
-            if isinstance(one, list) or _is_table(one):
-                yield inner, one
-            yield from _lists(one, inner)
+            if isinstance(inner_value, list) or _is_table(inner_value):
+                yield inner, inner_value
+            yield from _lists(inner_value, inner)
     elif isinstance(value, list):
-        for one in value:
-            if isinstance(one, Mapping):
-                yield from _lists(one, path)
+        for inner_value in value:
+            if isinstance(inner_value, Mapping):
+                yield from _lists(inner_value, path)
 
 
 def _is_table(value: Any) -> bool:
     """Whether it has many values of one type by name, such as one per rank."""
-    many = isinstance(value, Mapping) and len(value) > _MANY
-    return many and len({type(one) for one in value.values()}) == 1
+    is_large = isinstance(value, Mapping) and len(value) > _MANY
+    return is_large and len({type(item) for item in value.values()}) == 1
 
 
 def _lengths(answer: Document) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for path, one in _lists(answer):
-        found[path] = found.get(path, 0) + len(one)
-    return found
+    lengths: dict[str, int] = {}
+    for path, content in _lists(answer):
+        lengths[path] = lengths.get(path, 0) + len(content)
+    return lengths
 
 
-def _halved(value: Any, path: str, at: str = "") -> Any:
+def _halved(value: Any, path: str, position: str = "") -> Any:
     """``value`` with the lists at a path half as long."""
     if isinstance(value, Mapping):
-        kept = {k: _halved(one, path, f"{at}.{k}".lstrip(".")) for k, one in value.items()}
-        half = (len(kept) + 1) // 2 if at == path and _is_table(value) else len(kept)
-        return dict(list(kept.items())[:half])
+        halved = {
+            k: _halved(item, path, f"{position}.{k}".lstrip(".")) for k, item in value.items()
+        }
+        half = (len(halved) + 1) // 2 if position == path and _is_table(value) else len(halved)
+        return dict(list(halved.items())[:half])
     if isinstance(value, list):
-        half = (len(value) + 1) // 2 if at == path else len(value)
-        return [_halved(one, path, at) if isinstance(one, Mapping) else one for one in value[:half]]
+        half = (len(value) + 1) // 2 if position == path else len(value)
+        return [
+            _halved(item, path, position) if isinstance(item, Mapping) else item
+            for item in value[:half]
+        ]
     return value

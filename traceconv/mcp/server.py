@@ -24,11 +24,11 @@ def server(workspace: Workspace) -> MCPServer:
         from mcp.server import MCPServer
     except ImportError as e:
         raise MissingExtraError(f"mcp 2 is not installed; {extra_line('mcp')}") from e
-    made = MCPServer("traceconv", instructions=INSTRUCTIONS, version=__version__)
+    mcp_server = MCPServer("traceconv", instructions=INSTRUCTIONS, version=__version__)
     logging.getLogger("mcp").setLevel(logging.ERROR)  # else it logs every error, with its traceback
     for name, tool in Tools(workspace).every().items():
-        made.add_tool(tool, name=name, structured_output=False)
-    return made
+        mcp_server.add_tool(tool, name=name, structured_output=False)
+    return mcp_server
 
 
 def serve(workspace: Workspace) -> None:

@@ -54,16 +54,16 @@ def _tool(
     """A method that answers with text: what fits, without paths; errors as an answer, too."""
 
     @wraps(call)
-    def answered(self: Tools, /, *args: P.args, **given: P.kwargs) -> str:
-        more: Mapping[str, str] = {}
+    def answered(self: Tools, /, *args: P.args, **keywords: P.kwargs) -> str:
+        hints: Mapping[str, str] = {}
         try:
-            answer, more = call(self, *args, **given)
+            answer, hints = call(self, *args, **keywords)
         except (TraceconvError, OSError) as e:
             why = e.strerror or "cannot be read" if isinstance(e, OSError) else str(e)
             answer = {"error": why, "kind": type(e).__name__, "next": ["files()", "inspect(path)"]}
         self.workspace.learn_document(answer)
         shown = plain(answer, self.workspace.text)
-        return encoded(fitted({**shown, "note": NOTE}, plain(more, self.workspace.text)))
+        return encoded(fitted({**shown, "note": NOTE}, plain(hints, self.workspace.text)))
 
     return answered
 
@@ -82,16 +82,16 @@ class Tools:
 
     def _input(self, path: str) -> Path:
         """An input; the first time, its names are learned if they are to be replaced."""
-        found = self.workspace.input(path)
-        if self.workspace.redact and found not in self._learned:
-            self._learned.add(found)
-            for one in traceconv.inspect(found).captures:
-                self.workspace.learn([one.host] * bool(one.host), "host")
-                self.workspace.learn([one.title, *one.files], "file")
-            for trace in traceconv.open(found).traces("source"):
+        file = self.workspace.input(path)
+        if self.workspace.redact and file not in self._learned:
+            self._learned.add(file)
+            for capture in traceconv.inspect(file).captures:
+                self.workspace.learn([capture.host] * bool(capture.host), "host")
+                self.workspace.learn([capture.title, *capture.files], "file")
+            for trace in traceconv.open(file).traces("source"):
                 self.workspace.learn(trace.strings)
                 self.workspace.learn(text for t in trace.tracks for text in (t.name, t.group))
-        return found
+        return file
 
     @_tool
     def files(self, path: str = ".") -> tuple[Document, Mapping[str, str]]:
@@ -103,8 +103,8 @@ class Tools:
         folder = self.workspace.input(path)
         if not folder.is_dir():
             raise OptionError(f"{path!r} is a file; pass it to inspect")
-        entries = sorted(os.scandir(folder), key=lambda one: one.name)
-        listed = [f"{one.name}/" if one.is_dir() else one.name for one in entries]
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        listed = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
         self.workspace.learn((name.rstrip("/") for name in listed), "file")
         answer: Document = {"folder": path, "entries": listed[:_MOST_FILES], "count": len(listed)}
         answer["next"] = ["inspect(path)", "files(path) of a folder"]
@@ -118,26 +118,28 @@ class Tools:
             path: a file or folder below the root.
             counts: also read every event: slices, steps and graphs per rank.
         """
-        found = traceconv.inspect(self._input(path), counts=counts)
-        said = found.as_dict()
+        inspection = traceconv.inspect(self._input(path), counts=counts)
+        report = inspection.as_dict()
         keys = ("rank", "rank_from", "reader", "label", "host", "device", "graphs", "clock")
-        listed = [{key: one[key] for key in keys} for one in said["captures"]]
-        axes = [f"{one['name']} {one['size']} ({one['source']})" for one in said["shape"]["axes"]]
+        listed = [{key: capture[key] for key in keys} for capture in report["captures"]]
+        axes = [
+            f"{axis['name']} {axis['size']} ({axis['source']})" for axis in report["shape"]["axes"]
+        ]
         answer: Document = {
-            "captures_count": len(found.captures),
+            "captures_count": len(inspection.captures),
             "captures": as_table(listed),
-            "world_size": said["world_size"],
-            "missing_ranks": said["missing_ranks"] or None,
+            "world_size": report["world_size"],
+            "missing_ranks": report["missing_ranks"] or None,
             "axes": axes,
-            "coordinates": as_table(said["shape"]["ranks"]),
-            "problem": said["problem"] or None,
-            "unread_files": said["unknown"],
-            "issues": _issues(said["issues"]),
+            "coordinates": as_table(report["shape"]["ranks"]),
+            "problem": report["problem"] or None,
+            "unread_files": report["unknown"],
+            "issues": _issues(report["issues"]),
             "next": [f"findings(path={path!r})", f"stragglers(path={path!r})"],
         }
         if counts:
             answer["counts"] = {
-                str(one["rank"]): _counts(one["counts"]) for one in said["captures"]
+                str(capture["rank"]): _counts(capture["counts"]) for capture in report["captures"]
             }
         return answer, {"captures.rows": "inspect(path) of one of its files or folders"}
 
@@ -155,25 +157,29 @@ class Tools:
             rule: only this rule; explain() lists all.
             skip: findings to leave out at the front.
         """
-        given = _given(ranks=ranks, steps=steps, rule=rule)
-        found = traceconv.diagnose(self._input(path), **given)
-        said = found.as_dict()
-        every = _by_rule(said["findings"])
+        chosen = _chosen(ranks=ranks, steps=steps, rule=rule)
+        diagnosis = traceconv.diagnose(self._input(path), **chosen)
+        report = diagnosis.as_dict()
+        listed = _by_rule(report["findings"])
         answer: Document = {
-            "headline": said["headline"],
-            "findings": every[max(skip, 0) :],
-            "findings_count": len(every),
-            "remedies": said["remedies"],
-            "replay": _replay(said["stragglers"]),
-            "good": [one["title"] for one in said["good"]],
-            "not_checked": [f"{one['rule']}: needs {one['needs']}" for one in said["not_checked"]],
-            "issues": _issues(said["issues"]),
+            "headline": report["headline"],
+            "findings": listed[max(skip, 0) :],
+            "findings_count": len(listed),
+            "remedies": report["remedies"],
+            "replay": _replay(report["stragglers"]),
+            "good": [check["title"] for check in report["good"]],
+            "not_checked": [
+                f"{check['rule']}: needs {check['needs']}" for check in report["not_checked"]
+            ],
+            "issues": _issues(report["issues"]),
             "next": [f"stragglers(path={path!r})"],
         }
-        answer["next"] += [f"what_if(path={path!r}, changes=[{one['change']!r}])"
-                           for one in said["remedies"][:1]]  # fmt: skip
-        for one in every[max(skip, 0) :][:1]:
-            where = f"ranks='{one['rank']}'" + "".join(f", steps='{n}'" for n in one["steps"][:1])
+        answer["next"] += [f"what_if(path={path!r}, changes=[{remedy['change']!r}])"
+                           for remedy in report["remedies"][:1]]  # fmt: skip
+        for finding in listed[max(skip, 0) :][:1]:
+            where = f"ranks='{finding['rank']}'" + "".join(
+                f", steps='{n}'" for n in finding["steps"][:1]
+            )
             answer["next"].append(f"window(path={path!r}, {where})")
         return answer, {"findings": f"findings(path={path!r}, skip=N)"}
 
@@ -189,32 +195,32 @@ class Tools:
             ranks: only these, such as "0-7"; "" for all.
             steps: only these, such as "10-12"; "" for all.
         """
-        found = traceconv.stragglers(self._input(path), **_given(ranks=ranks, steps=steps))
-        said = found.as_dict()
-        culprit = said["culprit"]
+        verdict = traceconv.stragglers(self._input(path), **_chosen(ranks=ranks, steps=steps))
+        report = verdict.as_dict()
+        culprit = report["culprit"]
         answer: Document = {
-            "verdict": said["verdict"],
-            "text": said["text"],
-            "reason": said["reason"] or None,
-            "bound_ns": said["bound_ns"],
+            "verdict": report["verdict"],
+            "text": report["text"],
+            "reason": report["reason"] or None,
+            "bound_ns": report["bound_ns"],
             "culprit": culprit,
-            "others": said["others"],
-            "stage": said["stage"],
-            "slow_groups": said["slow_groups"],
-            "slow_links": said["slow_links"],
-            "limits": said["limits"],
-            "hang": said["hang"],
-            "replay": _replay(said),
-            "slowdown_if_only_these_stay_slow": (said["replay"] or {}).get(
+            "others": report["others"],
+            "stage": report["stage"],
+            "slow_groups": report["slow_groups"],
+            "slow_links": report["slow_links"],
+            "limits": report["limits"],
+            "hang": report["hang"],
+            "replay": _replay(report),
+            "slowdown_if_only_these_stay_slow": (report["replay"] or {}).get(
                 "slowdown_if_only_these_stay_slow"
             ),
-            "collectives_matched": said["collectives"],
-            "clocks": said["clocks"]["text"],
+            "collectives_matched": report["collectives"],
+            "clocks": report["clocks"]["text"],
             "steps": [
-                {"step": one["step"], "late": one["late"] and one["late"]["text"]}
-                for one in said["steps"]
+                {"step": step["step"], "late": step["late"] and step["late"]["text"]}
+                for step in report["steps"]
             ],
-            "issues": _issues(said["issues"]),
+            "issues": _issues(report["issues"]),
             "next": [f"findings(path={path!r})"],
         }
         if culprit:
@@ -237,13 +243,13 @@ class Tools:
                 comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0; applied together.
             ranks, steps: only these; "" for all.
         """
-        changes = [self.workspace.revealed(one) for one in changes]
-        given = _given(ranks=ranks, steps=steps)
-        said = traceconv.what_if(self._input(path), change=changes, **given).as_dict()
+        changes = [self.workspace.revealed(change) for change in changes]
+        chosen = _chosen(ranks=ranks, steps=steps)
+        report = traceconv.what_if(self._input(path), change=changes, **chosen).as_dict()
         answer: Document = {
-            key: one for key, one in said.items() if key not in ("clocks", "issues")
+            key: value for key, value in report.items() if key not in ("clocks", "issues")
         }
-        answer["clocks"] = said["clocks"]["text"]
+        answer["clocks"] = report["clocks"]["text"]
         answer["next"] = [f"findings(path={path!r})", f"stragglers(path={path!r})"]
         return answer, {"steps": "what_if with steps='A-B'"}
 
@@ -259,24 +265,24 @@ class Tools:
             ranks, steps: only these, or BEFORE:AFTER as in "0:3"; "" for all.
             skip: operators to leave out at the front.
         """
-        given = _given(ranks=ranks, steps=steps)
-        found = traceconv.diff(self._input(before), self._input(after), **given)
-        said = found.as_dict()
+        chosen = _chosen(ranks=ranks, steps=steps)
+        comparison = traceconv.diff(self._input(before), self._input(after), **chosen)
+        report = comparison.as_dict()
         keys = ("verdict", "headline", "proven", "comparable", "reasons", "tolerance_percent")
-        answer: Document = {key: said[key] for key in (*keys, "confidence_percent")}
+        answer: Document = {key: report[key] for key in (*keys, "confidence_percent")}
         sides = ("label", "ranks", "world_size", "critical_rank", "marked")
         for side in ("before", "after"):
-            answer[side] = {key: said[side][key] for key in sides}
-        answer["classes"] = said["classes"]
+            answer[side] = {key: report[side][key] for key in sides}
+        answer["classes"] = report["classes"]
         answer["operators"] = [
-            {key: value for key, value in one.items() if key not in ("items", "label")}
-            for one in said["operators"][max(skip, 0) :]
+            {key: value for key, value in operator.items() if key not in ("items", "label")}
+            for operator in report["operators"][max(skip, 0) :]
         ]
-        answer["remarks"] = said["remarks"]
-        answer["issues"] = _issues(said["issues"])
+        answer["remarks"] = report["remarks"]
+        answer["issues"] = _issues(report["issues"])
         answer["next"] = [f"findings(path={after!r})", f"table(path={after!r}, name='kernel')"]
-        more = f"compare(before={before!r}, after={after!r}, skip=N)"
-        return answer, {"operators": more}
+        rest = f"compare(before={before!r}, after={after!r}, skip=N)"
+        return answer, {"operators": rest}
 
     @_tool
     def table(
@@ -306,21 +312,23 @@ class Tools:
             skip: rows to leave out at the front.
         """
         reveal = self.workspace.revealed
-        given = _given(ranks=ranks, steps=steps, sort=sort, group_by=group_by, columns=columns)
+        chosen = _chosen(ranks=ranks, steps=steps, sort=sort, group_by=group_by, columns=columns)
         if filters:
-            given["filters"] = [reveal(one) for one in filters]
-        found = traceconv.stats(self._input(path), by=name, **given)
-        tables = document(found.results)["tables"]
-        full = [one for one in tables if one["rows"]]
-        shown = next((one for one in full if one["name"] == name), full[0] if full else None)
+            chosen["filters"] = [reveal(condition) for condition in filters]
+        statistics = traceconv.stats(self._input(path), by=name, **chosen)
+        tables = document(statistics.results)["tables"]
+        full = [table for table in tables if table["rows"]]
+        shown = next((table for table in full if table["name"] == name), full[0] if full else None)
         if shown is None:
-            missing = [one.table for one in found.results if not one.rows]
-            needs = "; ".join(f"{one.name} needs {one.needs}" for one in missing)
+            missing = [result.table for result in statistics.results if not result.rows]
+            needs = "; ".join(
+                f"{definition.name} needs {definition.needs}" for definition in missing
+            )
             why = "no row passes the filters" if filters else f"not recorded: {needs or name}"
             raise EmptyResultError(why)
-        headings = [one["name"] for one in shown["columns"]]
+        headings = [column["name"] for column in shown["columns"]]
         self.workspace.learn_table(headings, shown["rows"])
-        units = [f" ({one['unit']})" if one["unit"] else "" for one in shown["columns"]]
+        units = [f" ({column['unit']})" if column["unit"] else "" for column in shown["columns"]]
         answer: Document = {
             "table": shown["name"],
             "title": shown["title"],
@@ -329,9 +337,9 @@ class Tools:
             "rows": shown["rows"][max(skip, 0) :],
             "rows_count": shown["total_rows"],
             "null_in_Rank_or_Step": "a row over all of them",
-            "other_tables": [one["name"] for one in full if one is not shown],
-            "coverage": list(found.step_lines),
-            "issues": _issues([one.as_dict() for one in found.issues]),
+            "other_tables": [table["name"] for table in full if table is not shown],
+            "coverage": list(statistics.step_lines),
+            "issues": _issues([issue.as_dict() for issue in statistics.issues]),
             "next": [f"window(path={path!r}, ranks='N', steps='N')"],
         }
         return answer, {"rows": f"table(path={path!r}, name={shown['name']!r}, skip=N), or filters"}
@@ -350,20 +358,20 @@ class Tools:
         """
         statement, where = self.workspace.revealed(query), self._input(path)
         try:
-            found = traceconv.query(where, statement, engine="duckdb", timeout_ns=_QUERY_NS)
+            result = traceconv.query(where, statement, engine="duckdb", timeout_ns=_QUERY_NS)
         except OptionError as e:
             if self.workspace.redact and not _SAYS_NO_VALUE.match(str(e)):
                 why = "the statement fails on a row; the message may quote names, which are hidden"
                 raise OptionError(why, "sql") from e
             raise
-        columns, first = list(found.columns.values()), max(skip, 0)
-        shown = [cells(one[first : first + _MOST_ROWS]) for one in columns]
+        columns, begin = list(result.columns.values()), max(skip, 0)
+        shown = [cells(column[begin : begin + _MOST_ROWS]) for column in columns]
         rows = list(zip(*shown, strict=True))
-        self.workspace.learn_table(found.columns, rows)
+        self.workspace.learn_table(result.columns, rows)
         if "pivot" in statement.lower():  # headings are values
-            self.workspace.learn(found.columns)
+            self.workspace.learn(result.columns)
         answer: Document = {
-            "columns": list(found.columns),
+            "columns": list(result.columns),
             "rows": rows,
             "rows_count": len(columns[0]) if columns else 0,
             "next": [f"window(path={path!r}, ranks='N', steps='N')"],
@@ -391,14 +399,17 @@ class Tools:
             time: such as "1.2s:1.5s", from the first event of all ranks; "" for all.
             mode: summary, detail or source.
         """
-        given = _given(ranks=ranks, steps=steps, time=time)
+        chosen = _chosen(ranks=ranks, steps=steps, time=time)
         target = self.workspace.target(out)
-        report = traceconv.merge(self._input(path), out=target, mode=mode, **given)
-        written = [{"file": Path(one.path).name, "bytes": one.bytes} for one in report.written]
+        report = traceconv.merge(self._input(path), out=target, mode=mode, **chosen)
+        written = [
+            {"file": Path(output_file.path).name, "bytes": output_file.bytes}
+            for output_file in report.written
+        ]
         answer: Document = {
             "written": written,
             "lines": report.lines(),
-            "issues": _issues([one.as_dict() for one in report.issues]),
+            "issues": _issues([issue.as_dict() for issue in report.issues]),
             "next": ["the user opens the file: traceconv open FILE"],
         }
         return answer, {}
@@ -410,28 +421,30 @@ class Tools:
         Args:
             topic: such as device-idle, kernel or truncated; "" lists all.
         """
-        every = list(meanings())
+        all_meanings = list(meanings())
         if not topic:
             kinds: dict[str, list[str]] = {}
-            for one in every:
-                kinds.setdefault(one.kind.partition(",")[0], []).append(one.code)
+            for meaning in all_meanings:
+                kinds.setdefault(meaning.kind.partition(",")[0], []).append(meaning.code)
             return {**kinds, "next": ["explain(topic)"]}, {}
-        found = [one for one in every if one.code.lower() == topic.lower()]
-        if not found:
-            raise OptionError(unknown("topic", topic, [one.code for one in every]))
-        listed = [{"code": o.code, "kind": o.kind, "says": o.says, **dict(o.more)} for o in found]
+        matching = [meaning for meaning in all_meanings if meaning.code.lower() == topic.lower()]
+        if not matching:
+            raise OptionError(unknown("topic", topic, [meaning.code for meaning in all_meanings]))
+        listed = [
+            {"code": o.code, "kind": o.kind, "says": o.says, **dict(o.more)} for o in matching
+        ]
         return {"meanings": listed, "next": ["table(path, name)", "findings(path, rule=...)"]}, {}
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _chosen(**options: Any) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name, value in options.items() if value}
 
 
-def _counts(said: Mapping[str, Any] | None) -> Document | None:
+def _counts(counts: Mapping[str, Any] | None) -> Document | None:
     """The rows of a rank by kind and layer, and its steps."""
-    kept = ("slice", "instant", "counter", "flow", "layers", "graphs", "steps")
-    return {key: said[key] for key in kept} if said else None
+    keys = ("slice", "instant", "counter", "flow", "layers", "graphs", "steps")
+    return {key: counts[key] for key in keys} if counts else None
 
 
 def _replay(verdict: Mapping[str, Any] | None) -> Document | None:
@@ -444,27 +457,31 @@ def _replay(verdict: Mapping[str, Any] | None) -> Document | None:
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> list[Document]:
     """The first finding of each rule, with where else the rule speaks."""
     left_out = ("theme", "per_step", "at_most", "slices")
-    found: dict[str, Document] = {}
-    for one in findings:
-        if first := found.get(one["rule"]):
-            first.setdefault("also", []).append([one["rank"], one["where"], one["value"]])
+    by_rule: dict[str, Document] = {}
+    for finding in findings:
+        if earlier := by_rule.get(finding["rule"]):
+            earlier.setdefault("also", []).append(
+                [finding["rank"], finding["where"], finding["value"]]
+            )
             continue
-        kept = {key: value for key, value in one.items() if key not in left_out}
-        if one["at_most"]:
-            kept["ms_per_step_is"] = "at most"
+        shown = {key: value for key, value in finding.items() if key not in left_out}
+        if finding["at_most"]:
+            shown["ms_per_step_is"] = "at most"
         evidence = ("name", "lane", "start_ns", "dur_ns", "since_start_ns")
-        kept["slices"] = [{key: each.get(key) for key in evidence} for each in one["slices"][:2]]
-        found[one["rule"]] = kept
-    return list(found.values())
+        shown["slices"] = [
+            {key: example.get(key) for key in evidence} for example in finding["slices"][:2]
+        ]
+        by_rule[finding["rule"]] = shown
+    return list(by_rule.values())
 
 
 def _issues(issues: Sequence[Mapping[str, Any]]) -> list[str]:
     """Losses and doubts by code, with their number; notes are left out."""
     count: dict[str, int] = {}
-    for one in issues:
-        if one["severity"] != "info":
-            code = f"{one['severity']}: {one['code']}"
-            count[code] = count.get(code, 0) + one["count"]
+    for issue in issues:
+        if issue["severity"] != "info":
+            code = f"{issue['severity']}: {issue['code']}"
+            count[code] = count.get(code, 0) + issue["count"]
     return [f"{code} x{n}" for code, n in count.items()]
 
 

@@ -78,8 +78,8 @@ class Workspace:
         self._shown: dict[str, str] = {}
         self._hidden: dict[str, str] = {}
         self._lengths: dict[str, list[int]] = {}  # of names by their beginning, the longest first
-        own = {str(root.absolute()), str(self.root), str(Path.cwd())}
-        self._own = sorted((one for one in own if len(one) > 1), key=len, reverse=True)
+        folders = {str(root.absolute()), str(self.root), str(Path.cwd())}
+        self._own = sorted((folder for folder in folders if len(folder) > 1), key=len, reverse=True)
 
     # -- inputs ----------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class Workspace:
             raise SourceError(f"{name!r}: only files below the root can be read; name them from it")
         if not path.exists():
             raise SourceError(f"{name!r}: no such file or folder below the root")
-        for one in _links(path):
-            if not self._inside(one):
+        for link in _links(path):
+            if not self._inside(link):
                 raise SourceError(f"{name!r}: holds a link that leaves the root; name other files")
         return path
 
@@ -124,8 +124,8 @@ class Workspace:
 
     def text(self, text: str) -> str:
         """A text without paths of this machine, and without names if they are hidden."""
-        for own in self._own:
-            text = text.replace(f"{own}/", "").replace(own, ".")
+        for folder in self._own:
+            text = text.replace(f"{folder}/", "").replace(folder, ".")
         text = _FOLDERS.sub("", text)
         if not self.redact:
             return text
@@ -133,17 +133,20 @@ class Workspace:
 
     def _replaced(self, text: str) -> Iterator[str]:
         """A text in pieces: the words of the longest names, and single characters."""
-        at = 0
-        while at < len(text):
-            name = self._name_at(text, at)
-            yield self._shown[name] if name else text[at]
-            at += max(len(name), 1)
+        position = 0
+        while position < len(text):
+            name = self._name_at(text, position)
+            yield self._shown[name] if name else text[position]
+            position += max(len(name), 1)
 
-    def _name_at(self, text: str, at: int) -> str:
+    def _name_at(self, text: str, position: int) -> str:
         """The longest name that begins at a place of a text; "" if none does."""
         for size in range(_SHORT, 0, -1):
-            for length in self._lengths.get(text[at : at + size], ()):
-                name, around = text[at : at + length], text[max(at - 1, 0) : at + length + 1]
+            for length in self._lengths.get(text[position : position + size], ()):
+                name, around = (
+                    text[position : position + length],
+                    text[max(position - 1, 0) : position + length + 1],
+                )
                 alone = _WORD.findall(around) == _WORD.findall(name)
                 if name in self._shown and (length >= _SHORT or alone):
                     return name
@@ -191,8 +194,8 @@ class Workspace:
 
     def _plain(self, name: str) -> str:
         """A name as it is in texts."""
-        for own in self._own:
-            name = name.replace(f"{own}/", "")
+        for folder in self._own:
+            name = name.replace(f"{folder}/", "")
         return _FOLDERS.sub("", name)
 
 
@@ -201,20 +204,20 @@ def _links(path: Path) -> Iterator[Path]:
     if path.is_symlink():
         yield path
     for folder, folders, files in os.walk(path):
-        for one in (*folders, *files):
-            if (inner := Path(folder, one)).is_symlink():
+        for name in (*folders, *files):
+            if (inner := Path(folder, name)).is_symlink():
                 yield inner
 
 
 def _names(value: Any) -> Iterator[tuple[str, str]]:
     """The names in a document, with their kinds."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, inner in value.items():
             kind = _KINDS.get(key, "file" if key in ("files", "unknown") else "")
-            for text in one if isinstance(one, list | Mapping) else [one]:
+            for text in inner if isinstance(inner, list | Mapping) else [inner]:
                 if kind and isinstance(text, str):
                     yield kind, text
-            yield from _names(one)
+            yield from _names(inner)
     elif isinstance(value, list):
-        for one in value:
-            yield from _names(one)
+        for inner in value:
+            yield from _names(inner)

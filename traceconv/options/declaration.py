@@ -61,17 +61,18 @@ class Declared(NamedTuple):
 
 
 def option(
-    default: Any, parse: Callable[[Any, str], Any], *flags: str, help: str, **more: Any
+    default: Any, parse: Callable[[Any, str], Any], *flags: str, help: str, **settings: Any
 ) -> Any:
     """A field that is an option; see :class:`Option`."""
-    return field(default=default, metadata={"option": Option(parse, help, flags, **more)})
+    return field(default=default, metadata={"option": Option(parse, help, flags, **settings)})
 
 
 def same_as(group: type[Group], name: str, default: Any = MISSING) -> Any:
     """A field that is one option of another group, alone, maybe with another name and default."""
-    one = next(one for one in fields(group) if one.name == name)  # type: ignore[arg-type]
-    metadata = {**one.metadata, "title": group.title}
-    return field(default=one.default if default is MISSING else default, metadata=metadata)
+    members = fields(group)  # type: ignore[arg-type]
+    found_field = next(member for member in members if member.name == name)
+    metadata = {**found_field.metadata, "title": group.title}
+    return field(default=found_field.default if default is MISSING else default, metadata=metadata)
 
 
 def group(
@@ -100,70 +101,79 @@ class Group:
     title: ClassVar[str] = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
         """The checked values of keywords; defaults for what is not given.
 
         Raises:
             OptionError: a value is not understood, or two contradict each other.
             TypeError: there is no such keyword.
         """
-        known = {one.name for one in declared(cls)} | _wholes(cls)
-        for name in given:
-            if name not in known:
-                raise TypeError(unknown("argument", name, sorted(known)))
-        return cls._build(given, {})
+        names = {declared_option.name for declared_option in declared(cls)} | _wholes(cls)
+        for name in keywords:
+            if name not in names:
+                raise TypeError(unknown("argument", name, sorted(names)))
+        return cls._build(keywords, {})
 
     @classmethod
-    def _build(cls, given: Mapping[str, Any], fixed: Mapping[str, Any]) -> Self:
+    def _build(cls, keywords: Mapping[str, Any], fixed: Mapping[str, Any]) -> Self:
         values: dict[str, Any] = {}
-        for one in fields(cls):  # type: ignore[arg-type]
-            name, inner = one.name, one.metadata.get("group")
+        for member in fields(cls):  # type: ignore[arg-type]
+            name, inner = member.name, member.metadata.get("group")
             if inner is not None:  # other names are options of other groups
-                own = {key: given[key] for key in given if key not in one.metadata["without"]}
-                values[name] = _part(name, inner, own, {**one.metadata["fixed"], **fixed})
-            elif "option" in one.metadata and name in given:
-                values[name] = one.metadata["option"].parse(given[name], name)
+                inner_keywords = {
+                    key: keywords[key] for key in keywords if key not in member.metadata["without"]
+                }
+                values[name] = _part(
+                    name, inner, inner_keywords, {**member.metadata["fixed"], **fixed}
+                )
+            elif "option" in member.metadata and name in keywords:
+                values[name] = member.metadata["option"].parse(keywords[name], name)
             elif name in fixed:
                 values[name] = fixed[name]
         return cls(**values)
 
 
 def _part(
-    name: str, kind: type[Group], given: Mapping[str, Any], fixed: Mapping[str, Any]
+    name: str, kind: type[Group], keywords: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> Group:
     """A group inside another one: from its keywords, or given as a whole."""
-    whole = given.get(name)
-    if whole is None:
-        return kind._build(given, fixed)
-    if not isinstance(whole, kind):
-        raise OptionError(f"{whole!r} is not a traceconv.{kind.__name__}", name)
-    *names, last = [f"`{one.name}`" for one in declared(kind)]
-    if any(given.get(one.strip("`")) is not None for one in (*names, last)):
-        raise OptionError(f"is given beside {', '.join(names)} or {last}; put these into it", name)
-    return kind._build(vars(whole), vars(whole))
+    instance = keywords.get(name)
+    if instance is None:
+        return kind._build(keywords, fixed)
+    if not isinstance(instance, kind):
+        raise OptionError(f"{instance!r} is not a traceconv.{kind.__name__}", name)
+    *names, last_name = [f"`{member.name}`" for member in declared(kind)]
+    if any(keywords.get(option_name.strip("`")) is not None for option_name in (*names, last_name)):
+        raise OptionError(
+            f"is given beside {', '.join(names)} or {last_name}; put these into it", name
+        )
+    return kind._build(vars(instance), vars(instance))
 
 
 def _wholes(kind: type[Group]) -> set[str]:
     """Keywords that give a whole group."""
-    parts = {one.name: one.metadata["group"] for one in fields(kind) if "group" in one.metadata}  # type: ignore[arg-type]
-    return set(parts).union(*map(_wholes, parts.values()))
+    members = {member.name: member.metadata for member in fields(kind)}  # type: ignore[arg-type]
+    groups = {name: metadata["group"] for name, metadata in members.items() if "group" in metadata}
+    return set(groups).union(*map(_wholes, groups.values()))
 
 
 def declared(kind: type[Group]) -> Iterator[Declared]:
     """The options of a group and of the groups inside it, in order, with their defaults."""
-    for one in fields(kind):  # type: ignore[arg-type]
-        if "option" in one.metadata:
-            found: Option = one.metadata["option"]
+    for member in fields(kind):  # type: ignore[arg-type]
+        if "option" in member.metadata:
+            declared_option: Option = member.metadata["option"]
             bases = (base for base in kind.__mro__ if issubclass(base, Group))
-            owner = next(base for base in bases if one.name in base.__annotations__)
-            title = found.section or one.metadata.get("title") or owner.title
-            given = found.parse.__annotations__["value"]
-            hint = owner.__annotations__[one.name] if given == "Any" else given
-            yield Declared(one.name, found, one.default, title, hint.removeprefix("values."))
-        elif "group" in one.metadata:
-            fixed = one.metadata["fixed"]
-            for inner in declared(one.metadata["group"]):
-                if inner.name not in one.metadata["without"]:
+            owner = next(base for base in bases if member.name in base.__annotations__)
+            title = declared_option.section or member.metadata.get("title") or owner.title
+            value_type = declared_option.parse.__annotations__["value"]
+            hint = owner.__annotations__[member.name] if value_type == "Any" else value_type
+            yield Declared(
+                member.name, declared_option, member.default, title, hint.removeprefix("values.")
+            )
+        elif "group" in member.metadata:
+            fixed = member.metadata["fixed"]
+            for inner in declared(member.metadata["group"]):
+                if inner.name not in member.metadata["without"]:
                     yield inner._replace(default=fixed.get(inner.name, inner.default))
 
 
@@ -182,25 +192,33 @@ class Argument(NamedTuple):
 
 def arguments(kind: type[Group]) -> list[Argument]:
     """The keywords that make a group, its own first."""
-    own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    found = [Argument(one.name, one.type, one.default, one.option.help) for one in declared(kind)]
-    found += [
+    own_names = {member.name for member in fields(kind)}  # type: ignore[arg-type]
+    listed = [
+        Argument(
+            declared_option.name,
+            declared_option.type,
+            declared_option.default,
+            declared_option.option.help,
+        )
+        for declared_option in declared(kind)
+    ]
+    listed += [
         Argument(name, f"{group.__name__} | None", None, "All of its keywords at once.")
         for name, group in _given_whole(kind)
     ]
-    return sorted(found, key=lambda one: one.name not in own)
+    return sorted(listed, key=lambda argument: argument.name not in own_names)
 
 
 def _given_whole(
     kind: type[Group], without: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, type[Group]]]:
     """Groups that callers may pass, unless some of their options are not offered."""
-    for one in fields(kind):  # type: ignore[arg-type]
-        if "group" in one.metadata:
-            inner = one.metadata["group"]
-            if one.metadata["whole"] and without.isdisjoint(d.name for d in declared(inner)):
-                yield one.name, inner
-            yield from _given_whole(inner, without | one.metadata["without"])
+    for member in fields(kind):  # type: ignore[arg-type]
+        if "group" in member.metadata:
+            inner = member.metadata["group"]
+            if member.metadata["whole"] and without.isdisjoint(d.name for d in declared(inner)):
+                yield member.name, inner
+            yield from _given_whole(inner, without | member.metadata["without"])
 
 
 def takes(kind: type[Group]) -> Callable[[Function], Function]:
@@ -211,13 +229,15 @@ def takes(kind: type[Group]) -> Callable[[Function], Function]:
         shared = inspect.signature(function)
         *parameters, _ = shared.parameters.values()
         lines = []
-        for one in arguments(kind):
-            if one.name not in shared.parameters:
+        for argument in arguments(kind):
+            if argument.name not in shared.parameters:
                 keyword = inspect.Parameter.KEYWORD_ONLY
                 parameters.append(
-                    inspect.Parameter(one.name, keyword, default=one.default, annotation=one.type)
+                    inspect.Parameter(
+                        argument.name, keyword, default=argument.default, annotation=argument.type
+                    )
                 )
-                lines.append(f"        {one.name}: {one.help}")
+                lines.append(f"        {argument.name}: {argument.help}")
         function.__signature__ = shared.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = "\n".join([function.__doc__ or "", "    Keyword Args:", *lines, ""])
         return function

@@ -149,15 +149,15 @@ class View(Group):
         """The passes that make this view; see :func:`traceconv.passes.compose`."""
         from traceconv.passes import compose
 
-        kept = self.selection
+        selection = self.selection
         return compose(
             None if self.mode == "source" else self.mode,
-            graphs=kept.graphs,
+            graphs=selection.graphs,
             merge_graphs=self.merge_graphs,
             step_marker=self.step_marker,
-            steps=kept.steps,
-            layers=kept.layers,
-            exclude=kept.exclude,
+            steps=selection.steps,
+            layers=selection.layers,
+            exclude=selection.exclude,
             scope=self.scope,
             queues=self.queues,
             zero_counters=zero_counters,
@@ -166,9 +166,9 @@ class View(Group):
     @property
     def of_analysis(self) -> View:
         """The view of analyses of the same ranks, which does not depend on the mode."""
-        kept = Selection(graphs=self.selection.graphs, steps=self.selection.steps)
+        selection = Selection(graphs=self.selection.graphs, steps=self.selection.steps)
         return View(
-            mode="detail", selection=kept, merge_graphs=self.merge_graphs,
+            mode="detail", selection=selection, merge_graphs=self.merge_graphs,
             step_marker=self.step_marker, comm_patterns=self.comm_patterns,
         )  # fmt: skip
 
@@ -357,14 +357,14 @@ class MergeOptions(View, Clocks):
         """
         from traceconv.writers.size_limit import SizeLimit
 
-        if not isinstance(plain, Mapping) or set(plain) != {one.name for one in fields(cls)}:
+        if not isinstance(plain, Mapping) or set(plain) != {member.name for member in fields(cls)}:
             raise ValueError("not the options of a merge")
         try:
-            given = dict(plain)
-            limit, kept = given.pop("limit"), dict(given.pop("selection"))
-            if isinstance(kept["ranks"], Mapping):
-                kept["ranks"] = kept["ranks"]["wanted"]
-            found = cls.of({**given, "selection": Selection.of(kept)})
-            return replace(found, limit=SizeLimit(**limit) if limit else None)
+            keywords = dict(plain)
+            limit, selection = keywords.pop("limit"), dict(keywords.pop("selection"))
+            if isinstance(selection["ranks"], Mapping):
+                selection["ranks"] = selection["ranks"]["wanted"]
+            options = cls.of({**keywords, "selection": Selection.of(selection)})
+            return replace(options, limit=SizeLimit(**limit) if limit else None)
         except (TypeError, ValueError, KeyError, TraceconvError) as e:
             raise ValueError(str(e)) from e

@@ -99,7 +99,7 @@ _THRESHOLD = lazy_regex(r"([a-z-]+(?:\.[a-z-]+)?)\s*=\s*(-?\d{1,15}(?:\.\d{1,15}
 def _refuse(value: Any, valid: str, option: str) -> OptionError:
     """The error for a value that is not ``valid``."""
     if isinstance(value, str) and any(
-        _DECIMAL_COMMA.match(part.strip()) for part in value.split(":")
+        _DECIMAL_COMMA.match(piece.strip()) for piece in value.split(":")
     ):
         hint = value.replace(",", ".")
         return OptionError(f"{value!r} has a decimal comma; write {hint!r}", option)
@@ -119,28 +119,30 @@ def numbers(value: Numbers | None, option: str) -> Selected | None:
         return None
     if isinstance(value, Selected):
         return value
-    parts: list[range] = []
+    ranges: list[range] = []
     if isinstance(value, str):
-        for part in value.split(","):
-            match = _RANGE.match(part.strip())
+        for item in value.split(","):
+            match = _RANGE.match(item.strip())
             if not match:
                 raise OptionError(f"{value!r} is not a list like 0-7,12, nor all", option)
-            first, last = int(match[1]), int(match[2] or match[1])
-            if not 0 <= last - first <= MAX_RANGE:
-                raise OptionError(f"{part.strip()!r} is not a range from low to high", option)
-            parts.append(range(first, last + 1))
+            low, high = int(match[1]), int(match[2] or match[1])
+            if not 0 <= high - low <= MAX_RANGE:
+                raise OptionError(f"{item.strip()!r} is not a range from low to high", option)
+            ranges.append(range(low, high + 1))
     elif isinstance(value, range):
-        parts = [value]
+        ranges = [value]
     else:
         several = isinstance(value, Iterable) and not isinstance(value, bytes)
-        named: Iterable[Any] = value if several else (value,)  # type: ignore[assignment]
-        parts = [range(n, n + 1) for n in (whole(one, option, _NUMBERS) for one in named)]
-    found = Selected.of(parts)
-    if not found:
+        items: Iterable[Any] = value if several else (value,)  # type: ignore[assignment]
+        ranges = [
+            range(n, n + 1) for n in (whole(item_value, option, _NUMBERS) for item_value in items)
+        ]
+    selected = Selected.of(ranges)
+    if not selected:
         raise OptionError("is empty; leave it out for all", option)
-    if found[0] < 0:
-        raise OptionError(f"{found[0]} is less than 0", option)
-    return found
+    if selected[0] < 0:
+        raise OptionError(f"{selected[0]} is less than 0", option)
+    return selected
 
 
 def whole(value: Any, option: str, valid: str = "a whole number") -> int:
@@ -201,22 +203,26 @@ def ranks(value: Ranks | None, option: str) -> tuple[int, ...] | ByCoordinates |
     if isinstance(value, ByCoordinates):
         return value
     if isinstance(value, Mapping):
-        wanted = {str(axis): numbers(some, option) for axis, some in value.items()}
+        by_axis = {str(axis): numbers(values, option) for axis, values in value.items()}
     elif isinstance(value, str) and "=" in value:
         texts: dict[str, list[str]] = {}
         axis = ""
-        for part in value.split(","):
-            name, equals, rest = part.rpartition("=")
+        for item in value.split(","):
+            name, equals, number_text = item.rpartition("=")
             axis = name.strip().lower() if equals else axis
             if not _AXIS.fullmatch(axis) or (equals and axis in texts):
                 raise OptionError(f"{value!r} is not a list like tp=0,pp=1-3", option)
-            texts.setdefault(axis, []).append(rest)
-        wanted = {axis: numbers(",".join(some), option) for axis, some in texts.items()}
+            texts.setdefault(axis, []).append(number_text)
+        by_axis = {
+            axis: numbers(",".join(texts_of_axis), option) for axis, texts_of_axis in texts.items()
+        }
     else:
         return numbers(value, option)
-    if not wanted or None in wanted.values():
+    if not by_axis or None in by_axis.values():
         raise OptionError(f"{value!r} names no coordinates, like tp=0,pp=1-3", option)
-    return ByCoordinates({axis: some for axis, some in wanted.items() if some is not None})
+    return ByCoordinates(
+        {axis: selected for axis, selected in by_axis.items() if selected is not None}
+    )
 
 
 # -- times --------------------------------------------------------------------------------
@@ -231,15 +237,18 @@ def window(value: Window | None, option: str) -> tuple[int | None, int | None] |
     if value is None:
         return None
     if isinstance(value, str):
-        first, colon, last = value.partition(":")
-        if not colon or not (first.strip() or last.strip()):
+        start_text, colon, end_text = value.partition(":")
+        if not colon or not (start_text.strip() or end_text.strip()):
             raise _refuse(value, "a window like 1.2s:1.5s, 300ms: or :2s", option)
-        start, end = (_time(one, option) if one.strip() else None for one in (first, last))
+        start, end = (
+            _time(bound_text, option) if bound_text.strip() else None
+            for bound_text in (start_text, end_text)
+        )
     else:
         valid = 'a window like "1.2s:1.5s", or (start, end) in whole ns'
         if not isinstance(value, Sequence) or len(value) != 2:
             raise OptionError(f"{value!r} is not {valid}", option)
-        start, end = (None if one is None else _stamp(one, option, valid) for one in value)
+        start, end = (None if bound is None else _stamp(bound, option, valid) for bound in value)
     if start is not None and end is not None and start >= end:
         raise OptionError(f"{value!r} ends before it starts", option)
     return start, end
@@ -247,10 +256,10 @@ def window(value: Window | None, option: str) -> tuple[int | None, int | None] |
 
 def _stamp(value: Any, option: str, valid: str) -> int:
     """A time as ns, or as text with its unit."""
-    found = _time(value, option) if isinstance(value, str) else whole(value, option, valid)
-    if abs(found) >= 2**63:
+    ns = _time(value, option) if isinstance(value, str) else whole(value, option, valid)
+    if abs(ns) >= 2**63:
         raise OptionError(f"{value!r} is not {valid}", option)
-    return found
+    return ns
 
 
 def _time(text: str, option: str) -> int:
@@ -269,21 +278,21 @@ def length(value: Length | None, option: str) -> int | None:
     """ns, from 0; None as it is."""
     if value is None:
         return None
-    found = _stamp(value, option, "a length like 50us, or whole ns")
-    if found < 0:
+    ns = _stamp(value, option, "a length like 50us, or whole ns")
+    if ns < 0:
         raise OptionError(f"{value!r} is less than 0", option)
-    return found
+    return ns
 
 
 def percent(value: float | str, option: str) -> float:
     """A percentage from 0 to 100, also as text: ``1.5`` or ``"1.5%"``."""
     try:
-        found = float(value.removesuffix("%") if isinstance(value, str) else value)
+        number = float(value.removesuffix("%") if isinstance(value, str) else value)
     except (TypeError, ValueError):
-        found = math.nan
-    if isinstance(value, bool) or not 0 <= found <= 100:
+        number = math.nan
+    if isinstance(value, bool) or not 0 <= number <= 100:
         raise _refuse(value, "a percentage from 0 to 100", option)
-    return found
+    return number
 
 
 # -- words --------------------------------------------------------------------------------
@@ -302,8 +311,8 @@ def one_of(*choices: str) -> Callable[[Any, str], Any]:
 
 def mode(value: Mode | None, option: str) -> Mode:
     """A mode; None is "source"."""
-    found: Mode = one_of(*get_args(Mode))("source" if value is None else value, option)
-    return found
+    checked: Mode = one_of(*get_args(Mode))("source" if value is None else value, option)
+    return checked
 
 
 def words(value: Names | None, option: str) -> tuple[str, ...]:
@@ -312,7 +321,7 @@ def words(value: Names | None, option: str) -> tuple[str, ...]:
         return ()
     valid = 'a name, "a,b" or a list of names'
     if isinstance(value, str):
-        return tuple(word for part in value.split(",") if (word := part.strip()))
+        return tuple(word for item in value.split(",") if (word := item.strip()))
     if not isinstance(value, Iterable):
         raise OptionError(f"{value!r} is not {valid}", option)
     return _texts(value, option, valid)
@@ -329,11 +338,11 @@ def texts(value: Names | None, option: str) -> tuple[str, ...]:
 
 
 def _texts(value: Iterable[Any], option: str, valid: str) -> tuple[str, ...]:
-    found = tuple(value)
-    for word in found:
+    items = tuple(value)
+    for word in items:
         if not isinstance(word, str):
             raise OptionError(f"{word!r} is not {valid}", option)
-    return found
+    return items
 
 
 def layers(value: Layers | None, option: str) -> tuple[LayerName, ...] | None:
@@ -383,13 +392,13 @@ def thresholds(
             if not math.isfinite(number):
                 raise OptionError(f"{key}: {number} is not a finite number", option)
         return {str(key): float(number) for key, number in value.items()}
-    found = {}
-    for part in words(value, option):
-        match = _THRESHOLD.match(part.strip())
+    by_name = {}
+    for item in words(value, option):
+        match = _THRESHOLD.match(item.strip())
         if not match:
-            raise OptionError(f"{part!r} is not RULE=NUMBER or RULE.NAME=NUMBER", option)
-        found[match[1]] = float(match[2])
-    return found
+            raise OptionError(f"{item!r} is not RULE=NUMBER or RULE.NAME=NUMBER", option)
+        by_name[match[1]] = float(match[2])
+    return by_name
 
 
 def parameters(
@@ -398,21 +407,21 @@ def parameters(
     """Values by name: of ``{"least": 5}``, ``"least=5"`` or a list of such texts. What reads as a
     number in a text is one."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            if one is not None and not isinstance(one, (bool, int, float, str)):
-                raise OptionError(f"{key}: {one!r} is neither a number nor a text", option)
-        return {str(key): one for key, one in value.items()}
-    found: dict[str, Any] = {}
-    for part in [value] if isinstance(value, str) else value or ():
-        name, sign, text = part.partition("=")
+        for key, parameter in value.items():
+            if parameter is not None and not isinstance(parameter, (bool, int, float, str)):
+                raise OptionError(f"{key}: {parameter!r} is neither a number nor a text", option)
+        return {str(key): parameter for key, parameter in value.items()}
+    by_name: dict[str, Any] = {}
+    for item in [value] if isinstance(value, str) else value or ():
+        name, sign, text = item.partition("=")
         if not sign or not name.isidentifier():
-            raise OptionError(f"{part!r} is not NAME=VALUE", option)
-        found[name] = text
+            raise OptionError(f"{item!r} is not NAME=VALUE", option)
+        by_name[name] = text
         for kind in (int, float):
             with suppress(ValueError):
-                found[name] = kind(text)
+                by_name[name] = kind(text)
                 break
-    return found
+    return by_name
 
 
 # -- places -------------------------------------------------------------------------------
@@ -420,15 +429,15 @@ def parameters(
 
 def paths(values: Iterable[Paths]) -> list[str]:
     """Paths as text, of any mixture of texts, ``Path`` and lists of them."""
-    found: list[str] = []
+    listed: list[str] = []
     for value in values:
         if isinstance(value, (str, os.PathLike)):
-            found.append(_path(value, "paths"))
+            listed.append(_path(value, "paths"))
         elif isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
-            found += [_path(one, "paths") for one in value]
+            listed += [_path(item, "paths") for item in value]
         else:
             raise OptionError(f"{value!r} is not a path, nor a list of paths", "paths")
-    return found
+    return listed
 
 
 def path(value: AnyPath | None, option: str) -> str | None:
@@ -437,10 +446,10 @@ def path(value: AnyPath | None, option: str) -> str | None:
 
 
 def _path(value: Any, option: str) -> str:
-    found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(found, str) or not found:
+    name = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(name, str) or not name:
         raise OptionError(f"{value!r} is not a path", option)
-    return found
+    return name
 
 
 def align(value: Align, option: str) -> str:
@@ -449,13 +458,13 @@ def align(value: Align, option: str) -> str:
     Raises:
         OptionError: it is neither.
     """
-    found = _path(value, option)
-    if found in get_args(AlignMethod) or isinstance(value, os.PathLike) or Path(found).exists():
-        return found
-    if os.sep in found or "." in found:  # a missing file; reading it raises the error
-        return found
+    name = _path(value, option)
+    if name in get_args(AlignMethod) or isinstance(value, os.PathLike) or Path(name).exists():
+        return name
+    if os.sep in name or "." in name:  # a missing file; reading it raises the error
+        return name
     methods = get_args(AlignMethod)
-    raise OptionError(f"{unknown('method', found, methods)}, or a JSON file of offsets", option)
+    raise OptionError(f"{unknown('method', name, methods)}, or a JSON file of offsets", option)
 
 
 def limit(value: Limit | None, option: str) -> SizeLimit | None:

@@ -63,7 +63,7 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
         "confidence_percent": 100 * (1 - ERROR["step"]),
         "before": _run(comparison.before, comparison.critical[0]),
         "after": _run(comparison.after, comparison.critical[1]),
-        "gates": [_gate(comparison, one) for one in gates],
+        "gates": [_gate(comparison, gate) for gate in gates],
         "classes": [] if comparison.classes is None else _rows(comparison.classes),
         "operators": _operators(comparison),
         "items": [] if items is None else _items(comparison, items),
@@ -73,16 +73,16 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
 
 
 def _run(run: Run, rank: int) -> dict[str, Any]:
-    own = run.ranks[rank]
-    lengths = own.steps["ns"].tolist()
+    critical = run.ranks[rank]
+    lengths = critical.steps["ns"].tolist()
     return {
         "label": run.label,
         "ranks": list(run.ranks),
         "world_size": run.world_size if run.world_size > 0 else None,
         "critical_rank": rank,
         "critical_rank_called": run.shape.called(rank),
-        "marked": own.marked,
-        "steps": own.steps["step"].tolist(),
+        "marked": critical.marked,
+        "steps": critical.steps["step"].tolist(),
         "step_ns": lengths,
     }
 
@@ -92,15 +92,15 @@ def _percent(before: int, after: int) -> float | None:
 
 
 def _figures(before: int, after: int, half: float, verdict: str) -> dict[str, Any]:
-    known = math.isfinite(half)
+    has_bounds = math.isfinite(half)
     delta = after - before
     return {
         "before_ns": before,
         "after_ns": after,
         "change_ns": delta,
         "change_percent": _percent(before, after),
-        "low_ns": math.floor(delta - half) if known else None,
-        "high_ns": math.ceil(delta + half) if known else None,
+        "low_ns": math.floor(delta - half) if has_bounds else None,
+        "high_ns": math.ceil(delta + half) if has_bounds else None,
         "verdict": verdict or None,
     }
 
@@ -111,8 +111,8 @@ def _rows(rows: ComparedRows) -> list[dict[str, Any]]:
     figures = zip(rows.before_ns.tolist(), rows.after_ns.tolist(), rows.half_ns.tolist(),
                   rows.verdicts, strict=True)  # fmt: skip
     return [
-        {**{name: column[i] for name, column in columns.items()}, **_figures(*one)}
-        for i, one in enumerate(figures)
+        {**{name: column[i] for name, column in columns.items()}, **_figures(*figures_of_row)}
+        for i, figures_of_row in enumerate(figures)
     ]
 
 
@@ -121,22 +121,22 @@ def _operators(comparison: RunComparison) -> list[dict[str, Any]]:
     rows, member = comparison.operators, comparison.member
     if rows is None or member is None or comparison.items is None:
         return []
-    found = _rows(rows)
+    operators = _rows(rows)
     notes = _notes(comparison.items, member, len(rows))
-    for i, row in enumerate(found):
+    for i, row in enumerate(operators):
         row["label"] = label(row["sort"], row["name"], row["type"], _critical(comparison))
         row["changed"] = notes[i]
         row["items"] = np.flatnonzero(member == i).tolist()
-    return sorted(found, key=lambda row: -abs(row["change_ns"]))
+    return sorted(operators, key=lambda row: -abs(row["change_ns"]))
 
 
 def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list[str]]:
     """What changed of the items of every operator, in words, most time first."""
-    found: list[list[str]] = [[] for _ in range(groups)]
+    notes: list[list[str]] = [[] for _ in range(groups)]
     for row in np.argsort(-np.abs(items.delta_ns), kind="stable").tolist():
-        of = found[int(member[row])]
-        of += [text for text in changes(items, row) if text not in of]
-    return found
+        of_operator = notes[int(member[row])]
+        of_operator += [text for text in changes(items, row) if text not in of_operator]
+    return notes
 
 
 def _critical(comparison: RunComparison) -> tuple[str, str]:
@@ -168,29 +168,29 @@ def label(sort: str, name: str, kind: str, critical: tuple[str, str]) -> str:
 
 
 def _items(comparison: RunComparison, items: Items) -> list[dict[str, Any]]:
-    found = _rows(items)
+    described = _rows(items)
     member = comparison.member
-    for i, row in enumerate(found):
-        row["was"] = {key: one[i] for key, one in items.was.items() if one[i]}
+    for i, row in enumerate(described):
+        row["was"] = {key: column[i] for key, column in items.was.items() if column[i]}
         row["count"] = [float(count) for count in items.counts[:, i]]
         row["busy_ns"] = [float(busy) for busy in items.busy_ns[:, i]]
         row["changed"] = list(items.changed[i])
         row["instead"] = list(items.instead.get(i, ()))
         row["operator"] = -1 if member is None else int(member[i])
-    return found
+    return described
 
 
 def changes(items: Items, row: int) -> list[str]:
     """In what an item differs, in words."""
     key, was = ({k: columns[k][row] for k in KEY} for columns in (items.keys, items.was))
-    count = [digits(round(float(one), 2)) for one in items.counts[:, row]]
-    each = [
+    count = [digits(round(float(value), 2)) for value in items.counts[:, row]]
+    mean_ns = [
         float(busy) / float(n) if n else 0.0
         for busy, n in zip(items.busy_ns[:, row], items.counts[:, row], strict=True)
     ]
     instead = [
-        operator_of(*(str(items.keys[k][other]) for k in KEY[:3]))[0]
-        for other in items.instead.get(row, ())
+        operator_of(*(str(items.keys[k][replacing]) for k in KEY[:3]))[0]
+        for replacing in items.instead.get(row, ())
     ]
     also = f" in place of {', '.join(dict.fromkeys(instead))}" if instead else ""
     now = f" by {', '.join(dict.fromkeys(instead))}" if instead else ""
@@ -203,10 +203,10 @@ def changes(items: Items, row: int) -> list[str]:
         "group": f"group{_arrow(was['type'], key['type'])}",
         "operator": f"operator{_arrow(was['type'], key['type'])}",
         "count": f"{count[0]} → {count[1]} times",
-        "duration": f"{time(each[0])} → {time(each[1])} each",
+        "duration": f"{time(mean_ns[0])} → {time(mean_ns[1])} each",
         "overlap": f"hidden {_hidden(items, 0, row)} → {_hidden(items, 1, row)}",
     }
-    return [words[one] for one in items.changed[row]]
+    return [words[change] for change in items.changed[row]]
 
 
 def _arrow(before: str, after: str) -> str:
@@ -224,29 +224,29 @@ def _hidden(items: Items, side: int, row: int) -> str:
 
 def _rank(comparison: RunComparison, row: int) -> dict[str, Any]:
     """A rank, with the figures of its items that it has: [row of items, before, after]."""
-    one = comparison.ranks[row]
-    before, after = one.items_ns
-    some = np.flatnonzero((before != 0) | (after != 0))
-    columns = (some.tolist(), before[some].tolist(), after[some].tolist())
+    rank = comparison.ranks[row]
+    before, after = rank.items_ns
+    present = np.flatnonzero((before != 0) | (after != 0))
+    columns = (present.tolist(), before[present].tolist(), after[present].tolist())
     return {
-        "before": one.before,
-        "after": one.after,
-        "steps": list(one.steps),
-        "computing_ns": [int(one.computing.before_ns[0]), int(one.computing.after_ns[0])],
-        **{k: v for k, v in _figures(*one.step_ns, one.half_ns, one.verdict).items()
+        "before": rank.before,
+        "after": rank.after,
+        "steps": list(rank.steps),
+        "computing_ns": [int(rank.computing.before_ns[0]), int(rank.computing.after_ns[0])],
+        **{k: v for k, v in _figures(*rank.step_ns, rank.half_ns, rank.verdict).items()
            if k not in ("before", "after")},
         "items": [list(item) for item in zip(*columns, strict=True)],
     }  # fmt: skip
 
 
-def _gate(comparison: RunComparison, one: GateResult) -> dict[str, Any]:
-    figures = _figures(one.before_ns, one.after_ns, one.half_ns, "")
+def _gate(comparison: RunComparison, result: GateResult) -> dict[str, Any]:
+    figures = _figures(result.before_ns, result.after_ns, result.half_ns, "")
     del figures["verdict"]
-    limit = one.gate.limit * one.before_ns / 100 if one.gate.percent else one.gate.limit
-    reason = _no_verdict(comparison, one) if one.outcome == Outcome.UNSURE else None
+    limit = result.gate.limit * result.before_ns / 100 if result.gate.percent else result.gate.limit
+    reason = _no_verdict(comparison, result) if result.outcome == Outcome.UNSURE else None
     return {
-        "gate": one.gate.text,
-        "outcome": str(one.outcome),
+        "gate": result.gate.text,
+        "outcome": str(result.outcome),
         "reason": reason,
         "limit_ns": limit,
         **figures,
@@ -261,14 +261,14 @@ def _no_verdict(comparison: RunComparison, gate: GateResult) -> str | None:
         return "gaps between steps are unknown"
     if not _marked(comparison):
         return "no steps marked: `step_marker`"
-    return _FEW_STEPS if _one_step(comparison) else None
+    return _FEW_STEPS if _has_one_step(comparison) else None
 
 
 _FEW_STEPS = "one step says nothing of the others"
 
 
-def _one_step(comparison: RunComparison) -> bool:
-    return min(one.steps for one in comparison.series or ()) < 2
+def _has_one_step(comparison: RunComparison) -> bool:
+    return min(item.steps for item in comparison.series or ()) < 2
 
 
 def _marked(comparison: RunComparison) -> bool:
@@ -289,14 +289,14 @@ def headline(comparison: RunComparison) -> str:
         return "nothing to compare"
     before, after = int(rows.before_ns[0]), int(rows.after_ns[0])
     marked = _marked(comparison)
-    what = "a step takes" if marked else "the recording lasts"
-    text = f"{what} {time(after)}, before {time(before)}: {_more(before, after)}"
+    subject = "a step takes" if marked else "the recording lasts"
+    text = f"{subject} {time(after)}, before {time(before)}: {_more(before, after)}"
     half = float(rows.half_ns[0])
-    known = math.isfinite(half) and not comparison.same
-    sure = f" ({_sure(before, after - before, half)})" if known else ""
+    is_known = math.isfinite(half) and not comparison.same
+    sure = f" ({_sure(before, after - before, half)})" if is_known else ""
     verdict = rows.verdicts[0]
     if verdict == DifferenceVerdict.UNSURE:
-        why = _FEW_STEPS if _one_step(comparison) else "steps differ too much"
+        why = _FEW_STEPS if _has_one_step(comparison) else "steps differ too much"
         why = why if marked else "without marked steps, chance and change look alike"
         return f"no verdict: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"
@@ -307,41 +307,41 @@ def proven(comparison: RunComparison) -> list[str]:
     rows = comparison.operators
     if rows is None:
         return []
-    found: list[str] = []
+    texts: list[str] = []
     for row in np.argsort(-np.abs(rows.delta_ns), kind="stable").tolist():
         if (
             rows.verdicts[row] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
-            and len(found) < _NAMED
+            and len(texts) < _NAMED
         ):
             key = {name: str(column[row]) for name, column in rows.keys.items()}
             name = label(key["sort"], key["name"], key["type"], _critical(comparison))
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
             word = rows.verdicts[row] if before and after else "new" if after else "gone"
-            found.append(f"{name} {word}: {_more(before, after)}")
-    return found + _changed_ranks(comparison)
+            texts.append(f"{name} {word}: {_more(before, after)}")
+    return texts + _changed_ranks(comparison)
 
 
 def _changed_ranks(comparison: RunComparison) -> list[str]:
     """On which ranks computing changed, in words, if it provably did much less on the others."""
-    items, every = comparison.items, comparison.ranks
-    critical = next((one for one in every if one.after == comparison.critical[1]), None)
+    items, compared = comparison.items, comparison.ranks
+    critical = next((rank for rank in compared if rank.after == comparison.critical[1]), None)
     if items is None or critical is None:
         return []
-    [verdict], [most] = critical.computing.verdicts, abs(critical.computing.delta_ns).tolist()
-    some = [one.after for one in every if one.computing.verdicts[0] == verdict]
-    rest = [one for one in every if one.after not in some]
-    farthest = [abs(one.computing.delta_ns[0]) + one.computing.half_ns[0] for one in rest]
+    [verdict], [largest] = critical.computing.verdicts, abs(critical.computing.delta_ns).tolist()
+    changed = [rank.after for rank in compared if rank.computing.verdicts[0] == verdict]
+    others = [rank for rank in compared if rank.after not in changed]
+    farthest = [abs(rank.computing.delta_ns[0]) + rank.computing.half_ns[0] for rank in others]
     proven = verdict in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
-    if not proven or not rest or 2 * max(farthest) > most:
+    if not proven or not others or 2 * max(farthest) > largest:
         return []
-    called = comparison.after.shape.called(some[0]) if len(some) == 1 else ranks(some)
+    called = comparison.after.shape.called(changed[0]) if len(changed) == 1 else ranks(changed)
     text = f"computing {verdict} on {called} only"
     exposed = items.keys["sort"] == Sort.COMMUNICATION
-    more = [int((one.items_ns[1] - one.items_ns[0])[exposed].sum()) for one in rest]
+    exposed_change = [int((rank.items_ns[1] - rank.items_ns[0])[exposed].sum()) for rank in others]
     change = critical.step_ns[1] - critical.step_ns[0]
-    if all(2 * ns >= change if change > 0 else 2 * ns <= change for ns in more):
+    if all(2 * ns >= change if change > 0 else 2 * ns <= change for ns in exposed_change):
         waits = "wait" if verdict == DifferenceVerdict.SLOWER else "waited"
-        text += f"; the other ranks {waits} for {'it' if len(some) == 1 else 'them'}"
+        text += f"; the other ranks {waits} for {'it' if len(changed) == 1 else 'them'}"
     return [text]
 
 
@@ -390,7 +390,7 @@ def gate_line(one: Mapping[str, Any]) -> str:
 
 def remarks(comparison: RunComparison) -> list[str]:
     """Further facts that are needed to read the comparison."""
-    found = ["Both are the same recording."] if comparison.same else []
+    texts = ["Both are the same recording."] if comparison.same else []
     runs = (comparison.before, comparison.after)
     unmarked = [
         run.label
@@ -399,16 +399,16 @@ def remarks(comparison: RunComparison) -> list[str]:
     ]
     if unmarked:
         where = f" in {unmarked[0]}" if len(unmarked) == 1 else ""
-        found.append(
+        texts.append(
             f"No steps are marked{where}: all recorded time counts as one step. `step_marker` "
             "takes the host ranges whose name matches as steps."
         )
-    for run, left in zip(runs, comparison.left_out, strict=True):
-        if left:
-            found.append(f"Not compared: {ranks(left)} of {run.label}.")
+    for run, missing in zip(runs, comparison.left_out, strict=True):
+        if missing:
+            texts.append(f"Not compared: {ranks(missing)} of {run.label}.")
     for run, longer in zip(runs, comparison.warm_up, strict=True):
         if longer:
-            found.append(
+            texts.append(
                 f"The first step of {run.label} is left out: it is longer than all others."
             )
     for run, rank in zip(runs, comparison.critical, strict=True):
@@ -419,9 +419,9 @@ def remarks(comparison: RunComparison) -> list[str]:
         usual = median(lengths)
         for step, length in zip(items.steps["step"].tolist(), lengths, strict=True):
             if len(lengths) > 2 and length > _OUTLIER * usual:
-                found.append(
+                texts.append(
                     f"Step {step} of {run.label} takes {length / usual:.1f} times the others; "
                     "`steps` leaves it out."
                 )
                 break
-    return found
+    return texts

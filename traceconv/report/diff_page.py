@@ -58,23 +58,27 @@ def page(document: Document) -> str:
     gates = document["gates"]
     about = [document["verdict"] or "not comparable"]
     about += [f"{len(gates)} gate{'s' * (len(gates) > 1)}"] * bool(gates)
-    slower = document["verdict"] == "slower" or any(one["outcome"] == "failed" for one in gates)
+    slower = document["verdict"] == "slower" or any(gate["outcome"] == "failed" for gate in gates)
     tagged = [
-        el("li", el("span", one["outcome"], class_=f"tag {_tag(one['outcome'])}"), gate_line(one))
-        for one in gates
+        el(
+            "li",
+            el("span", gate["outcome"], class_=f"tag {_tag(gate['outcome'])}"),
+            gate_line(gate),
+        )
+        for gate in gates
     ]
-    card = [el("h1", document["headline"]), [el("p", one) for one in proven(document)],
+    card = [el("h1", document["headline"]), [el("p", text) for text in proven(document)],
             el("ul", tagged, class_="facts") if gates else None]  # fmt: skip
     notes = [*(run_line(word, document[word]) for word in _RUNS), *document["remarks"]]
     head = el(
         "header",
         html.chips(about),
         el("div", card, class_=f"verdict of-{'warning' if slower else 'note'}"),
-        [el("p", one, class_="note") for one in notes],
+        [el("p", text, class_="note") for text in notes],
     )
     single = Section("items", "Single items", list(_single_items(document)), True)
-    found = [*sections(document, DRAWN), single]
-    return html.framed("traceconv diff", head, found, document["traceconv"])
+    drawn = [*sections(document, DRAWN), single]
+    return html.framed("traceconv diff", head, drawn, document["traceconv"])
 
 
 def as_markdown(document: Document, top: int | None) -> str:
@@ -83,22 +87,22 @@ def as_markdown(document: Document, top: int | None) -> str:
     Args:
         top: rows of the waterfall; None for all.
     """
-    told = [*proven(document), *(run_line(word, document[word]) for word in _RUNS),
-            *(f"gate {gate_line(one)}" for one in document["gates"]),
+    facts = [*proven(document), *(run_line(word, document[word]) for word in _RUNS),
+            *(f"gate {gate_line(gate)}" for gate in document["gates"]),
             *document["remarks"]]  # fmt: skip
     lines = [
         f"# {markdown.text(document['headline'])}",
         "",
-        *(f"- {markdown.text(t)}" for t in told),
+        *(f"- {markdown.text(t)}" for t in facts),
     ]
-    for one in sections(document, top):
-        lines += ["", *markdown.section(one)[:-1]]
+    for part in sections(document, top):
+        lines += ["", *markdown.section(part)[:-1]]
     return "\n".join(lines) + "\n"
 
 
 def sections(document: Document, top: int | None) -> list[Section]:
     """What differs: item by item, by part of the step, step by step, and by rank."""
-    found = [
+    drawn = [
         Section("waterfall", "From before to after", _waterfall(document, top)),
         Section("parts", "The parts of a step", _parts(document)),
         Section("steps", "Steps", _steps(document), True),
@@ -109,8 +113,8 @@ def sections(document: Document, top: int | None) -> list[Section]:
             (row["before"], row["after"], *row["steps"], *_figures(row), Mark(computing(row)))
             for row in document["ranks"]
         ]
-        found.append(Section("ranks", "Ranks", [Table(head, rows)]))
-    return [one for one in found if one.blocks]
+        drawn.append(Section("ranks", "Ranks", [Table(head, rows)]))
+    return [section for section in drawn if section.blocks]
 
 
 def _tag(word: str) -> str:
@@ -118,8 +122,8 @@ def _tag(word: str) -> str:
 
 
 def _figures(row: Document) -> tuple[Cell, ...]:
-    known = row["low_ns"] is not None
-    interval = f"{signed(row['low_ns'])} to {signed(row['high_ns'])}" if known else say.UNKNOWN
+    has_bounds = row["low_ns"] is not None
+    interval = f"{signed(row['low_ns'])} to {signed(row['high_ns'])}" if has_bounds else say.UNKNOWN
     verdict = row["verdict"]
     return (
         time(row["before_ns"]), time(row["after_ns"]),
@@ -132,7 +136,7 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
     """A bar per change, each beginning where the one before it has ended."""
     if not document["classes"]:
         return []
-    shown, rest = waterfall(document, top)
+    shown, remaining = waterfall(document, top)
     step = document["classes"][0]
     changes = [
         (row["label"], row["change_ns"], "; ".join([*filter(None, [row["verdict"]]),
@@ -142,14 +146,14 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (row["label"], *_figures(row), "; ".join(row["changed"])) for row in shown
     ]
-    if rest:
-        others, name = sum(row["change_ns"] for row in rest), f"{len(rest)} others"
-        changes.append((name, others, ""))
-        rows.append((name, "", "", Mark(signed(others)), "", "", "", ""))
-    at = [step["before_ns"]]
+    if remaining:
+        remaining_ns, name = sum(row["change_ns"] for row in remaining), f"{len(remaining)} others"
+        changes.append((name, remaining_ns, ""))
+        rows.append((name, "", "", Mark(signed(remaining_ns)), "", "", "", ""))
+    levels = [step["before_ns"]]
     for _, change, _ in changes:
-        at.append(at[-1] + change)
-    low, high = min(at), max(at)
+        levels.append(levels[-1] + change)
+    low, high = min(levels), max(levels)
     # the axis begins where changes can be seen, unless they are most of the step
     floor = max(low - (high - low), 0) if low > 2 * (high - low) else 0
     wide = max(high - floor, 1)
@@ -169,14 +173,14 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
             signed(change),
             note,
         )
-        for (name, change, note), start, end in zip(changes, at, at[1:], strict=False)
+        for (name, change, note), start, end in zip(changes, levels, levels[1:], strict=False)
     ]  # fmt: skip
     words = (
         "The time of a step by operator, collective, copy and cause of waiting: the changes add "
         "up, to the nanosecond."
     )
-    whole = "the step" + f" (the axis begins at {say.time(floor)})" * bool(floor)
-    kinds = [("k-worse", "takes longer"), ("k-better", "takes less"), ("k-idle", whole)]
+    legend_text = "the step" + f" (the axis begins at {say.time(floor)})" * bool(floor)
+    kinds = [("k-worse", "takes longer"), ("k-better", "takes less"), ("k-idle", legend_text)]
     table = Table(("item", *_FIGURES, "what changed"), rows)
     return [
         Text(words), Legend(kinds), Bars([total("before"), *bars, total("after")], wide=True),
@@ -197,18 +201,18 @@ def _steps(document: Document) -> list[Block]:
     """The lengths of the steps of both runs, of the critical rank."""
     runs = [document[word] for word in _RUNS]
     kinds = ("c0", "c1")
-    named = [
+    entries = [
         (kind, f"{word}, {run['critical_rank_called']}")
         for kind, word, run in zip(kinds, _RUNS, runs, strict=True)
     ]
-    every = [run["step_ns"] for run in runs]
+    step_lengths = [run["step_ns"] for run in runs]
     table = Table(
         ("run", "step", "length"),
         [(word, step, time(ns)) for word, run in zip(_RUNS, runs, strict=True)
          for step, ns in zip(run["steps"], run["step_ns"], strict=True)],
     )  # fmt: skip
-    longest = max(map(max, every)) or 1
-    count = max(map(len, every))
+    longest = max(map(max, step_lengths)) or 1
+    count = max(map(len, step_lengths))
     drawn: Block
     if count < _FEWEST_STEPS:
         drawn = Bars(
@@ -226,19 +230,21 @@ def _steps(document: Document) -> list[Block]:
                               if i < len(run["step_ns"])))
             for i in range(min(count, _TIPS))
         ]  # fmt: skip
-        curves = [Line(kind, numbers[: len(ns)], ns) for kind, ns in zip(kinds, every, strict=True)]
+        curves = [
+            Line(kind, numbers[: len(ns)], ns) for kind, ns in zip(kinds, step_lengths, strict=True)
+        ]
         drawn = Lines(curves, (numbers, list(map(str, numbers))), say.unit_for(longest), tips,
                       "compared step", from_zero=False)  # fmt: skip
-    return [Legend(named), drawn, Folded("figures", [table])]
+    return [Legend(entries), drawn, Folded("figures", [table])]
 
 
 def _single_items(document: Document) -> Iterator[Block]:
     single = sorted(document["items"], key=lambda row: -abs(row["change_ns"]))
-    named = ("sort", "name", "type", "shape", "module")
+    keys = ("sort", "name", "type", "shape", "module")
     rows = [
-        (*(row[key] for key in named), *_figures(row), " ".join(row["changed"]))
+        (*(row[key] for key in keys), *_figures(row), " ".join(row["changed"]))
         for row in single[:LISTED]
     ]
-    yield Table((*named, *_FIGURES, "changed"), rows)
-    if more := len(single) - len(rows):
-        yield Text(f"and {more} more, in JSON and CSV", "note")
+    yield Table((*keys, *_FIGURES, "changed"), rows)
+    if hidden := len(single) - len(rows):
+        yield Text(f"and {hidden} more, in JSON and CSV", "note")

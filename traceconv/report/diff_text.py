@@ -38,9 +38,9 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         document = _without_verdicts(document)  # the headline says it
         parts_of_step = [{**row, "verdict": None} for row in parts_of_step]
     pages = [
-        [document["headline"], *(f"proven: {one}" for one in proven(document))],
+        [document["headline"], *(f"proven: {change}" for change in proven(document))],
         [run_line(word, document[word]) for word in ("before", "after")],
-        [f"gate {gate_line(one)}" for one in document["gates"]],
+        [f"gate {gate_line(gate)}" for gate in document["gates"]],
         _aligned(
             (per_step(document), "before", "after", "change", "", ""),
             [(CLASS_WORDS[row["name"]], *_figures(row)) for row in parts_of_step],
@@ -49,7 +49,7 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
         _ranks(document, top),
         list(document["remarks"]),
     ]
-    return "\n\n".join("\n".join(part) for part in pages if part) + "\n"
+    return "\n\n".join("\n".join(page) for page in pages if page) + "\n"
 
 
 def per_step(document: Document) -> str:
@@ -85,8 +85,8 @@ def run_line(word: str, run: Document) -> str:
     if not run["marked"]:
         steps = "no steps marked"
     else:
-        named = f"{run['steps'][0]}-{run['steps'][-1]}" if len(lengths) > 1 else run["steps"][0]
-        steps = f"{len(lengths)} step{'s' * (len(lengths) > 1)} ({named})"
+        numbers = f"{run['steps'][0]}-{run['steps'][-1]}" if len(lengths) > 1 else run["steps"][0]
+        steps = f"{len(lengths)} step{'s' * (len(lengths) > 1)} ({numbers})"
     spread = f" ({time(min(lengths))} to {time(max(lengths))})" if len(lengths) > 1 else ""
     return (
         f"{word:6}  {run['label']}: {ranks(run['ranks'])}{critical}; {steps}, {time(mean)}{spread}"
@@ -105,15 +105,15 @@ def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns; the first and the last are text, those between are figures."""
     if not rows:
         return []
-    every = [head, *rows]
-    widths = [max(len(row[i]) for row in every) for i in range(len(head))]
-    last = len(head) - 1
+    all_rows = [head, *rows]
+    widths = [max(len(row[i]) for row in all_rows) for i in range(len(head))]
+    last_column = len(head) - 1
     return [
         "  ".join(
-            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            cell.ljust(width) if i in (0, last_column) else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in every
+        for row in all_rows
     ]
 
 
@@ -124,13 +124,13 @@ def waterfall(document: Document, top: int | None) -> tuple[list[Document], list
 
 
 def _waterfall(document: Document, top: int | None, width: int | None) -> list[str]:
-    shown, rest = waterfall(document, top)
+    shown, remaining = waterfall(document, top)
     if not shown:
         return []
     step = document["classes"][0]
     rows = [("before", time(step["before_ns"]), "", "", "")]
-    reach = _reach(step["before_ns"], shown, rest)
-    at = step["before_ns"]
+    reach = _reach(step["before_ns"], shown, remaining)
+    level = step["before_ns"]
     labels = [row["label"] for row in shown]
     room = max(map(len, labels))
     if width is not None:
@@ -138,14 +138,14 @@ def _waterfall(document: Document, top: int | None, width: int | None) -> list[s
         room = min(room, max(min(width - _REST, widest), _NARROWEST))
     labels = shortened(labels, room)
     for row, label in zip(shown, labels, strict=True):
-        bar = _bar(at, at + row["change_ns"], reach)
+        bar = _bar(level, level + row["change_ns"], reach)
         noted = _verdict(row, None if width is None else width - _REST - room)
         rows.append((label, signed(row["change_ns"]), percent(row), bar, noted))
-        at += row["change_ns"]
-    if rest:
-        change = sum(row["change_ns"] for row in rest)
-        bar = _bar(at, at + change, reach)
-        rows.append((f"{len(rest)} others", signed(change), "", bar, ""))
+        level += row["change_ns"]
+    if remaining:
+        change = sum(row["change_ns"] for row in remaining)
+        bar = _bar(level, level + change, reach)
+        rows.append((f"{len(remaining)} others", signed(change), "", bar, ""))
     rows.append(("after", time(step["after_ns"]), "", "", ""))
     return _aligned(("from before to after", "", "", "", ""), rows)
 
@@ -155,39 +155,44 @@ def _verdict(row: Document, room: int | None) -> str:
     text = row["verdict"] or ""
     room = _NOTED if room is None else room + len("no verdict")
     for note in row["changed"][:2]:
-        left = room - len(text) - 2 * bool(text)
-        if left < min(len(note), _LEAST_NOTED):
+        spare = room - len(text) - 2 * bool(text)
+        if spare < min(len(note), _LEAST_NOTED):
             break
-        short = note if len(note) <= left else f"{note[: left - 3]}..."
+        short = note if len(note) <= spare else f"{note[: spare - 3]}..."
         text = f"{text}; {short}" if text else short
     return text
 
 
-def _reach(start: int, shown: Sequence[Document], rest: Sequence[Document]) -> tuple[int, int]:
+def _reach(start: int, shown: Sequence[Document], remaining: Sequence[Document]) -> tuple[int, int]:
     """The lowest and highest sum on the way."""
-    at = low = high = start
-    for change in (*(row["change_ns"] for row in shown), sum(row["change_ns"] for row in rest)):
-        at += change
-        low, high = min(low, at), max(high, at)
+    level = low = high = start
+    for change in (
+        *(row["change_ns"] for row in shown),
+        sum(row["change_ns"] for row in remaining),
+    ):
+        level += change
+        low, high = min(low, level), max(high, level)
     return low, high
 
 
 def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
     low, high = reach
     width = (high - low) or 1
-    first, last = sorted(round(_BAR * (x - low) / width) for x in (start, end))
-    last = max(last, first + 1)
-    return (" " * min(first, _BAR - 1) + "█" * (last - first))[:_BAR].ljust(_BAR)
+    begin, stop = sorted(round(_BAR * (x - low) / width) for x in (start, end))
+    stop = max(stop, begin + 1)
+    return (" " * min(begin, _BAR - 1) + "█" * (stop - begin))[:_BAR].ljust(_BAR)
 
 
 def _ranks(document: Document, top: int | None) -> list[str]:
     """The ranks; of more than ``top``, the critical one and those that changed most."""
-    every = document["ranks"]
-    if len(every) < 2:
+    all_ranks = document["ranks"]
+    if len(all_ranks) < 2:
         return []
     critical = document["after"]["critical_rank"]
-    most = sorted(every, key=lambda row: (row["after"] != critical, -abs(row["change_ns"])))
-    kept = [id(row) for row in most[:top]]
+    by_change = sorted(
+        all_ranks, key=lambda row: (row["after"] != critical, -abs(row["change_ns"]))
+    )
+    shown = [id(row) for row in by_change[:top]]
     rows = [
         (
             f"{row['before']}"
@@ -197,23 +202,23 @@ def _ranks(document: Document, top: int | None) -> list[str]:
             computing(row),
             rank_verdict(row),
         )
-        for row in every
-        if id(row) in kept
+        for row in all_ranks
+        if id(row) in shown
     ]
     head = ("rank (* critical)", "before", "after", "change", "", "computing", "")
-    left = [row["change_ns"] for row in every if id(row) not in kept]
-    if not left:
+    hidden = [row["change_ns"] for row in all_ranks if id(row) not in shown]
+    if not hidden:
         return _aligned(head, rows)
-    ends = dict.fromkeys((signed(min(left)), signed(max(left))))
-    return [*_aligned(head, rows), f"{len(left)} more ranks: {' to '.join(ends)}"]
+    ends = dict.fromkeys((signed(min(hidden)), signed(max(hidden))))
+    return [*_aligned(head, rows), f"{len(hidden)} more ranks: {' to '.join(ends)}"]
 
 
 def rank_verdict(row: Document) -> str:
     """The verdict on a rank, and whether something else than its own computing changed."""
     before, after = row["computing_ns"]
     changed = row["verdict"] in (DifferenceVerdict.SLOWER, DifferenceVerdict.FASTER)
-    other = changed and 2 * abs(after - before) < abs(row["change_ns"])
-    return f"{row['verdict'] or ''}{', not by its own computing' * other}"
+    elsewhere = changed and 2 * abs(after - before) < abs(row["change_ns"])
+    return f"{row['verdict'] or ''}{', not by its own computing' * elsewhere}"
 
 
 def computing(row: Document) -> str:
@@ -254,7 +259,7 @@ def csv_text(document: Document) -> str:
             "High(us)", "Change(%)", "Verdict", "Count Before", "Count After", "Changed",
         )
     )  # fmt: skip
-    for row in sorted(document["items"], key=lambda one: -abs(one["change_ns"])):
+    for row in sorted(document["items"], key=lambda item: -abs(item["change_ns"])):
         figures = ["" if row[key] is None else us_text(row[key]) for key in _FIGURES]
         share = "" if row["change_percent"] is None else f"{row['change_percent']:.3f}"
         writer.writerow(

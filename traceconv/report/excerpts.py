@@ -25,14 +25,16 @@ def curves(summaries: Sequence[RankSummary], clocks: Clocks, zero_ns: int) -> Se
         zero_ns: the zero of the trace.
     """
     drawings: dict[tuple[str, str, str], list[tuple[float, int, list[Any], list[float]]]] = {}
-    for one in summaries:
-        samples = one.excerpts.curves
+    for summary in summaries:
+        samples = summary.excerpts.curves
         for key, rows in _by_curve(samples):
             x = samples["x"][rows]
             if key[2] == "time":
-                x = clocks.corrected(one.rank, x) - zero_ns
+                x = clocks.corrected(summary.rank, x) - zero_ns
             y = samples["y"][rows]
-            drawings.setdefault(key, []).append((float(y.max()), one.rank, x.tolist(), y.tolist()))
+            drawings.setdefault(key, []).append(
+                (float(y.max()), summary.rank, x.tolist(), y.tolist())
+            )
     if not drawings:
         return {"missing": "no data: needs counters of memory, or records of a data queue"}
     order = sorted(drawings, key=lambda k: (k[1] != "", -max(line[0] for line in drawings[k]), k))
@@ -47,7 +49,7 @@ def _by_curve(samples: Columns) -> Iterable[tuple[tuple[str, str, str], NDArray[
         return
     keys = list(zip(*(samples[k].tolist() for k in ("title", "unit", "axis")), strict=True))
     for key in dict.fromkeys(keys):
-        yield key, np.flatnonzero([one == key for one in keys])
+        yield key, np.flatnonzero([other_key == key for other_key in keys])
 
 
 def _drawing(
@@ -62,17 +64,18 @@ def _drawing(
     }  # fmt: skip
 
 
-def place(found: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> Section:
+def place(slice_facts: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> Section:
     """Where to find a slice in a trace.
 
     Args:
-        found: its name, lane, start_ns and dur_ns, on the clock of its rank.
+        slice_facts: its name, lane, start_ns and dur_ns, on the clock of its rank.
     """
-    start = int(clocks.corrected(rank, np.array([found["start_ns"]], np.int64))[0]) - zero_ns
+    start = int(clocks.corrected(rank, np.array([slice_facts["start_ns"]], np.int64))[0]) - zero_ns
+    dur_ns = slice_facts["dur_ns"]
     return {
-        "rank": rank, "name": found["name"], "lane": found["lane"], "start_ns": start,
-        "dur_ns": found["dur_ns"],
-        "query": query(str(found["name"]), start, found["dur_ns"]) if found["dur_ns"] else "",
+        "rank": rank, "name": slice_facts["name"], "lane": slice_facts["lane"], "start_ns": start,
+        "dur_ns": dur_ns,
+        "query": query(str(slice_facts["name"]), start, dur_ns) if dur_ns else "",
     }  # fmt: skip
 
 
@@ -84,8 +87,8 @@ def query(name: str, start_ns: int, dur_ns: int) -> str:
     need not be equal, because a corrected clock or a cut slice changes them.
     """
     quoted = name.replace("'", "''")
-    named = f" AND name = '{quoted}'" if len(name) <= _PASTED and name.isprintable() else ""
+    by_name = f" AND name = '{quoted}'" if len(name) <= _PASTED and name.isprintable() else ""
     return (
         "SELECT id AS slice_id, ts, dur, track_id, name FROM slice "
-        f"WHERE ts - trace_start() = {start_ns}{named} ORDER BY abs(dur - {dur_ns})"
+        f"WHERE ts - trace_start() = {start_ns}{by_name} ORDER BY abs(dur - {dur_ns})"
     )

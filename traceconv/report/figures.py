@@ -72,14 +72,14 @@ def share(percent: float | None) -> str:
 
 def ranks(numbers: Iterable[int]) -> str:
     """``rank 3``, ``ranks 0-7``."""
-    known = sorted(numbers)
-    if not known:
+    ordered = sorted(numbers)
+    if not ordered:
         return "no rank"
-    if len(known) == 1:
-        return f"rank {known[0]}"
-    if known == list(range(known[0], known[-1] + 1)):
-        return f"ranks {known[0]}-{known[-1]}"
-    return "ranks " + ", ".join(map(str, known))
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"ranks {ordered[0]}-{ordered[-1]}"
+    return "ranks " + ", ".join(map(str, ordered))
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -87,5 +87,5 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     width = high - low
     scale = 10.0 ** math.floor(math.log10(width / most))
     step = next(m * scale for m in (1, 2, 5, 10, 20) if width / (m * scale) <= most + 1e-9)
-    first = math.ceil(low / step - 1e-9)
-    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    lowest = math.ceil(low / step - 1e-9)
+    return [step * i for i in range(lowest, math.floor(high / step + 1e-9) + 1)]

@@ -39,16 +39,16 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
         width: most characters, from 16; one that is narrower is taken as 16.
     """
     width = max(width, 16)
-    whole = [" ".join(name.split()) for name in names]
-    found = {name: _short(name, width) for name in dict.fromkeys(whole)}
-    taken: dict[str, list[str]] = {}
-    for name, short in found.items():
-        taken.setdefault(short, []).append(name)
-    used = {short for short, those in taken.items() if len(those) == 1}
-    for short, those in taken.items():
-        if len(those) > 1:
-            found |= _told_apart(short, sorted(those), width, used)
-    return [found[name] for name in whole]
+    plain = [" ".join(name.split()) for name in names]
+    short_by_name = {name: _short(name, width) for name in dict.fromkeys(plain)}
+    names_by_short: dict[str, list[str]] = {}
+    for name, short in short_by_name.items():
+        names_by_short.setdefault(short, []).append(name)
+    used = {short for short, alike in names_by_short.items() if len(alike) == 1}
+    for short, alike in names_by_short.items():
+        if len(alike) > 1:
+            short_by_name |= _distinguished(short, sorted(alike), width, used)
+    return [short_by_name[name] for name in plain]
 
 
 def _short(name: str, width: int) -> str:
@@ -79,12 +79,12 @@ def _without_type(name: str) -> str:
     plain = _OPERATOR.sub(lambda match: "_" * len(match[0]), name).replace(
         _HIDDEN, "_" * len(_HIDDEN)
     )
-    for place, sign in enumerate(plain):
+    for position, sign in enumerate(plain):
         if sign == "(" and not opened:
             break
         if sign == " " and not opened:
-            blank = place + 1
-        opened.take(sign, plain[place - 1])
+            blank = position + 1
+        opened.take(sign, plain[position - 1])
     return name[blank:]
 
 
@@ -98,7 +98,7 @@ class _Brackets:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def take(self, sign: str, last: str) -> None:
+    def take(self, sign: str, previous: str) -> None:
         """The next character, and the one before it."""
         if sign in "<(":
             self._open.append(sign)
@@ -106,7 +106,7 @@ class _Brackets:
         elif sign == ")" and len(self._open) > self.angles:
             while self._open.pop() == "<":
                 self.angles -= 1
-        elif sign == ">" and self._open and self._open[-1] == "<" and last != "-":
+        elif sign == ">" and self._open and self._open[-1] == "<" and previous != "-":
             self._open.pop()
             self.angles -= 1
 
@@ -114,20 +114,20 @@ class _Brackets:
 def _without_templates(name: str) -> str:
     """A name without template arguments; unchanged if brackets do not match."""
     marked = _OPERATOR.sub(lambda match: "_" * len(match[0]), name)
-    kept: list[str] = []
+    outside: list[str] = []
     start, opened = 0, _Brackets()
-    for place, sign in enumerate(marked):
-        last, inside = marked[max(place - 1, 0)], opened.angles
+    for position, sign in enumerate(marked):
+        previous, inside = marked[max(position - 1, 0)], opened.angles
         if sign == "<" and not inside:
-            if not re.match(r"\w", last):
+            if not re.match(r"\w", previous):
                 continue
-            kept.append(name[start:place])
-        opened.take(sign, last)
+            outside.append(name[start:position])
+        opened.take(sign, previous)
         if inside and not opened.angles:
             if sign != ">":
                 return name
-            start = place + 1
-    return name if opened.angles else "".join([*kept, name[start:]])
+            start = position + 1
+    return name if opened.angles else "".join([*outside, name[start:]])
 
 
 def _middle(text: str, width: int) -> str:
@@ -139,16 +139,16 @@ def _middle(text: str, width: int) -> str:
     return text[:before] + _CUT + text[len(text) - after :]
 
 
-def _told_apart(short: str, names: Sequence[str], width: int, used: set[str]) -> dict[str, str]:
+def _distinguished(short: str, names: Sequence[str], width: int, used: set[str]) -> dict[str, str]:
     """Texts for names that would all become ``short``: its beginning, and where they differ.
 
     Args:
         names: sorted, so that those that begin alike are neighbours.
         used:  texts that are taken; the new ones are added.
     """
-    found = {}
-    for place, name in enumerate(names):
-        near = [n for n in (place - 1, place + 1) if 0 <= n < len(names)]
+    texts = {}
+    for position, name in enumerate(names):
+        near = [n for n in (position - 1, position + 1) if 0 <= n < len(names)]
         differs = max(_alike(name, names[n]) for n in near)
         text = _with_window(short, name, differs, width)
         count = 1
@@ -157,14 +157,14 @@ def _told_apart(short: str, names: Sequence[str], width: int, used: set[str]) ->
             mark = f"~{count}"
             text = _middle(short, width - len(mark)) + mark
         used.add(text)
-        found[name] = text
-    return found
+        texts[name] = text
+    return texts
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(text: str, other: str) -> int:
     """Length of the common prefix of two texts."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def _with_window(short: str, name: str, differs: int, width: int) -> str:
@@ -214,21 +214,21 @@ def lines(columns: Sequence[Cells], width: int | None, longest: int) -> list[str
         longest: most characters of a text where ``width`` is None.
     """
     if width is None:
-        whole = [_cut(column, longest) for column in columns]
-        return _block(whole, [max(len(c.heading), c.longest) for c in whole])
+        cut = [_cut(column, longest) for column in columns]
+        return _block(cut, [max(len(c.heading), c.longest) for c in cut])
     widths = [max(len(c.heading), c.longest) for c in columns]
     if _total(widths) <= width:
         return _block(columns, widths)
     # headings may be wrapped, cells may not
     least = [max(column.longest, _heading_width(column)) for column in columns]
-    texts = [place for place, column in enumerate(columns) if column.is_text]
+    texts = [column_index for column_index, column in enumerate(columns) if column.is_text]
     while _total(least) > width and texts:
-        widest = max(texts, key=lambda place: least[place])
+        widest = max(texts, key=lambda column_index: least[column_index])
         spare = least[widest] - max(NARROWEST, _heading_width(columns[widest]))
         if spare <= 0:
             break
         least[widest] -= min(spare, max(_total(least) - width, 1))
-    return [line for part in _parts(columns, least, width) for line in part]
+    return [line for block in _parts(columns, least, width) for line in block]
 
 
 def _heading_width(column: Cells) -> int:
@@ -237,27 +237,27 @@ def _heading_width(column: Cells) -> int:
 
 def _parts(columns: Sequence[Cells], widths: Sequence[int], width: int) -> Iterator[list[str]]:
     """The table, or parts of it below each other that fit; each has the columns of keys."""
-    keys = [place for place, column in enumerate(columns) if column.is_key]
-    others = [place for place in range(len(columns)) if place not in keys]
-    if _total([widths[place] for place in keys]) > width * 2 // 3:
-        keys, others = keys[:1], [*keys[1:], *others]
-    first = True
-    while others or first:
-        taken = [others.pop(0)] if others else []
-        while others and _total([widths[p] for p in (*keys, *taken, others[0])]) <= width:
-            taken.append(others.pop(0))
-        shown = sorted((*keys, *taken))
-        narrow = [min(widths[place], width) for place in shown]
+    keys = [index for index, column in enumerate(columns) if column.is_key]
+    remaining = [index for index in range(len(columns)) if index not in keys]
+    if _total([widths[index] for index in keys]) > width * 2 // 3:
+        keys, remaining = keys[:1], [*keys[1:], *remaining]
+    is_first = True
+    while remaining or is_first:
+        fitting = [remaining.pop(0)] if remaining else []
+        while remaining and _total([widths[p] for p in (*keys, *fitting, remaining[0])]) <= width:
+            fitting.append(remaining.pop(0))
+        shown = sorted((*keys, *fitting))
+        narrow = [min(widths[index], width) for index in shown]
         over = _total(narrow) - width
-        for place, column in enumerate(columns[p] for p in shown):
+        for index, column in enumerate(columns[p] for p in shown):
             if over > 0 and column.is_text:
-                less = min(over, max(narrow[place] - 16, 0))
-                narrow[place], over = narrow[place] - less, over - less
+                less = min(over, max(narrow[index] - 16, 0))
+                narrow[index], over = narrow[index] - less, over - less
         yield [
-            *([] if first else [""]),
+            *([] if is_first else [""]),
             *_block([_cut(columns[p], w) for p, w in zip(shown, narrow, strict=True)], narrow),
         ]
-        first = False
+        is_first = False
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -293,11 +293,11 @@ def _words(heading: str) -> list[str]:
 
 
 def _wrapped(heading: str, width: int) -> list[str]:
-    found = [""]
+    wrapped = [""]
     for word in _words(heading):
-        glue = " " if f"{found[-1]} {word}" in heading else ""
-        if found[-1] and len(found[-1]) + len(glue) + len(word) > width:
-            found.append(word)
+        glue = " " if f"{wrapped[-1]} {word}" in heading else ""
+        if wrapped[-1] and len(wrapped[-1]) + len(glue) + len(word) > width:
+            wrapped.append(word)
         else:
-            found[-1] += (glue if found[-1] else "") + word
-    return found
+            wrapped[-1] += (glue if wrapped[-1] else "") + word
+    return wrapped

@@ -49,9 +49,9 @@ def _ranks(paths: DataTable) -> Iterator[tuple[int, str, list[tuple[str, int]]]]
     """Rank, measure, and (path, ns) of the paths that took time."""
     columns = paths.columns
     ranks, texts = columns["Rank"].tolist(), columns["Path"].tolist()
-    for rank in dict.fromkeys(one for one in ranks if one != ABSENT):
+    for rank in dict.fromkeys(rank for rank in ranks if rank != ABSENT):
         for measure, key in _MEASURES.items():
-            every = zip(ranks, texts, columns[key].tolist(), strict=True)
-            rows = [(path, ns) for of, path, ns in every if of == rank and ns > 0]
+            paths_of_ranks = zip(ranks, texts, columns[key].tolist(), strict=True)
+            rows = [(path, ns) for owner, path, ns in paths_of_ranks if owner == rank and ns > 0]
             if rows:
                 yield rank, measure, rows

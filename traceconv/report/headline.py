@@ -54,26 +54,26 @@ class Lost(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
     @classmethod
-    def of(cls, every: Mapping[int, Losses], late: Sequence[Late]) -> Lost:
+    def of(cls, by_rank: Mapping[int, Losses], late: Sequence[Late]) -> Lost:
         """The losses of all ranks.
 
         Args:
             late: ranks and stages that others certainly wait for.
         """
-        known = [one for one in every.values() if one.steps]
-        if not known:
+        measured = [losses for losses in by_rank.values() if losses.steps]
+        if not measured:
             return cls()
-        step_ns = sum(one.step_ns for one in known) / len(known)
-        found = lost(every, late)
-        gap_ns = sum(one.ns for one in found if one.name == PAUSE)
+        step_ns = sum(losses.step_ns for losses in measured) / len(measured)
+        classes = lost(by_rank, late)
+        gap_ns = sum(loss.ns for loss in classes if loss.name == PAUSE)
         gap_ns = gap_ns if gap_ns >= _LEAST * step_ns else 0.0
         return cls(
             step_ns,
             gap_ns,
-            sum(one.per(COMPUTING) for one in known) / len(known),
-            all(one.per_step for one in known),
-            sum(one.steps for one in known),
-            tuple(one for one in found if one.ns >= _LEAST * (step_ns + gap_ns)),
+            sum(losses.per(COMPUTING) for losses in measured) / len(measured),
+            all(losses.per_step for losses in measured),
+            sum(losses.steps for losses in measured),
+            tuple(loss for loss in classes if loss.ns >= _LEAST * (step_ns + gap_ns)),
         )
 
     @property
@@ -88,13 +88,13 @@ class Lost(msgspec.Struct, frozen=True):
     def length(self) -> str:
         """How long a step takes."""
         if self.gap_ns:
-            parts = f"step {time(self.step_ns)} + gap {time(self.gap_ns)}"
-            return f"{time(self.whole_ns)} per iteration ({parts})"
+            terms = f"step {time(self.step_ns)} + gap {time(self.gap_ns)}"
+            return f"{time(self.whole_ns)} per iteration ({terms})"
         return f"{time(self.step_ns)} {'per step' if self.per_step else 'recorded'}"
 
 
 def headline(
-    every: Mapping[int, Losses],
+    by_rank: Mapping[int, Losses],
     late: Sequence[Late] = (),
     job_size: int = -1,
     group_size: int = -1,
@@ -103,80 +103,84 @@ def headline(
     """The time that a step loses, in one line.
 
     Args:
-        every: the figures of each rank.
+        by_rank: the figures of each rank.
         late:  ranks and stages that others certainly wait for.
         job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
         shape: the shape of the job, which names its ranks.
     """
-    who = captured(list(every), job_size, group_size)
-    found = Lost.of(every, late)
-    if not found.steps:
+    subject = captured(list(by_rank), job_size, group_size)
+    summary = Lost.of(by_rank, late)
+    if not summary.steps:
         waits = [
-            f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step"
-            for one in late
-            if one.rank >= 0
+            f"{shape.called(rank.rank)} costs {time(rank.per_step_ns)} per step"
+            for rank in late
+            if rank.rank >= 0
         ]
-        rest = "computing was not recorded in any step, so losses are unknown"
-        return f"{who}: {'; '.join([*waits, rest])}"
-    step = found.length() + ("" if found.gap_ns else _from(every))
-    if not found.losses:
-        idle = sum(one.ns for one in lost(every) if one.name in (INPUT, IDLE))
-        busy = 100 * (1 - idle / found.step_ns)
-        return f"{who}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
+        unknown = "computing was not recorded in any step, so losses are unknown"
+        return f"{subject}: {'; '.join([*waits, unknown])}"
+    step = summary.length() + ("" if summary.gap_ns else _from(by_rank))
+    if not summary.losses:
+        idle = sum(loss.ns for loss in lost(by_rank) if loss.name in (INPUT, IDLE))
+        busy = 100 * (1 - idle / summary.step_ns)
+        return f"{subject}: {step}. Device busy {busy:.1f} %; no loss above 1 %"
     words = (
-        f"{words_of(one, shape)} {time(one.ns)} ({found.percent(one.ns)})" for one in found.losses
+        f"{words_of(loss, shape)} {time(loss.ns)} ({summary.percent(loss.ns)})"
+        for loss in summary.losses
     )
-    return f"{who}: {step}. Lost: {', '.join(words)}"
+    return f"{subject}: {step}. Lost: {', '.join(words)}"
 
 
-def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
+def captured(numbers: Sequence[int], job_size: int, group_size: int) -> str:
     """Which ranks were captured, and how many there are: ``Ranks 0-1 (2 of 8 ranks of the job)``.
 
     Args:
-        every: their numbers.
+        numbers: their numbers.
         job_size, group_size: as in :func:`headline`.
     """
-    who = ranks(every)
-    who = who[:1].upper() + who[1:]
-    if job_size > len(every):
-        return f"{who} ({len(every)} of {job_size} ranks of the job)"
-    if group_size > len(every):
-        return f"{who} ({len(every)} of {group_size} ranks of the group)"
-    return who
+    text = ranks(numbers)
+    text = text[:1].upper() + text[1:]
+    if job_size > len(numbers):
+        return f"{text} ({len(numbers)} of {job_size} ranks of the job)"
+    if group_size > len(numbers):
+        return f"{text} ({len(numbers)} of {group_size} ranks of the group)"
+    return text
 
 
-def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[dict[str, Any]]:
+def losses_as_dicts(by_rank: Mapping[int, Losses], late: Sequence[Late]) -> list[dict[str, Any]]:
     """The classes of lost time, most first, as JSON values; ms per step, the mean over ranks."""
     return [
         {
-            "class": one.name,
-            "rank": one.rank if one.rank >= 0 else None,
-            "stage": one.stage if one.stage >= 0 else None,
-            "ms_per_step": one.ns / 1e6,
-            "bound": one.bound or None,
+            "class": loss.name,
+            "rank": loss.rank if loss.rank >= 0 else None,
+            "stage": loss.stage if loss.stage >= 0 else None,
+            "ms_per_step": loss.ns / 1e6,
+            "bound": loss.bound or None,
         }
-        for one in lost(every, late)
+        for loss in lost(by_rank, late)
     ]
 
 
-def _from(every: Mapping[int, Losses]) -> str:
+def _from(by_rank: Mapping[int, Losses]) -> str:
     """The profiler's table that states the time, if it was not measured: " (step_trace_time)"."""
-    stated: dict[str, list[int]] = {}
-    for rank, one in every.items():
-        if one.source:
-            stated.setdefault(one.source, []).append(rank)
-    whole = len(stated) == 1 and all(one.source for one in every.values() if one.steps)
-    parts = [
-        source if whole else f"{source} of {ranks(numbers)}" for source, numbers in stated.items()
+    ranks_by_source: dict[str, list[int]] = {}
+    for rank, losses in by_rank.items():
+        if losses.source:
+            ranks_by_source.setdefault(losses.source, []).append(rank)
+    is_shared = len(ranks_by_source) == 1 and all(
+        losses.source for losses in by_rank.values() if losses.steps
+    )
+    texts = [
+        source if is_shared else f"{source} of {ranks(numbers)}"
+        for source, numbers in ranks_by_source.items()
     ]
-    return f" ({', '.join(parts)})" if parts else ""
+    return f" ({', '.join(texts)})" if texts else ""
 
 
-def words_of(one: Loss, shape: JobShape) -> str:
+def words_of(loss: Loss, shape: JobShape) -> str:
     """The name of a class of lost time. Without the part that waiting for a rank or stage takes,
     it is "other" time, so each name has one figure."""
-    if one.name == LATE:
-        stage = f"stage {one.stage}" if one.stage >= 0 else "uneven work"
-        return f"waiting for {shape.called(one.rank) if one.rank >= 0 else stage}"
-    name = f"other {WORDS[one.name]}" if one.rest else WORDS[one.name]
-    return f"{name} at {one.bound}" if one.bound else name
+    if loss.name == LATE:
+        stage = f"stage {loss.stage}" if loss.stage >= 0 else "uneven work"
+        return f"waiting for {shape.called(loss.rank) if loss.rank >= 0 else stage}"
+    name = f"other {WORDS[loss.name]}" if loss.rest else WORDS[loss.name]
+    return f"{name} at {loss.bound}" if loss.bound else name

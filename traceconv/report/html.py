@@ -70,7 +70,7 @@ def framed(title: str, head: Markup, parts: Sequence[Section], version: str) -> 
     Args:
         version: of the program that made what is shown.
     """
-    index = [el("a", one.title, href=f"#{one.key}") for one in parts]
+    index = [el("a", section.title, href=f"#{section.key}") for section in parts]
     body = [head, el("nav", index, aria_label="sections"), *map(_section, parts)]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=esc(title),
@@ -94,16 +94,16 @@ def _head(document: Document) -> Markup:
         return el("header", about, el("h1", f"Report on {say.ranks(document['ranks'])}"))
     verdict = overview["verdict"]
     helps = [
-        el("li", el("strong", one["text"]), el("code", one["change"]))
-        for one in overview["what_if"]
+        el("li", el("strong", remedy["text"]), el("code", remedy["change"]))
+        for remedy in overview["what_if"]
     ]
     tiles = [
         el("div", el("span", tile["name"]), el("strong", tile["value"]), el("small", tile["note"]))
         for tile in overview["tiles"]
     ]
     card = [
-        el("h1", _kept_together(verdict["text"])),
-        el("p", _kept_together(verdict["lost"]), class_="lost") if verdict["lost"] else None,
+        el("h1", _with_hard_spaces(verdict["text"])),
+        el("p", _with_hard_spaces(verdict["lost"]), class_="lost") if verdict["lost"] else None,
         el("p", el("strong", "What to do: "), verdict["advice"]) if verdict["advice"] else None,
         [el("p", "What would help most, replayed:"), el("ul", helps, class_="helps")]
         if helps
@@ -114,7 +114,7 @@ def _head(document: Document) -> Markup:
         about,
         el("div", card, class_=f"verdict of-{verdict['severity']}"),
         el("div", tiles, class_="tiles") if tiles else None,
-        [el("p", _kept_together(text), class_="note")
+        [el("p", _with_hard_spaces(text), class_="note")
          for text in (*_after_card(overview), *overview["remarks"])],
     )  # fmt: skip
 
@@ -122,11 +122,11 @@ def _head(document: Document) -> Markup:
 def _after_card(overview: Mapping[str, Any]) -> Sequence[str]:
     """The sentences that the card above does not have: of a straggler, the first finding says
     more."""
-    told: Sequence[str] = overview["sentences"][1:]
-    return told[1:] if told and told[0].startswith("Straggler: ") else told
+    sentences: Sequence[str] = overview["sentences"][1:]
+    return sentences[1:] if sentences and sentences[0].startswith("Straggler: ") else sentences
 
 
-def _kept_together(text: str) -> str:
+def _with_hard_spaces(text: str) -> str:
     """No line break between a figure and its unit."""
     return re.sub(r"(?<=\d) (?=(?:%|[mµun]?s)\b|%)", "\u00a0", text)
 
@@ -134,40 +134,40 @@ def _kept_together(text: str) -> str:
 # -- blocks ---------------------------------------------------------------------------------------
 
 
-def _section(one: Section) -> Markup:
-    title, content = el("h2", one.title), blocks(one.blocks)
-    if one.folded:
-        return el("section", el("details", el("summary", title), content), id=one.key)
-    return el("section", title, content, id=one.key)
+def _section(section: Section) -> Markup:
+    title, content = el("h2", section.title), blocks(section.blocks)
+    if section.folded:
+        return el("section", el("details", el("summary", title), content), id=section.key)
+    return el("section", title, content, id=section.key)
 
 
-def blocks(parts: Iterable[Block]) -> Markup:
+def blocks(content: Iterable[Block]) -> Markup:
     """Blocks one after the other."""
-    return join([_DRAWN[type(one)](one) for one in parts])
+    return join([_DRAWN[type(block)](block) for block in content])
 
 
-def _text(one: Text) -> Markup:
-    parts = _kept_together(one.words).split("`")
-    return el("p", [el("code", p) if i % 2 else p for i, p in enumerate(parts)], class_=one.kind)
+def _text(block: Text) -> Markup:
+    pieces = _with_hard_spaces(block.words).split("`")
+    return el("p", [el("code", p) if i % 2 else p for i, p in enumerate(pieces)], class_=block.kind)
 
 
-def _folded(one: Folded) -> Markup:
-    return el("details", el("summary", one.title), blocks(one.blocks))
+def _folded(block: Folded) -> Markup:
+    return el("details", el("summary", block.title), blocks(block.blocks))
 
 
-def _figures(one: Figures) -> Markup:
-    drawn = [el("figure", el("h3", title), blocks(parts)) for title, parts in one.drawings]
+def _figures(block: Figures) -> Markup:
+    drawn = [el("figure", el("h3", title), blocks(content)) for title, content in block.drawings]
     return el("div", drawn, class_="multiples")
 
 
-def _table(one: Table) -> Markup:
+def _table(block: Table) -> Markup:
     """A table that scrolls sideways where it is too wide."""
-    sides = ["r" if one.is_figure(i) else None for i in range(len(one.head))]
-    heads = zip(one.head, sides, strict=True)
+    sides = ["r" if block.is_figure(i) else None for i in range(len(block.head))]
+    heads = zip(block.head, sides, strict=True)
     top = el("tr", [el("th", h, class_=side, scope="col") for h, side in heads])
     body = [
         el("tr", [_cell(cell, side) for cell, side in zip(row, sides, strict=True)])
-        for row in one.rows
+        for row in block.rows
     ]
     return el("div", el("table", el("thead", top), el("tbody", body)), class_="scroll")
 
@@ -198,8 +198,8 @@ def _query(query: str, span: tuple[int, int] | None) -> Markup:
     )  # fmt: skip
 
 
-def _cards(one: Cards) -> Markup:
-    return el("div", [_card(card) for card in one.cards], class_="findings")
+def _cards(block: Cards) -> Markup:
+    return el("div", [_card(card) for card in block.cards], class_="findings")
 
 
 def _card(card: Card) -> Markup:
@@ -220,19 +220,19 @@ def _card(card: Card) -> Markup:
     )
 
 
-def _legend(one: Legend) -> Markup:
-    entries = [el("span", el("i", class_=kind), words) for kind, words in one.entries]
+def _legend(block: Legend) -> Markup:
+    entries = [el("span", el("i", class_=kind), words) for kind, words in block.entries]
     return el("p", entries, class_="legend")
 
 
-def _bars(one: Bars) -> Markup:
-    dense = " dense" if len(one.rows) > 16 else ""
-    drawn = [_bar(row) for row in one.rows]
-    return el("div", drawn, class_=("bars wide" if one.wide else "bars") + dense)
+def _bars(block: Bars) -> Markup:
+    dense = " dense" if len(block.rows) > 16 else ""
+    drawn = [_bar(row) for row in block.rows]
+    return el("div", drawn, class_=("bars wide" if block.wide else "bars") + dense)
 
 
 def _bar(row: Bar) -> Markup:
-    parts = [
+    segments = [
         el("i", class_=kind, style=f"width:{100 * min(share, 1.0):.2f}%", title=tip or None)
         for kind, share, tip in row.parts
         if share > 0
@@ -240,14 +240,14 @@ def _bar(row: Bar) -> Markup:
     return el(
         "div",
         el("span", row.name, row.note and el("small", row.note), class_="name"),
-        el("span", parts, class_="track"),
+        el("span", segments, class_="track"),
         el("span", row.end, class_="end"),
         class_="bar marked" if row.marked else "bar",
     )
 
 
-def _heat_map(one: HeatMap) -> Markup:
-    rows, columns = len(one.rows), len(one.columns)
+def _heat_map(block: HeatMap) -> Markup:
+    rows, columns = len(block.rows), len(block.columns)
     row = _TALL if rows <= 8 else _MIDDLE if rows <= 24 else _SMALL
     shown = [
         el(
@@ -256,53 +256,53 @@ def _heat_map(one: HeatMap) -> Markup:
             class_="hx" if cell.share is None else f"h{round(cell.share * (_SHADES - 1))}",
             title=cell.tooltip or None,
         )
-        for line in one.grid
+        for line in block.grid
         for cell in line
     ]
     size = f"grid-template-columns:repeat({columns},1fr);grid-auto-rows:{row}px"
-    every = -(-rows // _LABELLED_ROWS)
+    label_step = -(-rows // _LABELLED_ROWS)
     names = [
-        el("span", name if i % every == 0 or name in one.marked else None,
-           class_="marked" if name in one.marked else None)
-        for i, name in enumerate(one.rows)
+        el("span", name if i % label_step == 0 or name in block.marked else None,
+           class_="marked" if name in block.marked else None)
+        for i, name in enumerate(block.rows)
     ]  # fmt: skip
-    below = _below([(i + 0.5) / columns for i in range(columns)], one.columns)
+    below = _below([(i + 0.5) / columns for i in range(columns)], block.columns)
     chart = el(
         "div",
         el("div", names, class_="left", style=f"grid-auto-rows:{row}px"),
         el("div", shown, class_="cells" if columns <= 64 else "cells tight", style=size),
         el("div", below, class_="below"),
-        el("div", one.axis, class_="axis"),
+        el("div", block.axis, class_="axis"),
         class_="map" if row > _SMALL else "map fine",
-        style=f"max-width:{columns * one.widest + 120}px",
+        style=f"max-width:{columns * block.widest + 120}px",
     )
     ramp = el("span", [el("i", class_=f"h{i}") for i in range(_SHADES)], class_="ramp")
-    low, most = one.scale
-    return join([el("p", f"{low} ", ramp, f" {most}", class_="legend"), chart])
+    low, highest = block.scale
+    return join([el("p", f"{low} ", ramp, f" {highest}", class_="legend"), chart])
 
 
-def _below(at: Sequence[float], names: Sequence[str]) -> list[Markup]:
+def _below(positions: Sequence[float], names: Sequence[str]) -> list[Markup]:
     """Names below a drawing, as far as they have room."""
-    shown, last = [], -1.0
-    for x, name in zip(at, names, strict=True):
-        if x - last >= 1 / _LABELS or last < 0:
+    shown, previous = [], -1.0
+    for x, name in zip(positions, names, strict=True):
+        if x - previous >= 1 / _LABELS or previous < 0:
             shown.append(el("span", name, style=f"left:{100 * x:.2f}%"))
-            last = x
+            previous = x
     return shown
 
 
-def _lines(one: Lines) -> Markup:
+def _lines(block: Lines) -> Markup:
     """Curves: the vertical axis goes from 0, or from the smallest value, to the largest."""
-    low = min(min(line.x) for line in one.lines)
-    high = max(max(line.x) for line in one.lines)
-    top = max(max(line.upper or line.y) for line in one.lines)
-    least = min(min(line.y) for line in one.lines)
-    unit, scale = one.unit
-    bottom = min(least, 0.0) if one.from_zero else least
+    low = min(min(line.x) for line in block.lines)
+    high = max(max(line.x) for line in block.lines)
+    top = max(max(line.upper or line.y) for line in block.lines)
+    least = min(min(line.y) for line in block.lines)
+    unit, scale = block.unit
+    bottom = min(least, 0.0) if block.from_zero else least
     top = top if top > bottom else bottom + (abs(bottom) or scale)
     margin = 0.06 * (top - bottom)
     top += margin
-    bottom -= 0.0 if bottom in (0.0, least * one.from_zero) else margin
+    bottom -= 0.0 if bottom in (0.0, least * block.from_zero) else margin
     marks = say.ticks(bottom / scale, top / scale)
 
     def x_of(x: float) -> float:
@@ -311,29 +311,29 @@ def _lines(one: Lines) -> Markup:
     def y_of(y: float) -> float:
         return HEIGHT * (1 - (y - bottom) / (top - bottom))
 
-    ends = [0.0, *((x_of(a) + x_of(b)) / 2 for (a, _), (b, _) in pairwise(one.tooltips)), WIDTH]
+    ends = [0.0, *((x_of(a) + x_of(b)) / 2 for (a, _), (b, _) in pairwise(block.tooltips)), WIDTH]
     touched = [
         el("rect", el("title", words), x=f"{start:.1f}", y=0, width=f"{max(end - start, 0):.1f}",
            height=HEIGHT, class_="touch")
-        for (_, words), (start, end) in zip(one.tooltips, pairwise(ends), strict=False)
+        for (_, words), (start, end) in zip(block.tooltips, pairwise(ends), strict=False)
     ]  # fmt: skip
     heights = [(y_of(mark * scale), f"{mark:.10g}") for mark in marks]
     picture = el(
         "svg",
         [el("path", d=f"M0 {y:.1f}H{WIDTH}", class_="rule") for y, _ in heights],
-        [_path(line, x_of, y_of) for line in one.lines],
+        [_path(line, x_of, y_of) for line in block.lines],
         touched,
         viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", role="img",
     )  # fmt: skip
     ticks = [el("span", t, style=f"bottom:{100 * (1 - y / HEIGHT):.2f}%") for y, t in heights]
-    at, names = one.labels
+    positions, names = block.labels
     return el(
         "div",
         el("div", el("em", unit), class_="unit"),
         el("div", ticks, class_="ticks"),
         el("div", picture, class_="picture"),
-        el("div", _below([x_of(x) / WIDTH for x in at], names), class_="below"),
-        el("div", one.axis, class_="axis") if one.axis else None,
+        el("div", _below([x_of(x) / WIDTH for x in positions], names), class_="below"),
+        el("div", block.axis, class_="axis") if block.axis else None,
         class_="lines",
     )
 

@@ -20,30 +20,38 @@ def lines(overview: Mapping[str, Any] | None) -> list[str]:
     if overview is None:
         return []
     verdict = overview["verdict"]
-    told = [f"## {text(verdict['text'])}", "", text(verdict["lost"])]
-    told += ["", f"**What to do:** {text(verdict['advice'])}"] * bool(verdict["advice"])
-    helps = [f"- {text(one['text'])}: {_code(one['change'])}" for one in overview["what_if"]]
-    told += ["", "What would help most, replayed:", "", *helps] * bool(helps)
-    told += ["", text(" ".join(overview["sentences"]))]
-    told += ["", *(f"- {text(remark)}" for remark in overview["remarks"])]
-    return [*told, "", *(line for one in analysis(overview) for line in section(one))]
+    texts = [f"## {text(verdict['text'])}", "", text(verdict["lost"])]
+    texts += ["", f"**What to do:** {text(verdict['advice'])}"] * bool(verdict["advice"])
+    helps = [
+        f"- {text(remedy['text'])}: {_code(remedy['change'])}" for remedy in overview["what_if"]
+    ]
+    texts += ["", "What would help most, replayed:", "", *helps] * bool(helps)
+    texts += ["", text(" ".join(overview["sentences"]))]
+    texts += ["", *(f"- {text(remark)}" for remark in overview["remarks"])]
+    return [*texts, "", *(line for part in analysis(overview) for line in section(part))]
 
 
-def section(one: Section, level: int = 2) -> list[str]:
+def section(content: Section, level: int = 2) -> list[str]:
     """The lines of a section, and an empty one."""
-    parts = [part for part in (_block(block) for block in one.blocks) if part]
-    return [f"{'#' * level} {one.title}", "", *(line for part in parts for line in (*part, ""))]
+    listed = [
+        block_lines for block_lines in (_block(block) for block in content.blocks) if block_lines
+    ]
+    return [
+        f"{'#' * level} {content.title}",
+        "",
+        *(line for block_lines in listed for line in (*block_lines, "")),
+    ]
 
 
-def _block(one: Block) -> list[str]:
-    if isinstance(one, Text):
-        return [text(one.words)]
-    if isinstance(one, Table):
-        return table(one.head, one.rows)
-    if isinstance(one, Cards):
-        return [line for card in one.cards for line in _card(card)]
-    if isinstance(one, Folded):
-        return [line for block in one.blocks for line in _block(block)]
+def _block(content: Block) -> list[str]:
+    if isinstance(content, Text):
+        return [text(content.words)]
+    if isinstance(content, Table):
+        return table(content.head, content.rows)
+    if isinstance(content, Cards):
+        return [line for card in content.cards for line in _card(card)]
+    if isinstance(content, Folded):
+        return [line for block in content.blocks for line in _block(block)]
     return []
 
 
@@ -72,8 +80,10 @@ def _card(card: Card) -> Iterator[str]:
         yield f"  - {text('; '.join(card.facts))}"
     if card.advice:
         yield f"  - {text(card.advice)}"
-    for place in card.places:
-        yield f"  - {text(place.words)}" + (f": {_code(place.query)}" if place.query else "")
+    for location in card.places:
+        yield f"  - {text(location.words)}" + (
+            f": {_code(location.query)}" if location.query else ""
+        )
 
 
 def _code(words: str) -> str:

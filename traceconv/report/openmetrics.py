@@ -33,7 +33,7 @@ def _lines(document: Mapping[str, Any] | None, windows: int, failed: int) -> Ite
         return
     figures, ranks = document["figures"], document["ranks"]
     gain_ns, straggler = figures.get("straggler_gain_ns"), figures.get("straggler_rank")
-    named = {} if straggler is None else {"rank": str(straggler)}
+    rank_label = {} if straggler is None else {"rank": str(straggler)}
     gauges: tuple[tuple[str, str, list[tuple[dict[str, str], Any]]], ...] = (
         ("last_window", "Number of the last window.", [({}, document["window"])]),
         ("ranks", "Ranks in the last window.", [({}, len(ranks))]),
@@ -46,7 +46,7 @@ def _lines(document: Mapping[str, Any] | None, windows: int, failed: int) -> Ite
           for key, share in figures.items() if key.endswith("_share")]),
         ("straggler_rank", "The rank that delays the others; no sample if none stands out.",
          [({}, straggler)]),
-        ("straggler_seconds", "What this rank costs per step.", [(named, _seconds(gain_ns))]),
+        ("straggler_seconds", "What this rank costs per step.", [(rank_label, _seconds(gain_ns))]),
         ("verdict_delay_seconds", "From the last file of the window to its verdict.",
          [({}, document["waited_s"])]),
     )  # fmt: skip
@@ -68,8 +68,8 @@ def _family(
         yield f"# UNIT {name} seconds"
     yield f"# HELP {name} {help_text}"
     for ending, labels, value in samples:
-        said = ",".join(f'{key}="{_escaped(one)}"' for key, one in labels.items())
-        yield f"{name}{ending}{f'{{{said}}}' if said else ''} {value!r}"
+        label_text = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+        yield f"{name}{ending}{f'{{{label_text}}}' if label_text else ''} {value!r}"
 
 
 def _seconds(ns: int | None) -> float | None:

@@ -33,18 +33,20 @@ def rank_map(replay: Replay) -> dict[str, Any]:
     faster), ``cause`` what accounts for most of that, an index of ``causes``; ``waiting_ns`` is how
     long it waits for others in communication, ``own_ns`` the time it takes by itself.
     """
-    graph, own = replay.graph, replay.own
+    graph, own_work = replay.graph, replay.own
     shape = len(graph.steps), len(graph.ranks)
-    place = graph.step.astype(np.int64) * shape[1] + graph.rank
+    cell = graph.step.astype(np.int64) * shape[1] + graph.rank
     waits = np.where(graph.kind >= 0, graph.end_ns - graph.start_ns - graph.length_ns, 0.0)
-    waiting = np.bincount(place, np.clip(waits, 0, None), shape[0] * shape[1]).reshape(shape)
-    more = np.zeros(own.parts.shape)
-    for role in np.unique(own.roles).tolist():
-        members = own.members(role)
+    waiting = np.bincount(cell, np.clip(waits, 0, None), shape[0] * shape[1]).reshape(shape)
+    excess_by_sort = np.zeros(own_work.parts.shape)
+    for role in np.unique(own_work.roles).tolist():
+        members = own_work.members(role)
         for sort in range(len(SORTS)):
-            more[:, members, sort] = np.nan_to_num(over_others(own.parts[:, members, sort]))
-    known = ~np.isnan(own.table)
-    cause = np.where(known & (more.max(axis=2) > 0), more.argmax(axis=2), -1)
+            excess_by_sort[:, members, sort] = np.nan_to_num(
+                over_others(own_work.parts[:, members, sort])
+            )
+    is_known = ~np.isnan(own_work.table)
+    cause = np.where(is_known & (excess_by_sort.max(axis=2) > 0), excess_by_sort.argmax(axis=2), -1)
     labels = [replay.shape.label(rank) for rank in graph.ranks]
     return {
         "ranks": list(graph.ranks),
@@ -52,19 +54,21 @@ def rank_map(replay: Replay) -> dict[str, Any]:
         "steps": [{"window": w, "step": s} for w, s in graph.steps.tolist()],
         "step_ns": [round(ns) for ns in graph.recorded_ns.tolist()],
         "causes": list(CAUSES),
-        "excess_ns": _rows(own.excess),
+        "excess_ns": _rows(own_work.excess),
         "cause": _rows(np.where(cause < 0, np.nan, cause)),
-        "waiting_ns": _rows(np.where(known, waiting, np.nan)),
-        "own_ns": _rows(own.table),
+        "waiting_ns": _rows(np.where(is_known, waiting, np.nan)),
+        "own_ns": _rows(own_work.table),
     }
 
 
 def _rows(values: NDArray[Any]) -> list[list[int | None]]:
     """(steps, ranks) as rows of ranks, in whole numbers."""
-    whole: list[list[int | None]] = np.rint(np.nan_to_num(values)).astype(np.int64).T.tolist()
-    for column, row in zip(*(at.tolist() for at in np.nonzero(np.isnan(values))), strict=True):
-        whole[row][column] = None
-    return whole
+    rounded: list[list[int | None]] = np.rint(np.nan_to_num(values)).astype(np.int64).T.tolist()
+    for column, row in zip(
+        *(index.tolist() for index in np.nonzero(np.isnan(values))), strict=True
+    ):
+        rounded[row][column] = None
+    return rounded
 
 
 def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -77,10 +81,10 @@ def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any
         overview: of the report.
     """
     verdict = overview["straggler"]
-    for one in (verdict["culprit"], *verdict["others"]):
-        if one:
-            label = f"rank {one['rank']} like its peers"
-            yield {"label": label, "change": f"rank:{one['rank']}=peers"}
+    for culprit in (verdict["culprit"], *verdict["others"]):
+        if culprit:
+            label = f"rank {culprit['rank']} like its peers"
+            yield {"label": label, "change": f"rank:{culprit['rank']}=peers"}
     yield {"label": "equal work on all ranks", "change": "rank:*=peers"}
     if replay.balanced is not None:
         yield {"label": "equal work in all stages", "change": "stage:balanced"}

@@ -51,8 +51,8 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
     usual = np.abs(graph.recorded_ns - np.median(graph.recorded_ns))
     step = int(np.argmin(usual))
     rows = np.flatnonzero(graph.step == step)
-    first, last = int(graph.start_ns[rows].min()), int(graph.end_ns[rows].max())
-    edges = np.linspace(first, last, BINS + 1).astype(np.int64)
+    first_ns, last_ns = int(graph.start_ns[rows].min()), int(graph.end_ns[rows].max())
+    edges = np.linspace(first_ns, last_ns, BINS + 1).astype(np.int64)
     order = sorted(
         np.unique(graph.rank[rows]).tolist(),
         key=lambda i: (-late.get(str(graph.ranks[i]), 0), graph.ranks[i]),
@@ -62,8 +62,8 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
     return {
         "window": window,
         "step": number,
-        "start_ns": first - zero_ns,
-        "dur_ns": last - first,
+        "start_ns": first_ns - zero_ns,
+        "dur_ns": last_ns - first_ns,
         "others": len(order) - len(drawn),
         "rows": [
             {"rank": graph.ranks[i],
@@ -85,39 +85,45 @@ def _moments(replay: Replay, rows: np.ndarray[Any, Any], edges: np.ndarray[Any, 
                           (moved[comm], end[comm]))
     )  # fmt: skip
     talks = waits + moves >= 0.5
-    found = np.where(waits > moves, "w", "t")
-    found[~talks & (work + waits + moves < 0.5)] = "."
-    found[(work >= 0.5) | ((work > waits + moves) & (found != "."))] = "c"
-    found[(work >= 0.5) & talks] = "o"
-    return "".join(found.tolist())
+    moments = np.where(waits > moves, "w", "t")
+    moments[~talks & (work + waits + moves < 0.5)] = "."
+    moments[(work >= 0.5) | ((work > waits + moves) & (moments != "."))] = "c"
+    moments[(work >= 0.5) & talks] = "o"
+    return "".join(moments.tolist())
 
 
 def remedies(verdict: Verdict) -> list[dict[str, Any]]:
     """What shortens steps most, each replayed by itself, as changes of ``traceconv what-if``."""
-    found = []
-    for one in verdict.remedies():
-        change = one.change.change
-        words = _CHANGES.get(change, f"without the loss by {one.change.cause}")
+    listed = []
+    for remedy in verdict.remedies():
+        change = remedy.change.change
+        words = _CHANGES.get(change, f"without the loss by {remedy.change.cause}")
         if change.startswith("rank:") and change not in _CHANGES:
             ranks = change.removeprefix("rank:").removesuffix("=peers")
             several = "s" * (not ranks.isdigit())
             words = f"if rank{several} {ranks} took as long as the others"
-        gain = f"{time(one.gain_ns)} less per step ({100 * one.share:.2g} %)"
-        found.append({**one.as_dict(), "text": f"{gain} {words}"})
-    return found
+        gain = f"{time(remedy.gain_ns)} less per step ({100 * remedy.share:.2g} %)"
+        listed.append({**remedy.as_dict(), "text": f"{gain} {words}"})
+    return listed
 
 
-def verdict_card(verdict: Verdict, lost: str, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def verdict_card(
+    verdict: Verdict, lost: str, findings: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
     """What comes first: what costs most, what steps lose, and what to do about it.
 
     Args:
         lost:  what steps lose, in one line.
-        found: the findings, largest loss first.
+        findings: the findings, largest loss first.
     """
-    named = verdict.headline()
-    advice = next((one["advice"] for one in found if one["severity"] == "warning"), "")
-    if not named:
+    verdict_line = verdict.headline()
+    advice = next(
+        (finding["advice"] for finding in findings if finding["severity"] == "warning"), ""
+    )
+    if not verdict_line:
         return {"severity": "note", "text": lost, "lost": "", "advice": advice}
-    advice = next((one.advice for one in verdict.named if named.endswith(one.advice)), "")
-    text = named.removesuffix(advice).strip()
+    advice = next(
+        (cause.advice for cause in verdict.named if verdict_line.endswith(cause.advice)), ""
+    )
+    text = verdict_line.removesuffix(advice).strip()
     return {"severity": "warning", "text": text, "lost": lost, "advice": advice}

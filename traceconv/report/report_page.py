@@ -109,29 +109,29 @@ def sections(document: Data) -> list[Section]:
     Args:
         document: of :meth:`traceconv.Report.as_dict`, with its "overview" if there is one.
     """
-    found: list[Section] = []
+    drawn: list[Section] = []
     if overview := document.get("overview"):
-        found += analysis(overview)
+        drawn += analysis(overview)
     else:
         text = "not analysed: this run made no views"
-        found.append(Section("findings", "Findings", [Text(text, "note")]))
+        drawn.append(Section("findings", "Findings", [Text(text, "note")]))
     issues = [_issues(document["issues"])] if document["issues"] else [Text("Nothing was lost.")]
-    found += [
+    drawn += [
         Section("clock", "Clocks", _clocks(document["clock"]), True),
         Section("issues", "Issues", issues, True),
         Section("ranks", "What was read", [_captures(document["captures"])], True),
     ]
     if document["dropped"]:
-        found.append(Section("dropped", "Left out", [plain_table(document["dropped"])]))
+        drawn.append(Section("dropped", "Left out", [plain_table(document["dropped"])]))
     if document["written"]:
         written = plain_table(document["written"], leave_out=("issues",))
-        found.append(Section("written", "What was written", [written], True))
-    return found
+        drawn.append(Section("written", "What was written", [written], True))
+    return drawn
 
 
 def analysis(overview: Data) -> Iterator[Section]:
     """The sections of the analysis of all ranks."""
-    parts: tuple[tuple[str, str, Callable[[Data], list[Block]], bool], ...] = (
+    kinds: tuple[tuple[str, str, Callable[[Data], list[Block]], bool], ...] = (
         ("overlap", "Where time goes", _overlap, False),
         ("timeline", "One step", _timeline, False),
         ("findings", "Findings", _findings, False),
@@ -150,16 +150,16 @@ def analysis(overview: Data) -> Iterator[Section]:
         ("memory_at_peak", "Memory at its peak", partial(_listed, "memory_at_peak"), True),
     )  # fmt: skip
     lacking = []
-    for key, title, blocks, folded in parts:
+    for key, title, blocks, folded in kinds:
         missing = overview[key].get("missing", "") if isinstance(overview.get(key), dict) else ""
         if missing:
             lacking.append((title, missing.removeprefix("no data: ")))
         elif key in overview:  # documents of older runs have fewer
             yield Section(key, title, blocks(overview), folded)
     lacking += [
-        (f"rule {one['rule']}", f"needs {one['needs']}"
-         + (f" ({say.ranks(one['ranks'])})" if one["ranks"] else ""))
-        for one in overview["not_checked"]
+        (f"rule {check['rule']}", f"needs {check['needs']}"
+         + (f" ({say.ranks(check['ranks'])})" if check["ranks"] else ""))
+        for check in overview["not_checked"]
     ]  # fmt: skip
     if lacking:
         title = "Not shown and not checked"
@@ -172,8 +172,10 @@ def analysis(overview: Data) -> Iterator[Section]:
 def _culprits(overview: Data) -> set[int]:
     """The ranks that others wait for: stragglers, else those of a stage with more work."""
     verdict = overview["straggler"]
-    named = {one["rank"] for one in (verdict["culprit"], *verdict["others"]) if one}
-    return named or set((verdict["stage"] or {}).get("ranks", ()))
+    numbers = {
+        late_rank["rank"] for late_rank in (verdict["culprit"], *verdict["others"]) if late_rank
+    }
+    return numbers or set((verdict["stage"] or {}).get("ranks", ()))
 
 
 def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
@@ -181,26 +183,26 @@ def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
     are and by computing."""
     late, culprits = overview.get("late_ns", {}), _culprits(overview)
 
-    def place(row: Data) -> tuple[bool, int, int, int]:
+    def order(row: Data) -> tuple[bool, int, int, int]:
         rank = row["rank"]
         busy = row.get("pure_compute_ns", 0) + row.get("overlapped_ns", 0)
         return rank not in culprits, -late.get(str(rank), 0), -busy, rank
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=order)
 
 
 def _overlap(overview: Data) -> list[Block]:
     section = overview["overlap"]
     rows = _by_loss(overview, section["rows"])
-    shown = [one for one in CLASSES if any(row.get(one[0]) for row in rows)]
+    shown = [shown_class for shown_class in CLASSES if any(row.get(shown_class[0]) for row in rows)]
     culprits, late = _culprits(overview), overview.get("late_ns", {})
     drawn = rows
     if len(rows) > RANKS_DRAWN:
         middle = rows[_FIRST:-_LAST]
         keys = [*(key for key, _, _ in shown), "known_ns"]
         mean = {key: sum(row.get(key, 0) for row in middle) // len(middle) for key in keys}
-        others = {"name": f"{len(middle)} others (mean)", **mean}
-        drawn = [*rows[:_FIRST], others, *rows[-_LAST:]]
+        mean_row = {"name": f"{len(middle)} others (mean)", **mean}
+        drawn = [*rows[:_FIRST], mean_row, *rows[-_LAST:]]
     longest = max(row["known_ns"] for row in rows) or 1
     bars = [
         Bar(
@@ -244,21 +246,21 @@ def _timeline(overview: Data) -> list[Block]:
     bins = len(section["rows"][0]["moments"])
     bars = []
     for row in section["rows"]:
-        parts: list[tuple[str, float, str]] = []
+        segments: list[tuple[str, float, str]] = []
         start, moments = 0, row["moments"]
-        for at in range(1, bins + 1):
-            if at == bins or moments[at] != moments[start]:
+        for position in range(1, bins + 1):
+            if position == bins or moments[position] != moments[start]:
                 kind, words = _MOMENTS[moments[start]]
-                length = say.time(section["dur_ns"] * (at - start) / bins)
-                parts.append((kind, (at - start) / bins, f"{words}, about {length}"))
-                start = at
+                length = say.time(section["dur_ns"] * (position - start) / bins)
+                segments.append((kind, (position - start) / bins, f"{words}, about {length}"))
+                start = position
         name = f"rank {row['rank']}"
-        bars.append(Bar(name, parts, "", marked=row["rank"] in culprits))
-    there = {moment for row in section["rows"] for moment in row["moments"]}
+        bars.append(Bar(name, segments, "", marked=row["rank"] in culprits))
+    present = {moment for row in section["rows"] for moment in row["moments"]}
     words = f"Step {section['step']} of all ranks, {say.time(section['dur_ns'])} from left to right"
     if section["others"]:
         words += f"; {section['others']} further ranks are not drawn"
-    legend = Legend([one for moment, one in _MOMENTS.items() if moment in there])
+    legend = Legend([entry for moment, entry in _MOMENTS.items() if moment in present])
     return [Text(f"{words}."), legend, Bars(bars)]
 
 
@@ -268,11 +270,11 @@ def _timeline(overview: Data) -> list[Block]:
 def _findings(overview: Data) -> list[Block]:
     cards = [
         Card(
-            one["severity"], one["title"], one["text"],
-            [*one["evidence"], *_also(one["also"])], one["advice"],
-            [_place(place) for place in one["places"]],
+            finding["severity"], finding["title"], finding["text"],
+            [*finding["evidence"], *_also(finding["also"])], finding["advice"],
+            [_place(location) for location in finding["places"]],
         )
-        for one in overview["findings"]
+        for finding in overview["findings"]
     ]  # fmt: skip
     blocks: list[Block] = [Cards(cards) if cards else Text("No rule reports anything.", "note")]
     if places := overview["places"]:
@@ -300,20 +302,22 @@ def _findings(overview: Data) -> list[Block]:
 def _also(places: Sequence[str]) -> list[str]:
     if not places:
         return []
-    more = f" and {len(places) - _ALSO} more" if len(places) > _ALSO else ""
-    return [f"also: {', '.join(places[:_ALSO])}{more}"]
+    ellipsis = f" and {len(places) - _ALSO} more" if len(places) > _ALSO else ""
+    return [f"also: {', '.join(places[:_ALSO])}{ellipsis}"]
 
 
-def _span(place: Data) -> tuple[int, int]:
-    return place["start_ns"], place["start_ns"] + place["dur_ns"]
+def _span(location: Data) -> tuple[int, int]:
+    return location["start_ns"], location["start_ns"] + location["dur_ns"]
 
 
-def _place(place: Data) -> Place:
-    where = f" on {place['lane']}" if place["lane"] else ""
-    long = f", {say.time(place['dur_ns'])} long" if place["query"] else ""
-    at = stamp_text(place["start_ns"])
-    words = f"{place['name'] or '(no name)'} of rank {place['rank']}{where}, at {at}{long}"
-    return Place(words, place["query"], _span(place))
+def _place(location: Data) -> Place:
+    where = f" on {location['lane']}" if location["lane"] else ""
+    long = f", {say.time(location['dur_ns'])} long" if location["query"] else ""
+    time_text = stamp_text(location["start_ns"])
+    words = (
+        f"{location['name'] or '(no name)'} of rank {location['rank']}{where}, at {time_text}{long}"
+    )
+    return Place(words, location["query"], _span(location))
 
 
 # -- operators and communication ------------------------------------------------------------------
@@ -335,11 +339,11 @@ def _operators(overview: Data) -> list[Block]:
         )
         for name, row in zip(names, rows, strict=False)
     ]  # fmt: skip
-    more = len(rows) - len(bars) + section["others"]
-    left = sum(row["total_ns"] for row in rows[_BARS:]) + section["others_ns"]
+    hidden = len(rows) - len(bars) + section["others"]
+    hidden_ns = sum(row["total_ns"] for row in rows[_BARS:]) + section["others_ns"]
     blocks: list[Block] = [Text(f"{section['by']}, all ranks together."), Bars(bars, wide=True)]
-    if more:
-        blocks.append(Text(f"and {more} more, {say.time(left)} together", "note"))
+    if hidden:
+        blocks.append(Text(f"and {hidden} more, {say.time(hidden_ns)} together", "note"))
     return [*blocks, Folded("figures", [plain_table(rows)])]
 
 
@@ -347,26 +351,26 @@ def _communication(overview: Data) -> list[Block]:
     rows = overview["communication"]["rows"]
     longest = max(row["total_ns"] for row in rows) or 1
     split = any(row.get("transit_ns") is not None for row in rows)
-    whole = any(row.get("transit_ns") is None for row in rows)
+    has_elapsed = any(row.get("transit_ns") is None for row in rows)
     bars = []
     names = fitting.shortened([row["operation"] or say.UNKNOWN for row in rows[:_BARS]], _NAME)
     for name, row in zip(names, rows, strict=False):
-        parts = [("k-overlapped", row["total_ns"] / longest, say.exact(row["total_ns"]))]
+        segments = [("k-overlapped", row["total_ns"] / longest, say.exact(row["total_ns"]))]
         if row.get("transit_ns") is not None:
-            parts = [
+            segments = [
                 (kind, row[key] / longest, f"{words}: {say.exact(row[key])}")
                 for key, kind, words in _COMMUNICATION
                 if row.get(key) is not None
             ]
         note = f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}"
-        bars.append(Bar(name, parts, say.time(row["total_ns"]), note))
+        bars.append(Bar(name, segments, say.time(row["total_ns"]), note))
     legend = [(kind, words) for _, kind, words in _COMMUNICATION] * split
-    legend += [("k-overlapped", "elapsed: waiting and transfer")] * whole
+    legend += [("k-overlapped", "elapsed: waiting and transfer")] * has_elapsed
     words = "Elapsed time of whole operations, summed over ranks, by kind and group of ranks."
-    more = len(rows) - len(bars) + overview["communication"]["others"]
+    hidden = len(rows) - len(bars) + overview["communication"]["others"]
     blocks: list[Block] = [Text(words), Legend(legend), Bars(bars, wide=True)]
-    if more:
-        blocks.append(Text(f"and {more} more kinds", "note"))
+    if hidden:
+        blocks.append(Text(f"and {hidden} more kinds", "note"))
     blocks.append(Folded("figures", [plain_table(rows)]))
     if sized := overview.get("collectives", {}).get("rows"):
         blocks += [Text("Bandwidth by size; the best is of the shortest operation."),
@@ -406,14 +410,14 @@ def _speed(n_bytes: int | None, ns: int | None) -> str:
 
 def _matrix(group: Data) -> list[Block]:
     ranks = sorted({c[end] for c in group["cells"] for end in ("source", "destination")})
-    each = -(-len(ranks) // _BINS)
-    bins = [ranks[i : i + each] for i in range(0, len(ranks), each)]
-    place = {rank: i for i, members in enumerate(bins) for rank in members}
+    per_bin = -(-len(ranks) // _BINS)
+    bins = [ranks[i : i + per_bin] for i in range(0, len(ranks), per_bin)]
+    bin_of = {rank: i for i, members in enumerate(bins) for rank in members}
     sums: dict[tuple[int, int], list[Data]] = {}
     for cell in group["cells"]:
-        sums.setdefault((place[cell["source"]], place[cell["destination"]]), []).append(cell)
+        sums.setdefault((bin_of[cell["source"]], bin_of[cell["destination"]]), []).append(cell)
     totals = {pair: _sum(cells, "bytes") for pair, cells in sums.items()}
-    low, most, share = _scaled(totals.values())
+    low, highest, share = _scaled(totals.values())
     names = [_short(members) for members in bins]
     numbered = len(bins) <= RANKS_DRAWN // 2
 
@@ -421,7 +425,9 @@ def _matrix(group: Data) -> list[Block]:
         if pair not in sums:
             return HeatCell(None, "")
         n_bytes, ns = totals[pair], _sum(sums[pair], "time_ns")
-        over = ", ".join(sorted({name for one in sums[pair] for name in one["transport"]}))
+        over = ", ".join(
+            sorted({name for cell_row in sums[pair] for name in cell_row["transport"]})
+        )
         size = say.size_or_unknown(n_bytes)
         length = say.UNKNOWN if ns is None else say.time(ns)
         words = f"{names[pair[0]]} to {names[pair[1]]}: {size} in {length}"
@@ -431,26 +437,26 @@ def _matrix(group: Data) -> list[Block]:
     grid = [[link((i, j)) for j in range(len(bins))] for i in range(len(bins))]
     name = group["group"] or "of all ranks"
     title = name if name.startswith("Group") else f"Group {name}"
-    scale = (say.size(low), say.size(most))
+    scale = (say.size(low), say.size(highest))
     return [Text(title), HeatMap(grid, names, names, "to", scale, 96 if numbered else 32)]
 
 
 def _sum(cells: Sequence[Data], key: str) -> int | None:
     """The sum; None if a part of it is not known."""
-    known = [one[key] for one in cells]
-    return None if None in known else sum(known)
+    values = [cell[key] for cell in cells]
+    return None if None in values else sum(values)
 
 
 def _scaled(values: Any) -> tuple[int, int, Callable[[int | None], float | None]]:
     """The smallest and the largest of the values, and the place of one between them."""
-    known = [value for value in values if value is not None] or [0]
-    low, most = min(known), max(known)
-    wide = most - low
+    present = [value for value in values if value is not None] or [0]
+    low, highest = min(present), max(present)
+    wide = highest - low
 
     def share(value: int | None) -> float | None:
         return None if value is None else (value - low) / wide if wide else float(value > 0)
 
-    return low, most, share
+    return low, highest, share
 
 
 def _short(members: Sequence[int]) -> str:
@@ -464,58 +470,59 @@ def _steps(overview: Data) -> list[Block]:
     """A line per rank, or a band over many; bars where steps are too few for lines."""
     rows = [row for row in overview["steps"]["rows"] if row["step"]]
     pairs = [list(zip(row["step"], row["dur_ns"], strict=True)) for row in rows]
-    every = [(dur, row["rank"], step)
-             for row, mine in zip(rows, pairs, strict=True) for step, dur in mine]  # fmt: skip
+    lengths = [(dur, row["rank"], step)
+               for row, pairs_of_rank in zip(rows, pairs, strict=True)
+               for step, dur in pairs_of_rank]  # fmt: skip
     table = Table(
-        ("rank", "step", "duration"), [(rank, step, time(dur)) for dur, rank, step in every]
+        ("rank", "step", "duration"), [(rank, step, time(dur)) for dur, rank, step in lengths]
     )
     words = Text("From the start to the end of every step, as marked.")
     figures = Folded("figures", [table])
     if max(map(len, pairs)) < _FEWEST_STEPS:
-        order = sorted(every, reverse=True)
-        kept = order if len(order) <= RANKS_DRAWN else [*order[:_FIRST], *order[-_LAST:]]
+        order = sorted(lengths, reverse=True)
+        shown = order if len(order) <= RANKS_DRAWN else [*order[:_FIRST], *order[-_LAST:]]
         longest = order[0][0] or 1
         bars = [
             Bar(f"rank {rank}, step {step}", [("k-compute", dur / longest, say.exact(dur))],
                 say.time(dur))
-            for dur, rank, step in (kept if len(order) > len(kept) else every)
+            for dur, rank, step in (shown if len(order) > len(shown) else lengths)
         ]  # fmt: skip
-        left = len(every) - len(kept)
-        note = [Text(f"and {left} steps between the longest and the shortest", "note")]
-        return [words, Bars(bars), *note * bool(left), figures]
+        hidden = len(lengths) - len(shown)
+        note = [Text(f"and {hidden} steps between the longest and the shortest", "note")]
+        return [words, Bars(bars), *note * bool(hidden), figures]
     by_step: dict[int, list[tuple[int, int]]] = {}
-    for dur, rank, step in sorted(every, key=lambda one: one[2]):
+    for dur, rank, step in sorted(lengths, key=lambda length: length[2]):
         by_step.setdefault(step, []).append((dur, rank))
     steps = list(by_step)
     if len(rows) <= _LINES_DRAWN:
         drawn = [Line(f"c{i}", row["step"], row["dur_ns"]) for i, row in enumerate(rows)]
-        named = [(f"c{i}", f"rank {row['rank']}") for i, row in enumerate(rows)]
+        entries = [(f"c{i}", f"rank {row['rank']}") for i, row in enumerate(rows)]
     else:
         by_mean = sorted(rows, key=lambda row: sum(row["dur_ns"]) / len(row["dur_ns"]))
         fast, slow = by_mean[0], by_mean[-1]
-        least, most = ([pick(by_step[s])[0] for s in steps] for pick in (min, max))
+        least, longest_by_step = ([pick(by_step[s])[0] for s in steps] for pick in (min, max))
         drawn = [
-            Line("c7", steps, least, most),
+            Line("c7", steps, least, longest_by_step),
             Line("c0", steps, [median(dur for dur, _ in by_step[s]) for s in steps]),
             Line("c2", fast["step"], fast["dur_ns"]),
             Line("c1", slow["step"], slow["dur_ns"]),
         ]
-        named = [
+        entries = [
             ("c1", f"rank {slow['rank']} (slowest)"), ("c0", f"median of {len(rows)} ranks"),
             ("c2", f"rank {fast['rank']} (fastest)"), ("band c7", "all ranks"),
         ]  # fmt: skip
     tips = [(step, f"step {step}\n{_step_words(by_step[step])}") for step in steps[:_TIPS]]
-    unit = say.unit_for(max(every)[0])
+    unit = say.unit_for(max(lengths)[0])
     chart = Lines(drawn, (steps, list(map(str, steps))), unit, tips, "step", from_zero=False)
-    return [words, Legend(named), chart, figures]
+    return [words, Legend(entries), chart, figures]
 
 
-def _step_words(taken: Sequence[tuple[int, int]]) -> str:
-    if len(taken) <= _LINES_DRAWN:
-        order = sorted(taken, key=lambda one: one[1])
+def _step_words(lengths: Sequence[tuple[int, int]]) -> str:
+    if len(lengths) <= _LINES_DRAWN:
+        order = sorted(lengths, key=lambda length: length[1])
         return "\n".join(f"rank {rank}: {say.time(dur)}" for dur, rank in order)
-    (low, fast), (high, slow) = min(taken), max(taken)
-    usual = say.time(median(dur for dur, _ in taken))
+    (low, fast), (high, slow) = min(lengths), max(lengths)
+    usual = say.time(median(dur for dur, _ in lengths))
     return (
         f"median {usual}\nlongest {say.time(high)} (rank {slow})\n"
         f"shortest {say.time(low)} (rank {fast})"
@@ -525,9 +532,9 @@ def _step_words(taken: Sequence[tuple[int, int]]) -> str:
 def _heat(overview: Data) -> list[Block]:
     section, culprits = overview["heat"], _culprits(overview)
     rows, numbers = section["rows"], section["steps"]
-    low, most, share = _scaled([late for row in rows for late in row["late_ns"]])
-    each = section["steps_per_column"]
-    word = "step" if each == 1 else f"{each} steps from"
+    low, highest, share = _scaled([late for row in rows for late in row["late_ns"]])
+    per_column = section["steps_per_column"]
+    word = "step" if per_column == 1 else f"{per_column} steps from"
     numbered = len(rows) * len(numbers) <= _NUMBERED_CELLS and len(numbers) <= _FIRST
     names = [say.ranks(row["ranks"]) for row in rows]
     grid = [
@@ -547,7 +554,7 @@ def _heat(overview: Data) -> list[Block]:
     steps = list(map(str, numbers))
     return [
         Text(_HEAT.get(section["what"], "")),
-        HeatMap(grid, names, steps, word, (say.time(low), say.time(most)),
+        HeatMap(grid, names, steps, word, (say.time(low), say.time(highest)),
                 96 if numbered else 64, marked),
         Folded("figures", [table]),
     ]  # fmt: skip
@@ -559,24 +566,24 @@ def _heat(overview: Data) -> list[Block]:
 def _shape(overview: Data) -> list[Block]:
     """Stages as columns, other axes as rows; ranks with an unknown coordinate in one line."""
     section = overview["shape"]
-    known = [one for one in section["axes"] if one["source"] != "unknown"]
-    axes = [one["name"] for one in known if one["name"] != "node" and one["size"] != 1]
+    known_axes = [axis for axis in section["axes"] if axis["source"] != "unknown"]
+    axes = [axis["name"] for axis in known_axes if axis["name"] != "node" and axis["size"] != 1]
     across = "pp" if "pp" in axes else axes[-1] if axes else ""
     down = [name for name in axes if name != across]
     placed = [row for row in section["rows"] if None not in [row[name] for name in axes]]
     while down and len({tuple(row[name] for name in down) for row in placed}) > _BINS:
         down.pop()  # the fastest: ranks of several coordinates share a cell
-    at: dict[tuple[tuple[int, ...], int], list[Data]] = {}
+    by_cell: dict[tuple[tuple[int, ...], int], list[Data]] = {}
     for row in placed if across else ():
-        at.setdefault((tuple(row[name] for name in down), row[across]), []).append(row)
-    left, below = sorted({place for place, _ in at}), sorted({column for _, column in at})
-    low, most, share = _scaled([row["computing_ns"] for row in placed])
+        by_cell.setdefault((tuple(row[name] for name in down), row[across]), []).append(row)
+    row_keys, below = sorted({key for key, _ in by_cell}), sorted({column for _, column in by_cell})
+    low, highest, share = _scaled([row["computing_ns"] for row in placed])
 
     def cell(rows: Sequence[Data]) -> HeatCell:
         if not rows:
             return HeatCell(None, "no capture")
-        taken = [row["computing_ns"] for row in rows if row["computing_ns"] is not None]
-        longest = max(taken, default=None)
+        computing_ns = [row["computing_ns"] for row in rows if row["computing_ns"] is not None]
+        longest = max(computing_ns, default=None)
         numbers = [row["rank"] for row in rows]
         places = " ".join(f"{name}{rows[0][name]}" for name in axes) if len(rows) == 1 else ""
         length = say.UNKNOWN if longest is None else say.time(longest)
@@ -586,17 +593,17 @@ def _shape(overview: Data) -> list[Block]:
     blocks: list[Block] = [
         Text(f"Computing time of each rank per step, at its place in the job. {section['text']}")
     ]
-    if at:
-        grid = [[cell(at.get((place, n), ())) for n in below] for place in left]
-        names = [" ".join(f"{a}{n}" for a, n in zip(down, place, strict=True)) for place in left]
+    if by_cell:
+        grid = [[cell(by_cell.get((key, n), ())) for n in below] for key in row_keys]
+        names = [" ".join(f"{a}{n}" for a, n in zip(down, key, strict=True)) for key in row_keys]
         columns = [f"{across}{n}" for n in below]
-        scale = (say.time(low), say.time(most))
+        scale = (say.time(low), say.time(highest))
         blocks.append(HeatMap(grid, names, columns, across, scale, 96))
-    there = {row["rank"] for row in placed}
-    if rest := [row["rank"] for row in section["rows"] if row["rank"] not in there]:
-        why = [f"{one['name']}: {one['lacking']}" for one in section["axes"] if one["lacking"]]
-        blocks.append(Text(f"unknown of {say.ranks(rest)}: {'; '.join(why)}", "note"))
-    columns = ["rank", *(one["name"] for one in section["axes"]), "computing_ns"]
+    present = {row["rank"] for row in placed}
+    if missing := [row["rank"] for row in section["rows"] if row["rank"] not in present]:
+        why = [f"{axis['name']}: {axis['lacking']}" for axis in section["axes"] if axis["lacking"]]
+        blocks.append(Text(f"unknown of {say.ranks(missing)}: {'; '.join(why)}", "note"))
+    columns = ["rank", *(axis["name"] for axis in section["axes"]), "computing_ns"]
     return [*blocks, Folded("figures", [plain_table(section["rows"], keep=columns)])]
 
 
@@ -635,24 +642,26 @@ def _curves(overview: Data) -> list[Block]:
     section = overview["curves"]
     drawings: list[tuple[str, list[Block]]] = []
     rows = []
-    for one in section["drawings"]:
-        drawn, named = [], []
-        for i, line in enumerate(one["lines"]):
+    for drawing in section["drawings"]:
+        drawn, entries = [], []
+        for i, line in enumerate(drawing["lines"]):
             kind, amounts = f"c{i % _COLOURS}", (max(line["y"]), min(line["y"]), line["y"][-1])
-            said = [say.amount(value, one["unit"]) for value in amounts]
+            amounts_text = [say.amount(value, drawing["unit"]) for value in amounts]
             drawn.append(Line(kind, line["x"], line["y"]))
-            named.append((kind, f"rank {line['rank']}, highest {said[0]}"))
-            rows.append((one["title"], line["rank"], *map(Mark, said)))
-        top = max(max(line["y"]) for line in one["lines"]) or 1
-        unit = say.size_unit(top) if one["unit"] == "B" else ("", 1)
-        ends = sorted({end for line in one["lines"] for end in (min(line["x"]), max(line["x"]))})
+            entries.append((kind, f"rank {line['rank']}, highest {amounts_text[0]}"))
+            rows.append((drawing["title"], line["rank"], *map(Mark, amounts_text)))
+        top = max(max(line["y"]) for line in drawing["lines"]) or 1
+        unit = say.size_unit(top) if drawing["unit"] == "B" else ("", 1)
+        ends = sorted(
+            {end for line in drawing["lines"] for end in (min(line["x"]), max(line["x"]))}
+        )
         ends = [ends[0], ends[-1]] if len(ends) > 1 else ends
-        timed = one["axis"] == "time"
-        labels = (ends, [say.time(x) if timed else f"{one['axis']} {x}" for x in ends])
-        blocks: list[Block] = [Legend(named), Lines(drawn, labels, unit)]
-        if left := one["ranks"] - len(one["lines"]):
-            blocks.append(Text(f"and {left} more ranks between these", "note"))
-        drawings.append((one["title"], blocks))
+        timed = drawing["axis"] == "time"
+        labels = (ends, [say.time(x) if timed else f"{drawing['axis']} {x}" for x in ends])
+        blocks: list[Block] = [Legend(entries), Lines(drawn, labels, unit)]
+        if hidden := drawing["ranks"] - len(drawing["lines"]):
+            blocks.append(Text(f"and {hidden} more ranks between these", "note"))
+        drawings.append((drawing["title"], blocks))
     tables: list[Block] = [Table(("measure", "rank", "highest", "lowest", "last"), rows)]
     if section.get("queues"):
         tables.append(plain_table(section["queues"]))
@@ -665,29 +674,31 @@ def _curves(overview: Data) -> list[Block]:
 
 def _clocks(section: Data) -> list[Block]:
     """Offset and error of every rank; errors as :meth:`~..plan.Plan.error_ns` counts them."""
-    every = section.get("ranks", {})
+    by_rank = section.get("ranks", {})
     rows: list[list[Cell]] = []
-    for rank, one in every.items():
-        error = one.get("error_ns")
+    for rank, offset in by_rank.items():
+        error = offset.get("error_ns")
         if error is None:
-            error = 0 if one["method"] == "host" or len(every) == 1 else one.get("spread_ns")
+            error = (
+                0 if offset["method"] == "host" or len(by_rank) == 1 else offset.get("spread_ns")
+            )
         shown = "unknown" if error is None else f"± {say.time(error)}" if error else "none"
-        drift = f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else say.UNKNOWN
+        drift = f"{offset['drift_ppt'] / 1e6:.3f} ppm" if offset.get("drift_ppt") else say.UNKNOWN
         rows.append(
-            [int(rank), one["method"], Mark(say.exact(int(one["offset_ns"]))), Mark(shown),
-             Mark(drift), one.get("matches") or Mark(say.UNKNOWN), one["evidence"]]
+            [int(rank), offset["method"], Mark(say.exact(int(offset["offset_ns"]))), Mark(shown),
+             Mark(drift), offset.get("matches") or Mark(say.UNKNOWN), offset["evidence"]]
         )  # fmt: skip
     head = ("rank", "method", "offset", "error", "drift", "matches", "from")
     return [Text(section["text"]), *[Table(head, rows)] * bool(rows)]
 
 
-def _captures(found: Sequence[Data]) -> Table:
+def _captures(captures: Sequence[Data]) -> Table:
     head = ("rank", "format", "capture", "host", "device", "rank from", "size")
     rows = [
         (say.UNKNOWN if c["rank"] is None else c["rank"], c["reader"], c["label"],
          c["host"] or say.UNKNOWN, say.UNKNOWN if c["device"] is None else c["device"],
          c["rank_from"] or say.UNKNOWN, Mark(say.size(c["bytes"])))
-        for c in found
+        for c in captures
     ]  # fmt: skip
     return Table(head, rows)
 
@@ -696,25 +707,25 @@ _SEVERITY = {"loss": "bad", "doubt": "doubt", "info": "plain"}
 """Severities of issues, most severe first, and their colours."""
 
 
-def _issues(found: Sequence[Data]) -> Table:
+def _issues(issues: Sequence[Data]) -> Table:
     """One row per code, with its files folded."""
     groups: dict[str, list[Data]] = {}
-    for issue in sorted(found, key=lambda one: list(_SEVERITY).index(one["severity"])):
+    for issue in sorted(issues, key=lambda issue: list(_SEVERITY).index(issue["severity"])):
         groups.setdefault(issue["code"], []).append(issue)
     rows = []
     for code, group in groups.items():
         lines = [
-            f"{'' if one['rank'] < 0 else 'rank ' + str(one['rank']) + ': '}"
-            f"{one['file'] or 'the run'} ×{one['count']}"
-            f"{': ' if one['places'] else ''}{'; '.join(one['places'])}"
-            for one in group[:_FILES]
+            f"{'' if issue['rank'] < 0 else 'rank ' + str(issue['rank']) + ': '}"
+            f"{issue['file'] or 'the run'} ×{issue['count']}"
+            f"{': ' if issue['places'] else ''}{'; '.join(issue['places'])}"
+            for issue in group[:_FILES]
         ]
         if len(group) > _FILES:
             lines.append(f"and {len(group) - _FILES} more (all in the JSON report)")
         severity = group[0]["severity"]
         rows.append(
             (Mark(severity, _SEVERITY[severity]), Mark(code, "code"),
-             sum(one["count"] for one in group), Mark(group[0]["advice"], "words", more=lines))
+             sum(issue["count"] for issue in group), Mark(group[0]["advice"], "words", more=lines))
         )  # fmt: skip
     return Table(("severity", "code", "count", "meaning and places"), rows)
 
@@ -727,8 +738,8 @@ def plain_table(
     Args:
         keep: the keys, whether they have values or not.
     """
-    known = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
-    names = keep or [key for key in known if key not in leave_out]
+    filled = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    names = keep or [key for key in filled if key not in leave_out]
     units = {"_ns": "", "_gbs": ", GB/s", "_tflops": ", TFLOP/s", "_": " "}
     heads = [reduce(lambda head, unit: head.replace(*unit), units.items(), name) for name in names]
     return Table(heads, [[_cell(row.get(name), name) for name in names] for row in rows])
@@ -746,5 +757,5 @@ def _cell(value: Any, name: str) -> Cell:
     if isinstance(value, int):
         return value
     if isinstance(value, Mapping):
-        value = [f"{key} {one}" for key, one in value.items()]
+        value = [f"{key} {item}" for key, item in value.items()]
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -47,15 +47,15 @@ def remarks(mode: str | None, window: bool) -> list[str]:
         mode:   of the trace.
         window: whether it holds a window of time only.
     """
-    found = []
+    texts = []
     if mode == "summary":
-        found.append(
+        texts.append(
             "The trace beside this report shows steps and overlap only; operators and collectives "
             'that are named here are in one made with `mode="detail"`.'
         )
     if window:
-        found.append("`time` narrows the trace, not this analysis.")
-    return found
+        texts.append("`time` narrows the trace, not this analysis.")
+    return texts
 
 
 def request(
@@ -105,8 +105,8 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
         captures: their recorded clocks decide how collectives match where the collectives
             themselves are ambiguous.
     """
-    said = stamped(captures) if captures else None
-    groups = tuple(matched([one.collectives for one in summaries], said))
+    stamps = stamped(captures) if captures else None
+    groups = tuple(matched([summary.collectives for summary in summaries], stamps))
     verdict = judging.judge(summaries, plan, groups)
     return Judged(
         rules.judge(summaries, clocks=plan, replay=verdict.replayed()),
@@ -140,40 +140,46 @@ def overview(
         "shape", "heat", "communication", "links", "operators", "curves" (see :mod:`.sections`),
         "critical_path".
     """
-    summaries = sorted(summaries, key=lambda one: one.rank)
+    summaries = sorted(summaries, key=lambda summary: summary.rank)
     if zero_ns is None:
-        starts = [(one.rank, np.array(one.span_ns[:1])) for one in summaries if one.span_ns]
+        starts = [
+            (summary.rank, np.array(summary.span_ns[:1]))
+            for summary in summaries
+            if summary.span_ns
+        ]
         zero_ns = min((int(plan.corrected(r, start)[0]) for r, start in starts), default=0)
     results = {r.table.name: r for r in tables.tables(summaries)}
-    unmarked = {one.rank for one in summaries if not one.steps_marked}
-    devices = {one.rank: one.coverage.devices for one in summaries}
+    unmarked = {summary.rank for summary in summaries if not summary.steps_marked}
+    devices = {summary.rank: summary.coverage.devices for summary in summaries}
     drawn = sections.sections(results.values(), unmarked, devices)
     covered: dict[str, list[int]] = {}  # where some steps lack device data
-    for one in summaries:
-        if one.coverage.text:
-            covered.setdefault(one.coverage.text, []).append(one.rank)
-    drawn["overlap"]["coverage"] = [f"{ranks(those)}: {text}" for text, those in covered.items()]
-    rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
+    for summary in summaries:
+        if summary.coverage.text:
+            covered.setdefault(summary.coverage.text, []).append(summary.rank)
+    drawn["overlap"]["coverage"] = [
+        f"{ranks(rank_numbers)}: {text}" for text, rank_numbers in covered.items()
+    ]
+    rows = _Rows({summary.rank: summary for summary in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
-    every = of_all(one.losses for one in summaries)
+    losses_by_rank = of_all(summary.losses for summary in summaries)
     # gains of the replay first: savings of a rule may be bounds
-    found = [
-        one
-        for some in (rows.straggler(judged.verdict), rows.findings(judged.findings))
-        for one in sorted(some, key=lambda one: -(one["ms_per_step"] or 0))
+    ordered = [
+        finding
+        for group in (rows.straggler(judged.verdict), rows.findings(judged.findings))
+        for finding in sorted(group, key=lambda finding: -(finding["ms_per_step"] or 0))
     ]
     curves = excerpts.curves(summaries, plan, zero_ns)
     shape = job_shape(summaries)
     late_ns = {str(rank): ns for rank, ns in judged.verdict.longer_ns.items()}
-    lost = headline.Lost.of(every, judged.verdict.late)
+    lost = headline.Lost.of(losses_by_rank, judged.verdict.late)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
             "zero_ns": str(zero_ns),
             "headline": headline_of(summaries, judged.verdict),
-            "losses": headline.losses_as_dicts(every, judged.verdict.late),
+            "losses": headline.losses_as_dicts(losses_by_rank, judged.verdict.late),
             "verdict": replayed.verdict_card(
-                judged.verdict, lost_line(summaries, judged.verdict), found
+                judged.verdict, lost_line(summaries, judged.verdict), ordered
             ),
             "what_if": replayed.remedies(judged.verdict),
             "late_ns": late_ns,
@@ -183,16 +189,16 @@ def overview(
                 lost,
                 drawn["overlap"],
                 late,
-                found,
+                ordered,
                 issues,
                 plan.as_dict()["text"].removesuffix(f"; {plan.remark}"),
             ),
             "tiles": wording.tiles(lost, drawn["overlap"], late, stated_shape(summaries)),
-            "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
-            "findings": found,
-            "good": [one.as_dict() for one in judged.findings.good],
+            "remarks": [f"Not looked at: {why}" for summary in summaries for why in summary.unread],
+            "findings": ordered,
+            "good": [check.as_dict() for check in judged.findings.good],
             "minor": judged.findings.minor_texts(),
-            "not_checked": [one.as_dict() for one in judged.findings.unchecked],
+            "not_checked": [check.as_dict() for check in judged.findings.unchecked],
             "places": rows.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
@@ -216,11 +222,11 @@ def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -
 
 def lost_line(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
     """How long steps take, and what they lose."""
-    groups = [group.size for one in summaries for group in one.collectives.groups]
+    groups = [group.size for summary in summaries for group in summary.collectives.groups]
     return headline.headline(
-        of_all(one.losses for one in summaries),
+        of_all(summary.losses for summary in summaries),
         verdict.late,
-        max((one.world_size for one in summaries), default=-1),
+        max((summary.world_size for summary in summaries), default=-1),
         max(groups, default=-1),
         stated_shape(summaries),
     )
@@ -229,11 +235,11 @@ def lost_line(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> 
 def _bounded(value: Any) -> Any:
     """JSON values as they are, but texts fit to be written: valid UTF-8, and not endless."""
     if isinstance(value, str):
-        kept = value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]} ..."
-        return kept.encode("utf-8", "backslashreplace").decode()
+        shown = value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]} ..."
+        return shown.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_bounded(key): _bounded(one) for key, one in value.items()}
-    return [_bounded(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {_bounded(key): _bounded(inner) for key, inner in value.items()}
+    return [_bounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 # -- findings -----------------------------------------------------------------------------
@@ -245,66 +251,71 @@ class _Rows:
     def __init__(self, summaries: Mapping[int, RankSummary], plan: Plan, zero_ns: int) -> None:
         self._summaries, self._plan, self._zero_ns = summaries, plan, zero_ns
 
-    def place(self, rank: int, found: Mapping[str, Any]) -> dict[str, Any]:
-        return excerpts.place(found, rank, self._plan, self._zero_ns)
+    def place(self, rank: int, slice_facts: Mapping[str, Any]) -> dict[str, Any]:
+        return excerpts.place(slice_facts, rank, self._plan, self._zero_ns)
 
     def findings(self, judged: rules.Findings) -> Iterator[dict[str, Any]]:
         """For every rule with findings, the most severe place in full and the others by name."""
-        for first, others in judged.by_rule():
-            also = [f"{one.place()} ({one.amount()})" for one in others]
-            saving = [first.saving()] if first.saving() else []
-            drawn = [one for one in first.slices if one.lane]
-            places = {id(one): self.place(first.rank, msgspec.structs.asdict(one)) for one in drawn}
-            told = [
-                f"{one.name}: {time(one.dur_ns)} in the table {one.table}, on no track"
-                for one in first.slices
-                if not one.lane
+        for leading, further in judged.by_rule():
+            also = [f"{finding.place()} ({finding.amount()})" for finding in further]
+            saving = [leading.saving()] if leading.saving() else []
+            drawn = [slice_ for slice_ in leading.slices if slice_.lane]
+            places = {
+                id(slice_): self.place(leading.rank, msgspec.structs.asdict(slice_))
+                for slice_ in drawn
+            }
+            untracked = [
+                f"{slice_.name}: {time(slice_.dur_ns)} in the table {slice_.table}, on no track"
+                for slice_ in leading.slices
+                if not slice_.lane
             ]
             slices = [
                 {
-                    **msgspec.structs.asdict(one),
-                    "since_start_ns": places.get(id(one), {}).get("start_ns"),
+                    **msgspec.structs.asdict(slice_),
+                    "since_start_ns": places.get(id(slice_), {}).get("start_ns"),
                 }
-                for one in first.slices
+                for slice_ in leading.slices
             ]
             yield {
-                **first.as_dict(),
+                **leading.as_dict(),
                 "slices": slices,
-                "text": f"{first.place()}: {first.amount()} ({first.basis()})",
-                "evidence": [*saving, *first.figures(), *told],
+                "text": f"{leading.place()}: {leading.amount()} ({leading.basis()})",
+                "evidence": [*saving, *leading.figures(), *untracked],
                 "also": also,
                 "places": list(places.values()),
             }
 
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
         """The ranks, and the stage, that make steps longer."""
-        for one in judged.culprits:
+        for culprit in judged.culprits:
             late = {
                 step.step: step.excess_ns
                 for step in judged.steps.values()
-                if step and step.rank == one.rank
+                if step and step.rank == culprit.rank
             }
-            low, high = map(time, one.interval_ns)
-            shown = {"name": one.slice_name, "lane": "", "start_ns": one.start_ns}
-            parts = one.as_dict()["parts_ns"].items()
+            low, high = map(time, culprit.interval_ns)
+            shown = {"name": culprit.slice_name, "lane": "", "start_ns": culprit.start_ns}
+            own_work = culprit.as_dict()["parts_ns"].items()
             yield {
-                **self._named(one, "straggler", f"R{one.called[1:]} delays the other ranks"),
-                "rank": one.rank,
-                "where": one.kernel,
+                **self._as_finding(
+                    culprit, "straggler", f"R{culprit.called[1:]} delays the other ranks"
+                ),
+                "rank": culprit.rank,
+                "where": culprit.kernel,
                 "steps": [max(late, key=lambda step: late[step])] if late else [],
                 "evidence": [
-                    f"costs {time(one.gain_ns)} per step (95 % interval {low} to {high})",
-                    f"longer by {time(one.excess_ns)} per step",
-                    *(f"{part} {'less' if ns < 0 else 'more'} by {time(abs(ns))}"
-                      for part, ns in parts if ns),
+                    f"costs {time(culprit.gain_ns)} per step (95 % interval {low} to {high})",
+                    f"longer by {time(culprit.excess_ns)} per step",
+                    *(f"{sort} {'less' if ns < 0 else 'more'} by {time(abs(ns))}"
+                      for sort, ns in own_work if ns),
                 ],
-                "places": [self.place(one.rank, {**shown, "dur_ns": one.dur_ns})]
-                * bool(one.slice_name),
+                "places": [self.place(culprit.rank, {**shown, "dur_ns": culprit.dur_ns})]
+                * bool(culprit.slice_name),
             }  # fmt: skip
         if stage := judged.stage:
             title = f"Stage {stage.stage} has more work than the others"
             yield {
-                **self._named(stage, "uneven-stages", title),
+                **self._as_finding(stage, "uneven-stages", title),
                 "rank": stage.ranks[0],
                 "where": f"stage {stage.stage}",
                 "steps": [],
@@ -313,7 +324,9 @@ class _Rows:
             }
         if uneven := judged.uneven:
             yield {
-                **self._named(uneven, "uneven-work", "Ranks and micro-batches have unequal work"),
+                **self._as_finding(
+                    uneven, "uneven-work", "Ranks and micro-batches have unequal work"
+                ),
                 "rank": None,
                 "where": "",
                 "steps": [],
@@ -322,25 +335,25 @@ class _Rows:
             }
 
     @staticmethod
-    def _named(
-        one: stragglers.Finding | stragglers.SlowStage | stragglers.UnevenWork,
+    def _as_finding(
+        finding: stragglers.Finding | stragglers.SlowStage | stragglers.UnevenWork,
         rule: str,
         title: str,
     ) -> dict[str, Any]:
-        text = one.text()
+        text = finding.text()
         return {
             "rule": rule, "theme": "ranks", "severity": "warning", "title": title,
-            "ms_per_step": one.gain_ns / 1e6, "text": f"{text[:1].upper()}{text[1:]}.",
-            "advice": one.advice, "also": [],
+            "ms_per_step": finding.gain_ns / 1e6, "text": f"{text[:1].upper()}{text[1:]}.",
+            "advice": finding.advice, "also": [],
         }  # fmt: skip
 
     def places(self) -> list[dict[str, Any]]:
         """The longest idle intervals, over all ranks."""
-        found = []
+        listed = []
         for rank, summary in self._summaries.items():
             columns = summary.excerpts.places
             for row in zip(*(column.tolist() for column in columns.values()), strict=True):
-                one = dict(zip(columns, row, strict=True))
-                found.append({"what": one["what"], **self.place(rank, one)})
-        found.sort(key=lambda place: -place["dur_ns"])
-        return found[:PLACES_KEPT]
+                gap = dict(zip(columns, row, strict=True))
+                listed.append({"what": gap["what"], **self.place(rank, gap)})
+        listed.sort(key=lambda location: -location["dur_ns"])
+        return listed[:PLACES_KEPT]

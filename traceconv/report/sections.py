@@ -109,18 +109,18 @@ def sections(
         unmarked: ranks whose one step is all that was recorded, as nothing marks steps.
         devices: how many each rank has, over which the table of overlap sums.
     """
-    known = {result.table.name: result for result in results}
+    by_name = {result.table.name: result for result in results}
     # whether the profiler recorded types of operators at all
-    typed = known["type"].rows and set(known["type"].data["OP Type"].tolist()) != {""}
+    typed = by_name["type"].rows and set(by_name["type"].data["OP Type"].tolist()) != {""}
     return {
-        "overlap": _overlap(known["overlap"], unmarked, devices),
-        "steps": _steps(known["step"], unmarked),
-        "operators": _operators(known["type"] if typed else known["op"]),
-        "communication": _communication(known["comm"]),
-        "collectives": _collectives(known["collective"]),
-        **{key: _listed(known[name], columns) for key, (name, columns) in _LISTED.items()},
-        "links": _links(known["link"]),
-        "queues": {"rows": _dicts(data.columns, _QUEUE) if (data := known["data"].data) else []},
+        "overlap": _overlap(by_name["overlap"], unmarked, devices),
+        "steps": _steps(by_name["step"], unmarked),
+        "operators": _operators(by_name["type"] if typed else by_name["op"]),
+        "communication": _communication(by_name["comm"]),
+        "collectives": _collectives(by_name["collective"]),
+        **{key: _listed(by_name[name], columns) for key, (name, columns) in _LISTED.items()},
+        "links": _links(by_name["link"]),
+        "queues": {"rows": _dicts(data.columns, _QUEUE) if (data := by_name["data"].data) else []},
     }
 
 
@@ -134,31 +134,31 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
     # figures of a table for steps that are not in the timeline were not measured by it
     placed = steps & (rows["Window"] != ABSENT)
     steps &= placed | ~np.isin(rows[RANK], rows[RANK][placed])
-    known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
-    worked = steps & known & (rows["Known(ns)"] > 0)
-    keep = worked if worked.any() else known & (rows["Step"] == ABSENT)
+    is_known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
+    worked = steps & is_known & (rows["Known(ns)"] > 0)
+    keep = worked if worked.any() else is_known & (rows["Step"] == ABSENT)
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
     rows = of_main_graph(rows, "Known(ns)") if worked.any() else rows
-    found = []
+    listed = []
     for rank in np.unique(rows[RANK]).tolist():
-        mine = rows[RANK] == rank
-        count, each = int(mine.sum()), devices.get(rank, 1)
-        n = count * each
-        sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
+        of_rank = rows[RANK] == rank
+        count, n_devices = int(of_rank.sum()), devices.get(rank, 1)
+        n = count * n_devices
+        sums = {key: int(rows[heading][of_rank].sum()) for key, heading in _CLASSES.items()}
         if _UNCLASSIFIED in rows:
-            sums["unclassified_ns"] = int(np.maximum(rows[_UNCLASSIFIED][mine], 0).sum())
+            sums["unclassified_ns"] = int(np.maximum(rows[_UNCLASSIFIED][of_rank], 0).sum())
         # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
         sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
         means: dict[str, int | None] = {k: (2 * ns + n) // (2 * n) for k, ns in sums.items()}
-        waits = rows["Input Wait(ns)"][mine]
+        waits = rows["Input Wait(ns)"][of_rank]
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
-        found.append({"rank": rank, "steps": count, "devices": each, **means,
+        listed.append({"rank": rank, "steps": count, "devices": n_devices, **means,
                       "input_wait_steps": len(waits)})  # fmt: skip
-    marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
-    return {"per": "step" if marked else "capture", "rows": found}
+    marked = worked.any() and not {row["rank"] for row in listed} <= set(unmarked)
+    return {"per": "step" if marked else "capture", "rows": listed}
 
 
 def _steps(result: Result, unmarked: Collection[int]) -> Section:
@@ -170,19 +170,19 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
     if not keep.any():
         return {"missing": "no data: needs marked steps"}
     rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
-    found = []
+    listed = []
     for rank in np.unique(rows[RANK]).tolist():
-        mine = rows[RANK] == rank
-        found.append(
+        of_rank = rows[RANK] == rank
+        listed.append(
             {
                 "rank": rank,
-                "graph": None if (graph := int(rows["Graph"][mine][0])) == ABSENT else graph,
-                "step": rows["Step"][mine].tolist(),
-                "start_ns": [str(ns) for ns in rows["Start Time(ns)"][mine].tolist()],
-                "dur_ns": rows["Duration(ns)"][mine].tolist(),
+                "graph": None if (graph := int(rows["Graph"][of_rank][0])) == ABSENT else graph,
+                "step": rows["Step"][of_rank].tolist(),
+                "start_ns": [str(ns) for ns in rows["Start Time(ns)"][of_rank].tolist()],
+                "dur_ns": rows["Duration(ns)"][of_rank].tolist(),
             }
         )
-    return {"rows": found}
+    return {"rows": listed}
 
 
 def _operators(result: Result) -> Section:
@@ -197,27 +197,27 @@ def _operators(result: Result) -> Section:
     for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(ns)"):
         worst[name, core] = max(worst.get((name, core), (-1, 0)), (total, -rank))
     order = np.argsort(-job["Total Time(ns)"], kind="stable")
-    found = []
+    listed = []
     names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
-    whole = int(job["Total Time(ns)"].sum())
+    total_ns = int(job["Total Time(ns)"].sum())
     if np.isnan(job["Ratio(%)"]).any():
-        whole = 0  # shares are unknown because values are missing
-    kept = order[:OPERATORS_KEPT]
-    for name, core, count, total, usual in _cells(job, *names, rows=kept):
-        most, rank = worst[name, core]
-        percent = 100 * total / whole if whole else None
-        found.append(
+        total_ns = 0  # shares are unknown because values are missing
+    shown = order[:OPERATORS_KEPT]
+    for name, core, count, total, usual in _cells(job, *names, rows=shown):
+        longest_ns, rank = worst[name, core]
+        percent = 100 * total / total_ns if total_ns else None
+        listed.append(
             {
                 "name": name, "core": core, "count": count, "total_ns": total, "avg_ns": usual,
-                "percent": percent, "most_on_rank": -rank, "most_ns": most,
+                "percent": percent, "most_on_rank": -rank, "most_ns": longest_ns,
             }
         )  # fmt: skip
-    rest = order[OPERATORS_KEPT:]
+    hidden = order[OPERATORS_KEPT:]
     return {
         "by": result.table.title,
-        "rows": found,
-        "others": len(rest),
-        "others_ns": int(job["Total Time(ns)"][rest].sum()),
+        "rows": listed,
+        "others": len(hidden),
+        "others_ns": int(job["Total Time(ns)"][hidden].sum()),
     }
 
 
@@ -314,9 +314,9 @@ def _links(result: Result) -> Section:
     }  # fmt: skip
 
 
-def _plus(known: int | None, more: int) -> int | None:
+def _plus(total: int | None, value: int) -> int | None:
     """A sum, None once a part of it is not known."""
-    return None if known is None or more == ABSENT else known + more
+    return None if total is None or value == ABSENT else total + value
 
 
 _QUEUE = {
@@ -342,7 +342,7 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
         replay:  of the job.
         overlap: the table of that name.
     """
-    late, what = {}, "lateness"
+    late, kind = {}, "lateness"
     if replay:
         excess, graph = replay.own.excess, replay.graph
         late = {
@@ -350,7 +350,7 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
             for row, column in zip(*np.nonzero(~np.isnan(excess)), strict=True)
         }
     if not late:
-        late, what = _excess(overlap), "computing"
+        late, kind = _excess(overlap), "computing"
     ranks = sorted({rank for rank, _ in late})
     steps = sorted({step for _, step in late})
     if len(ranks) < 2:
@@ -358,7 +358,7 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
     columns = _binned(steps, STEPS_SHOWN)
     rows = _binned(ranks, max(HEAT_CELLS // len(columns), 1))
     return {
-        "what": what,
+        "what": kind,
         "steps": [column[0] for column in columns],
         "steps_per_column": len(columns[0]),
         "rows": [
@@ -376,8 +376,8 @@ def heat(replay: Replay | None, overlap: Result) -> Section:
 
 def _binned(numbers: list[int], most: int) -> list[list[int]]:
     """Divide the numbers into at most ``most`` bins of equal length, except the last."""
-    each = -(-len(numbers) // most)
-    return [numbers[i : i + each] for i in range(0, len(numbers), each)]
+    per_bin = -(-len(numbers) // most)
+    return [numbers[i : i + per_bin] for i in range(0, len(numbers), per_bin)]
 
 
 def _excess(overlap: Result) -> dict[tuple[int, int], int]:
@@ -389,14 +389,14 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
         return {}
     rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
     value: F64 = rows["Total Compute(ns)"].astype(np.float64)
-    found = {}
+    excess = {}
     for step in np.unique(rows["Step"]).tolist():
-        mine = rows["Step"] == step
-        if np.count_nonzero(mine) > 1:
-            over = value[mine] - median(value[mine])
-            for rank, more in zip(rows[RANK][mine].tolist(), over.tolist(), strict=True):
-                found[rank, step] = max(round(more), 0)
-    return found
+        of_step = rows["Step"] == step
+        if np.count_nonzero(of_step) > 1:
+            over = value[of_step] - median(value[of_step])
+            for rank, excess_ns in zip(rows[RANK][of_step].tolist(), over.tolist(), strict=True):
+                excess[rank, step] = max(round(excess_ns), 0)
+    return excess
 
 
 def job_shape(shape: JobShape, overlap: Section) -> Section:
@@ -408,48 +408,50 @@ def job_shape(shape: JobShape, overlap: Section) -> Section:
     """
     if not set(shape.names) - {NODE}:
         return {"missing": "no data: nothing states or determines the coordinates of ranks"}
-    known = {
+    computing_by_rank = {
         row["rank"]: row["pure_compute_ns"] + row["overlapped_ns"]
         for row in overlap.get("rows", ())
     }
     document = shape.as_dict()
-    rows = [{**row, "computing_ns": known.get(row["rank"])} for row in document["ranks"]]
+    rows = [
+        {**row, "computing_ns": computing_by_rank.get(row["rank"])} for row in document["ranks"]
+    ]
     return {"text": shape.line(), "axes": document["axes"], "rows": rows}
 
 
-def stages(every: Iterable[RankSummary], shape: JobShape) -> Section:
+def stages(summaries: Iterable[RankSummary], shape: JobShape) -> Section:
     """What each pipeline stage does in a step, the mean over its ranks and their steps, ns: passes
     from their first task to the last, and bubbles. ``rest_ns`` is what belongs to none of these.
     Null where unknown: passes without markers, bubbles without point-to-point records.
     """
     if not (shape.column(STAGE) >= 0).any():
         return {"missing": "no data: nothing states or determines the pipeline stages of ranks"}
-    parts: dict[int, list[tuple[int, float, list[float], bool]]] = {}
-    for one in every:
-        stage, steps = shape.stage(one.rank), one.replay.steps
-        if stage < 0 or one.replay.why or not one.replay.marked:
+    by_stage: dict[int, list[tuple[int, float, list[float], bool]]] = {}
+    for summary in summaries:
+        stage, steps = shape.stage(summary.rank), summary.replay.steps
+        if stage < 0 or summary.replay.why or not summary.replay.marked:
             continue
-        length = one.phases[:, 2] - one.phases[:, 1]
-        sums = np.bincount(one.phases[:, 0], length, len(PHASES)) / len(steps)
-        whole = float((steps[:, 3] - steps[:, 2]).mean())
-        sends = P2P in one.collectives.kinds
-        parts.setdefault(stage, []).append((one.rank, whole, sums.tolist(), sends))
-    if not parts:
+        length = summary.phases[:, 2] - summary.phases[:, 1]
+        sums = np.bincount(summary.phases[:, 0], length, len(PHASES)) / len(steps)
+        step_ns = float((steps[:, 3] - steps[:, 2]).mean())
+        sends = P2P in summary.collectives.kinds
+        by_stage.setdefault(stage, []).append((summary.rank, step_ns, sums.tolist(), sends))
+    if not by_stage:
         return {"missing": "no data: needs marked steps with device work of one device per rank"}
     rows = []
-    for stage, ranks in sorted(parts.items()):
-        whole = float(np.mean([step for _, step, _, _ in ranks]))
+    for stage, ranks in sorted(by_stage.items()):
+        step_ns = float(np.mean([step for _, step, _, _ in ranks]))
         mean = np.mean([passed for *_, passed, _ in ranks], axis=0)
         means = [round(ns) for ns in mean.tolist()]
-        known = [bool(means[phase]) for phase in PHASES]
-        known[BUBBLE] = all(sends for *_, sends in ranks)
+        is_known = [bool(means[phase]) for phase in PHASES]
+        is_known[BUBBLE] = all(sends for *_, sends in ranks)
         rows.append(
             {
                 "stage": stage,
                 "ranks": format_ranges([rank for rank, *_ in ranks]),
-                "step_ns": round(whole),
-                **{key: means[i] if known[i] else None for i, key in enumerate(_OF_STAGE)},
-                "rest_ns": round(whole) - sum(means),
+                "step_ns": round(step_ns),
+                **{key: means[i] if is_known[i] else None for i, key in enumerate(_OF_STAGE)},
+                "rest_ns": round(step_ns) - sum(means),
             }
         )
     return {"rows": rows}

@@ -63,11 +63,11 @@ def workbook(sheets: Mapping[str, Sequence[ExactColumn]]) -> bytes:
         sheet = book.add_worksheet(name[:_LONGEST_NAME])
         sheet.freeze_panes(1, 0)
         sheet.autofilter(0, 0, max((len(c.cells) for c in columns), default=0), len(columns) - 1)
-        for place, column in enumerate(columns):
-            sheet.write_string(0, place, _characters(column.heading), bold)
-            sheet.set_column(place, place, min(max(len(column.heading) + 4, 10), 40))
+        for position, column in enumerate(columns):
+            sheet.write_string(0, position, _characters(column.heading), bold)
+            sheet.set_column(position, position, min(max(len(column.heading) + 4, 10), 40))
             for row, cell in enumerate(column.cells, 1):
-                _write(sheet, row, place, cell, column.numbers)
+                _write(sheet, row, position, cell, column.numbers)
     book.close()
     return out.getvalue()
 
@@ -87,14 +87,14 @@ def _refuse_too_large(name: str, columns: Sequence[ExactColumn]) -> None:
             )
 
 
-def _write(sheet: Any, row: int, place: int, cell: str, numbers: bool) -> None:
+def _write(sheet: Any, row: int, column: int, cell: str, numbers: bool) -> None:
     if not cell:
         return
     number = _number(cell) if numbers else None
     if number is None:
-        sheet.write_string(row, place, _characters(cell))
+        sheet.write_string(row, column, _characters(cell))
     else:
-        sheet.write_number(row, place, number)
+        sheet.write_number(row, column, number)
 
 
 def _number(cell: str) -> float | None:
@@ -105,8 +105,8 @@ def _number(cell: str) -> float | None:
         return None  # the rank "all"
     if number - number != 0:
         return None  # infinite
-    same = repr(number) == cell or sum(map(str.isdigit, cell)) <= EXACT_DIGITS
-    return number if same else None
+    is_exact = repr(number) == cell or sum(map(str.isdigit, cell)) <= EXACT_DIGITS
+    return number if is_exact else None
 
 
 def _characters(text: str) -> str:

@@ -80,18 +80,18 @@ def screen(results: Sequence[Result], width: int, most: int) -> list[str]:
         width: most characters in a line.
         most:  lines.
     """
-    full = [one for one in results if one.rows]
-    each = most // max(len(full), 1)
-    if each < _SMALLEST:
-        names = [fitting.Cells("Table", [one.table.name for one in full], True, True)]
-        names.append(fitting.Cells("Rows", [str(one.rows) for one in full], False, False))
-        names.append(fitting.Cells("", [one.table.title for one in full], True, False))
-        found = fitting.lines(names, width, WIDEST)
-        more = len(found) - most + 1
-        return found if more < 2 else [*found[: most - 1], f"... {more} more tables"]
+    full = [result for result in results if result.rows]
+    room_each = most // max(len(full), 1)
+    if room_each < _SMALLEST:
+        names = [fitting.Cells("Table", [result.table.name for result in full], True, True)]
+        names.append(fitting.Cells("Rows", [str(result.rows) for result in full], False, False))
+        names.append(fitting.Cells("", [result.table.title for result in full], True, False))
+        overview = fitting.lines(names, width, WIDEST)
+        hidden = len(overview) - most + 1
+        return overview if hidden < 2 else [*overview[: most - 1], f"... {hidden} more tables"]
     lines: list[str] = []
-    for place, one in enumerate(full):
-        lines += _screen_table(one, width, (most - len(lines)) // (len(full) - place))
+    for position, result in enumerate(full):
+        lines += _screen_table(result, width, (most - len(lines)) // (len(full) - position))
     return lines[:most]
 
 
@@ -101,27 +101,33 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     zero_ns = _zero_ns(result)
     room = width - len(_INDENT)
     unit = _common(columns)
-    shown, same, absent, zero = [], [], [], []
-    for place, (column, values) in enumerate(columns):
+    shown, constant, absent, zero = [], [], [], []
+    for position, (column, values) in enumerate(columns):
         heading, *cells = _shown(column, values, _in_a_line, zero_ns, unit)
         if set(cells) == {UNKNOWN}:
             absent.append(column.name)
-        elif column.unit == "ns" and place >= keys and not values.any():
+        elif column.unit == "ns" and position >= keys and not values.any():
             zero.append(column.name)
         else:
-            shown.append(fitting.Cells(heading, cells, column.kind == "text", place < keys))
+            shown.append(fitting.Cells(heading, cells, column.kind == "text", position < keys))
     if not _fit(shown, room):
-        fixed = [one for one in shown[1:] if len(one.cells) > 1 and len(set(one.cells)) == 1]
-        same = [f"{one.heading} {one.cells[0]}" for one in fixed]
-        left = [one for one in shown if one not in fixed]
-        if len(left) > keys:  # else no figure is left
-            shown = left
+        fixed = [
+            cells_of_column
+            for cells_of_column in shown[1:]
+            if len(cells_of_column.cells) > 1 and len(set(cells_of_column.cells)) == 1
+        ]
+        constant = [
+            f"{cells_of_column.heading} {cells_of_column.cells[0]}" for cells_of_column in fixed
+        ]
+        varying = [cells_of_column for cells_of_column in shown if cells_of_column not in fixed]
+        if len(varying) > keys:  # else no figure is left
+            shown = varying
         else:
-            same = []
+            constant = []
     count = len(shown)
     while count > 1 and not _fit(shown[:count], room):
         count -= 1
-    hidden = [one.heading for one in shown[count:]]
+    hidden = [cells_of_column.heading for cells_of_column in shown[count:]]
     table = fitting.lines(shown[:count], room, WIDEST)
     rows = len(result.data)
     high = most - 3 - (len(table) - rows)
@@ -129,7 +135,7 @@ def _screen_table(result: Result, width: int, most: int) -> list[str]:
     left_out = result.rows - rows + len(table) - len(cut)
     notes = [f"{left_out} more row{'s' * (left_out > 1)}"] * bool(left_out)
     notes += [f"0 in all rows: {', '.join(zero)}"] * bool(zero)
-    notes += [f"same in all rows: {', '.join(same)}"] * bool(same)
+    notes += [f"same in all rows: {', '.join(constant)}"] * bool(constant)
     notes += [f"no data: {', '.join(absent)}"] * bool(absent)
     notes += [f"not shown: {', '.join(hidden)}"] * bool(hidden)
     note = textwrap.shorten("; ".join(notes), room, placeholder=" ...")
@@ -216,8 +222,8 @@ def _columns(result: Result) -> list[tuple[Column, NDArray[Any]]]:
 
 def _headline(result: Result) -> str:
     shown, rows = len(result.data), result.rows
-    more = f" (the first {shown} of {rows} rows; `top=None` for the rest)" if shown < rows else ""
-    return f"{result.table.title}{more}"
+    note = f" (the first {shown} of {rows} rows; `top=None` for the rest)" if shown < rows else ""
+    return f"{result.table.title}{note}"
 
 
 def _missing(result: Result) -> str:
@@ -241,12 +247,12 @@ def _text_table(result: Result, explain: bool, width: int | None) -> str:
 
 def _zero_ns(result: Result) -> int:
     """What instants are counted from for people: the earliest one if that is far from 0, else 0."""
-    first = [
-        int(known.min())
+    earliest_of_each = [
+        int(present.min())
         for column, values in _columns(result)
-        if _are_instants(column, values) and len(known := values[values != ABSENT])
+        if _are_instants(column, values) and len(present := values[values != ABSENT])
     ]
-    earliest = min(first, default=0)
+    earliest = min(earliest_of_each, default=0)
     return earliest if earliest >= _FAR else 0
 
 
@@ -259,8 +265,8 @@ def _are_instants(column: Column, values: NDArray[Any]) -> bool:
 def _counted_from(zero_ns: int) -> list[str]:
     if not zero_ns:
         return []
-    known = f", {utc_text(zero_ns)}" if is_unix_ns(zero_ns) else ""
-    return [f"instants are counted from {us_text(zero_ns)} us{known}"]
+    utc = f", {utc_text(zero_ns)}" if is_unix_ns(zero_ns) else ""
+    return [f"instants are counted from {us_text(zero_ns)} us{utc}"]
 
 
 def _keys(columns: Sequence[Column]) -> int:
@@ -268,7 +274,7 @@ def _keys(columns: Sequence[Column]) -> int:
     the numbers of ranks, graphs and steps."""
     figures = (n for n, c in enumerate(columns) if c.unit not in ("", "1") or c.name in _COUNTS)
     leading = columns[: next(figures, len(columns))]
-    texts = [place for place, column in enumerate(leading) if column.kind == "text"]
+    texts = [position for position, column in enumerate(leading) if column.kind == "text"]
     return texts[-1] + 1 if texts else max(len(leading), 1)
 
 
@@ -287,9 +293,9 @@ def _fitted(result: Result, width: int | None, zero_ns: int) -> list[str]:
     columns = _shown_columns(result)
     keys, unit = _keys([column for column, _ in columns]), _common(columns)
     cells = []
-    for place, (column, values) in enumerate(columns):
+    for position, (column, values) in enumerate(columns):
         heading, *rows = _shown(column, values, _in_a_line, zero_ns, unit)
-        cells.append(fitting.Cells(heading, rows, column.kind == "text", place < keys))
+        cells.append(fitting.Cells(heading, rows, column.kind == "text", position < keys))
     return fitting.lines(cells, width, WIDEST)
 
 
@@ -302,17 +308,17 @@ def _common(columns: Sequence[tuple[Column, NDArray[Any]]]) -> tuple[str, int] |
     smaller one in which the shortest time is at least 0.001; None where the longest would have more
     than nine digits in that."""
     times = [v for c, v in columns if c.unit == "ns" and not _are_instants(c, v)]
-    known = [np.abs(values[(values != ABSENT) & (values != 0)]) for values in times]
-    known = [values for values in known if len(values)]
-    if not known:
+    present = [np.abs(values[(values != ABSENT) & (values != 0)]) for values in times]
+    present = [values for values in present if len(values)]
+    if not present:
         return None
-    most = max(_suited(values)[1] for values in known)
-    least, longest = min(int(v.min()) for v in known), max(int(v.max()) for v in known)
+    widest = max(_suited(values)[1] for values in present)
+    least, longest = min(int(v.min()) for v in present), max(int(v.max()) for v in present)
     return next(
         (
             (name, scale)
             for name, scale in _UNITS
-            if scale <= min(most, least * 1000) and longest // scale < 10**9
+            if scale <= min(widest, least * 1000) and longest // scale < 10**9
         ),
         None,
     )
@@ -347,35 +353,35 @@ def _shown(
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
     """Name and length in ns of the unit of a column: the largest unit in which the smallest value
     is at least 0.1 and the largest at least 1, unless that would have more than nine digits."""
-    known = np.abs(column[(column != ABSENT) & (column != 0)])
-    if not len(known):
+    present = np.abs(column[(column != ABSENT) & (column != 0)])
+    if not len(present):
         return _UNITS[1]
-    smallest, largest = int(known.min()), int(known.max())
+    smallest, largest = int(present.min()), int(present.max())
     fitting = [(n, s) for n, s in _UNITS if largest // s < 10**9] or [_UNITS[0]]
     return next(((n, s) for n, s in fitting if smallest * 10 >= s and largest >= s), fitting[-1])
 
 
 def _decimals(column: NDArray[Any], most: int) -> int:
     """Decimals that show the smallest value of a column with three digits."""
-    known = np.abs(column[np.isfinite(column) & (column != 0)])
-    if not len(known):
+    finite = np.abs(column[np.isfinite(column) & (column != 0)])
+    if not len(finite):
         return 0
-    return min(max(2 - math.floor(math.log10(float(known.min()))), 0), most)
+    return min(max(2 - math.floor(math.log10(float(finite.min()))), 0), most)
 
 
 def _suited_size(column: NDArray[Any]) -> tuple[str, int] | None:
     """Name and bytes of the largest unit that the largest value reaches; None below 1 KiB."""
-    known = column[column != ABSENT]
-    largest = int(known.max()) if len(known) else 0
-    return next((one for one in _SIZES if largest >= one[1]), None)
+    present = column[column != ABSENT]
+    largest = int(present.max()) if len(present) else 0
+    return next((size for size in _SIZES if largest >= size[1]), None)
 
 
 def _scaled(ns: int, scale: int, decimals: int) -> str:
     """``ns`` in units of ``scale`` with ``decimals`` decimals, rounded half up."""
-    whole = (abs(ns) * 10**decimals + scale // 2) // scale
-    digits = f"{whole:0{decimals + 1}}"
+    rounded = (abs(ns) * 10**decimals + scale // 2) // scale
+    digits = f"{rounded:0{decimals + 1}}"
     text = f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
-    return f"-{text}" if ns < 0 and whole else text
+    return f"-{text}" if ns < 0 and rounded else text
 
 
 # -- exact --------------------------------------------------------------------------------
@@ -402,7 +408,7 @@ def _is_absent(value: Any) -> bool:
 def _described(result: Result) -> dict[str, Any]:
     columns = _columns(result)
     values = [[None if _is_absent(v) else v for v in c.tolist()] for _, c in columns]
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "name": result.table.name,
         "title": result.table.title,
         "formula": result.table.formula,
@@ -413,7 +419,7 @@ def _described(result: Result) -> dict[str, Any]:
         "rows": [list(row) for row in zip(*values, strict=True)],
         "total_rows": result.rows,
     }
-    return found if result.rows else {**found, "needs": result.table.needs}
+    return described if result.rows else {**described, "needs": result.table.needs}
 
 
 _KEY_UNITS = {"%": "pct", "GB/s": "gbps", "1": ""}
@@ -436,7 +442,7 @@ def _markdown_table(result: Result, explain: bool) -> str:
     if not result.rows:
         return "\n".join([*lines, _missing(result), ""])
     zero_ns = _zero_ns(result)
-    lines += [line for told in _counted_from(zero_ns) for line in (told, "")]
+    lines += [line for note in _counted_from(zero_ns) for line in (note, "")]
     shown = _shown_columns(result)
     unit = _common(shown)
     columns = [_shown(column, values, _escaped, zero_ns, unit) for column, values in shown]

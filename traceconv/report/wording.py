@@ -17,49 +17,55 @@ Told = Mapping[str, Any]
 
 
 def sentences(
-    lost: Lost, overlap: Told, verdict: Told, found: Sequence[Told], issues: Issues, clock: str
+    lost: Lost, overlap: Told, verdict: Told, findings: Sequence[Told], issues: Issues, clock: str
 ) -> list[str]:
     """Where time goes; which rank is slow; what else there is, and how far to trust it.
 
     Args:
         overlap: that section.
-        found:   findings, most severe first.
+        findings:   findings, most severe first.
         clock:   how clocks were aligned.
     """
-    return [_busy(lost, overlap), _slow(verdict), _rest(found, issues, clock)]
+    return [_busy(lost, overlap), _slow(verdict), _rest(findings, issues, clock)]
 
 
 def _busy(lost: Lost, overlap: Told) -> str:
     if not overlap.get("rows"):
         return "No device work was recorded, so it is unknown where time goes."
-    each = sum(row["steps"] for row in overlap["rows"])
-    what = f"{each} steps with device work" if overlap["per"] == "step" else "No step is marked"
-    parts = [f"computing {lost.percent(lost.computing_ns)}"] if lost.steps else []
-    parts.append("device utilisation " + " ".join(_utilisation(overlap)))
+    n_steps = sum(row["steps"] for row in overlap["rows"])
+    subject = (
+        f"{n_steps} steps with device work" if overlap["per"] == "step" else "No step is marked"
+    )
+    shares = [f"computing {lost.percent(lost.computing_ns)}"] if lost.steps else []
+    shares.append("device utilisation " + " ".join(_utilisation(overlap)))
     coverage = "; ".join(overlap.get("coverage", ()))
-    return f"{what}: {', '.join(parts)}{f' ({coverage})' if coverage else ''}."
+    return f"{subject}: {', '.join(shares)}{f' ({coverage})' if coverage else ''}."
 
 
 def _utilisation(overlap: Told) -> tuple[str, str]:
     """The value, and the time it is of: the mean over ranks, and over devices where some have
     several."""
     rows = overlap["rows"]
-    idle, known = (sum(row[key] for row in rows) for key in ("idle_ns", "known_ns"))
+    idle, known_ns = (sum(row[key] for row in rows) for key in ("idle_ns", "known_ns"))
     per = "a step" if overlap["per"] == "step" else "the capture"
-    return f"{float(utilisation(idle, known)):.1f} %", f"of {per}"
+    return f"{float(utilisation(idle, known_ns)):.1f} %", f"of {per}"
 
 
 def _slow(verdict: Told) -> str:
     if len(verdict["ranks"]) < 2:
         return "One rank alone cannot be compared with others."
     text = verdict["text"]
-    others = [one["rank"] for one in verdict["others"]]
-    also = f"; {ranks(others)} {'are' if len(others) > 1 else 'is'} late, too" if others else ""
+    late_ranks = [rank["rank"] for rank in verdict["others"]]
+    also = (
+        f"; {ranks(late_ranks)} {'are' if len(late_ranks) > 1 else 'is'} late, too"
+        if late_ranks
+        else ""
+    )
     return f"{text[:1].upper()}{text[1:]}{also}."
 
 
-def _rest(found: Sequence[Told], issues: Issues, clock: str) -> str:
-    warnings = [one for one in found if one["severity"] == "warning"]
+def _rest(findings: Sequence[Told], issues: Issues, clock: str) -> str:
+    warnings = [finding for finding in findings if finding["severity"] == "warning"]
     text = f"{len(warnings)} finding{'s' * (len(warnings) != 1)} to act on"
     text += f", first: {warnings[0]['title']}" if warnings else ""
     lost, doubts = (
@@ -73,30 +79,30 @@ def _rest(found: Sequence[Told], issues: Issues, clock: str) -> str:
 
 def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dict[str, str]]:
     """Figures to be shown large: name, value, note. What steps lose are those of the headline."""
-    found = []
+    figures = []
     if lost.steps:
         per = "Step" if lost.per_step else "Recorded"
-        many = f"{lost.steps} {'step' if lost.per_step else 'recording'}{'s' * (lost.steps > 1)}"
-        mean = f"mean of {many}, all ranks" if lost.steps > 1 else f"of {many}"
+        counted = f"{lost.steps} {'step' if lost.per_step else 'recording'}{'s' * (lost.steps > 1)}"
+        mean = f"mean of {counted}, all ranks" if lost.steps > 1 else f"of {counted}"
         note = f"and a gap of {time(lost.gap_ns)}" if lost.gap_ns else mean
-        found.append((per, time(lost.step_ns), note))
-        parts = [("computing", lost.computing_ns)]
-        parts += [(words_of(one, shape), one.ns) for one in lost.losses]
-        of = "of an iteration" if lost.gap_ns else "of a step" if lost.per_step else "of it"
-        found += [
-            (f"{words[:1].upper()}{words[1:]}", lost.percent(ns), f"{time(ns)} {of}")
-            for words, ns in parts
+        figures.append((per, time(lost.step_ns), note))
+        shares = [("computing", lost.computing_ns)]
+        shares += [(words_of(loss, shape), loss.ns) for loss in lost.losses]
+        basis = "of an iteration" if lost.gap_ns else "of a step" if lost.per_step else "of it"
+        figures += [
+            (f"{words[:1].upper()}{words[1:]}", lost.percent(ns), f"{time(ns)} {basis}")
+            for words, ns in shares
         ]
     if overlap.get("rows"):
-        found.append(("Device utilisation", *_utilisation(overlap)))
+        figures.append(("Device utilisation", *_utilisation(overlap)))
     if len(verdict["ranks"]) > 1:
-        one = verdict["culprit"]
-        value = f"rank {one['rank']}" if one else verdict["verdict"]
+        culprit = verdict["culprit"]
+        value = f"rank {culprit['rank']}" if culprit else verdict["verdict"]
         compared = f"{verdict['collectives']} collectives compared"
-        note = f"costs {time(one['gain_ns'])} per step" if one else compared
-        if not one and (stage := verdict["stage"]):
+        note = f"costs {time(culprit['gain_ns'])} per step" if culprit else compared
+        if not culprit and (stage := verdict["stage"]):
             note = f"equal stages save {time(stage['gain_ns'])} per step"
-            found.append(("Uneven stages", f"stage {stage['stage']}", note))
+            figures.append(("Uneven stages", f"stage {stage['stage']}", note))
         else:
-            found.append(("Straggler", value, note))
-    return [dict(zip(("name", "value", "note"), one, strict=True)) for one in found]
+            figures.append(("Straggler", value, note))
+    return [dict(zip(("name", "value", "note"), tile, strict=True)) for tile in figures]

@@ -38,8 +38,8 @@ def rows_of(dtype: np.dtype[Any]) -> int:
 def packed(column: NDArray[Any]) -> Iterator[bytes]:
     """The blocks of a column."""
     size = rows_of(column.dtype)
-    for at in range(0, len(column), size):
-        yield pack(_sorted_bytes(np.ascontiguousarray(column[at : at + size])))
+    for begin in range(0, len(column), size):
+        yield pack(_sorted_bytes(np.ascontiguousarray(column[begin : begin + size])))
 
 
 def pack(content: bytes) -> bytes:
@@ -62,14 +62,14 @@ def unpacked(
     Raises:
         ValueError: a block is damaged, or has another number of rows.
     """
-    each = rows_of(dtype)
-    begin = first * each
-    column = np.empty(max(min(rows - begin, len(sizes) * each), 0), dtype)
-    at = 0
+    per_block = rows_of(dtype)
+    begin = first * per_block
+    column = np.empty(max(min(rows - begin, len(sizes) * per_block), 0), dtype)
+    offset = 0
     for number, size in enumerate(sizes):
-        part = column[number * each : (number + 1) * each]
-        _restore(unpack(data[at : at + size], part.nbytes), part)
-        at += size
+        rows_of_block = column[number * per_block : (number + 1) * per_block]
+        _restore(unpack(data[offset : offset + size], rows_of_block.nbytes), rows_of_block)
+        offset += size
     return column
 
 

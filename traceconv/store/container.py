@@ -42,18 +42,18 @@ def directory(file: IO[bytes], sign: bytes, version: int) -> Any:
         OSError: it cannot be read.
         ValueError: it is of another kind or version, cut off, or damaged.
     """
-    first = file.readline(len(sign) + 20)
-    found = first.removeprefix(sign).strip()
-    if found != b"%d" % version or not first.startswith(sign):
-        shown = found.decode("ascii", "replace")
+    first_line = file.readline(len(sign) + 20)
+    version_text = first_line.removeprefix(sign).strip()
+    if version_text != b"%d" % version or not first_line.startswith(sign):
+        shown = version_text.decode("ascii", "replace")
         raise ValueError(f"it is of version {shown}, this traceconv reads version {version}")
     end = file.seek(0, 2) - _END
     file.seek(max(end, 0))
-    last = file.read()
-    if last[16:] != MAGIC:
+    footer = file.read()
+    if footer[16:] != MAGIC:
         raise ValueError("it is cut off")
-    whole, stored = (int.from_bytes(last[i : i + 8], "little") for i in (0, 8))
-    if not 0 < stored <= end or whole > min(_MOST, blocks.MOST_TIMES * stored):
+    size, stored = (int.from_bytes(footer[i : i + 8], "little") for i in (0, 8))
+    if not 0 < stored <= end or size > min(_MOST, blocks.MOST_TIMES * stored):
         raise ValueError("its directory is damaged")
     file.seek(end - stored)
-    return json.loads(blocks.unpack(file.read(stored), whole))
+    return json.loads(blocks.unpack(file.read(stored), size))

@@ -106,11 +106,11 @@ _TYPES = {
 """Every column of the file, and its type."""
 
 
-def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> None:
+def save(path: Path, trace: Trace, records: CollectiveRecords, alone: bool) -> None:
     """Write ``trace`` to ``path``, which appears when the file is complete.
 
     Args:
-        known: the collectives of the rank; they are stored beside the trace.
+        records: the collectives of the rank; they are stored beside the trace.
         alone: copy arguments that are in mapped input, too.
 
     Raises:
@@ -118,13 +118,13 @@ def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> Non
     """
     with replacing(path, ADVICE) as file:
         out = _Output(file)
-        columns = {name: out.put(column) for name, column in _columns(trace, known)}
+        columns = {name: out.put(column) for name, column in _columns(trace, records)}
         columns["args.address"] = out.put(trace.args.address)
         inner = [_put_blob(out, trace.args, i, alone) for i in range(len(trace.args.blobs))]
-        out.end({**_described(trace, known), "columns": columns, "blobs": inner})
+        out.end({**_described(trace, records), "columns": columns, "blobs": inner})
 
 
-def save_packed(path: Path, trace: Trace, known: CollectiveRecords, tables: bool = True) -> None:
+def save_packed(path: Path, trace: Trace, records: CollectiveRecords, tables: bool = True) -> None:
     """Write ``trace`` to ``path`` as a store has it: compressed, with its side tables.
 
     Args:
@@ -135,25 +135,27 @@ def save_packed(path: Path, trace: Trace, known: CollectiveRecords, tables: bool
     """
     with replacing(path, ADVICE) as file:
         out = _Output(file, packed=True)
-        told = _described(trace, known)  # before side tables are read, which may add issues
-        columns = {name: out.put(column) for name, column in _columns(trace, known)}
+        description = _described(
+            trace, records
+        )  # before side tables are read, which may add issues
+        columns = {name: out.put(column) for name, column in _columns(trace, records)}
         columns["args"] = out.put_bytes(_argument_texts(trace.args))
         columns |= {name: out.put(column) for name, column in _bounds(trace.events)}
         side_tables = []
         for number, table in enumerate(trace.side_tables.values() if tables else ()):
-            described, found = _side_table(table, trace.issues)
+            described, side_columns = _side_table(table, trace.issues)
             side_tables.append(described)
-            for place, column in enumerate(found):
-                columns |= _put_side_column(out, f"tables.{number}.{place}", column)
-        out.end({**told, "columns": columns, "side_tables": side_tables})
+            for position, column in enumerate(side_columns):
+                columns |= _put_side_column(out, f"tables.{number}.{position}", column)
+        out.end({**description, "columns": columns, "side_tables": side_tables})
 
 
 def _bounds(events: EventTable) -> Iterator[tuple[str, Any]]:
     """Earliest start and latest end of each :data:`ROWS` events."""
-    at = np.arange(0, len(events), ROWS)
-    if len(at):
-        yield "events.low_ns", np.minimum.reduceat(events.start_ns, at)
-        yield "events.high_ns", np.maximum.reduceat(events.end_ns, at)
+    begins = np.arange(0, len(events), ROWS)
+    if len(begins):
+        yield "events.low_ns", np.minimum.reduceat(events.start_ns, begins)
+        yield "events.high_ns", np.maximum.reduceat(events.end_ns, begins)
     else:
         yield from ((name, np.empty(0, np.int64)) for name in ("events.low_ns", "events.high_ns"))
 
@@ -177,35 +179,35 @@ class _Output:
         if self._packed:
             return self._put_blocks(column.dtype, blocks.packed(column), len(column))
         self._file.write(b"\0" * (-self.at() % 8))
-        place = [self.at(), len(column), column.dtype.str]
+        location = [self.at(), len(column), column.dtype.str]
         self._file.write(np.ascontiguousarray(column).view(np.uint8).data)
-        return place
+        return location
 
     def put_bytes(self, pieces: Iterable[bytes]) -> list[Any]:
         """Write bytes that are given in pieces of any size as a column."""
-        size, left = 0, bytearray()
+        size, buffered = 0, bytearray()
 
         def full() -> Iterator[bytes]:
             nonlocal size
             for piece in pieces:
                 size += len(piece)
-                left.extend(piece)
-                whole = len(left) // blocks.BYTES * blocks.BYTES
-                for at in range(0, whole, blocks.BYTES):
-                    yield blocks.pack(bytes(left[at : at + blocks.BYTES]))
-                del left[:whole]
-            if left:
-                yield blocks.pack(bytes(left))
+                buffered.extend(piece)
+                full_bytes = len(buffered) // blocks.BYTES * blocks.BYTES
+                for begin in range(0, full_bytes, blocks.BYTES):
+                    yield blocks.pack(bytes(buffered[begin : begin + blocks.BYTES]))
+                del buffered[:full_bytes]
+            if buffered:
+                yield blocks.pack(bytes(buffered))
 
-        place = self._put_blocks(np.dtype(np.uint8), full(), 0)
-        return [place[0], size, *place[2:]]
+        location = self._put_blocks(np.dtype(np.uint8), full(), 0)
+        return [location[0], size, *location[2:]]
 
     def _put_blocks(self, dtype: np.dtype[Any], packed: Iterable[bytes], rows: int) -> list[Any]:
-        place, sizes = self.at(), []
+        offset, sizes = self.at(), []
         for block in packed:
             self._file.write(block)
             sizes.append(len(block))
-        return [place, rows, dtype.str, sizes]
+        return [offset, rows, dtype.str, sizes]
 
     def write(self, content: Any) -> None:
         """Write bytes as they are."""
@@ -223,8 +225,8 @@ class _Output:
 
 def _argument_texts(args: Args) -> Iterator[bytes]:
     """The text of all arguments, in order."""
-    for at in range(0, len(args), _ARGUMENTS):
-        ids = np.arange(at, min(at + _ARGUMENTS, len(args)), dtype=np.int32)
+    for begin in range(0, len(args), _ARGUMENTS):
+        ids = np.arange(begin, min(begin + _ARGUMENTS, len(args)), dtype=np.int32)
         yield b"".join(fetch(args, ids))
 
 
@@ -238,7 +240,7 @@ def _side_table(table: SideTable, issues: Issues) -> tuple[dict[str, Any], list[
     Args:
         issues: of the trace: some tables count there what reading them finds.
     """
-    before = {(one.code, one.file, one.rank): one.count for one in issues}
+    before = {(issue.code, issue.file, issue.rank): issue.count for issue in issues}
     described: dict[str, Any] = {
         "name": table.name,
         "file": table.file,
@@ -252,10 +254,10 @@ def _side_table(table: SideTable, issues: Issues) -> tuple[dict[str, Any], list[
     described["headings"] = list(columns)
     described["issues"] = issue_rows(table.issues)
     added = [
-        replace(one, count=one.count - before.get((one.code, one.file, one.rank), 0))
-        for one in issues
+        replace(issue, count=issue.count - before.get((issue.code, issue.file, issue.rank), 0))
+        for issue in issues
     ]
-    described["trace_issues"] = issue_rows(one for one in added if one.count)
+    described["trace_issues"] = issue_rows(issue for issue in added if issue.count)
     return described, list(columns.values())
 
 
@@ -267,7 +269,7 @@ def _put_side_column(out: _Output, name: str, column: Any) -> dict[str, list[Any
     return {name: out.put_bytes(texts), f"{name}.bytes": out.put(sizes)}
 
 
-def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
+def _described(trace: Trace, records: CollectiveRecords) -> dict[str, Any]:
     return {
         "version": VERSION,
         "capture": recorded(trace.capture),
@@ -286,10 +288,10 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "collectives": {
             **{
                 k: v
-                for k, v in msgspec.structs.asdict(known).items()
+                for k, v in msgspec.structs.asdict(records).items()
                 if not isinstance(v, np.ndarray)
             },
-            "groups": msgspec.to_builtins(known.groups),
+            "groups": msgspec.to_builtins(records.groups),
         },
     }
 
@@ -305,7 +307,7 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "uses": dict(capture.uses),
         "tables": dict(capture.tables),
         "placement": msgspec.to_builtins(capture.placement),
-        "parts": [recorded(part) for part in capture.parts],
+        "parts": [recorded(window) for window in capture.parts],
     }
 
 
@@ -313,12 +315,12 @@ def _recorded_source(capture: Capture) -> dict[str, Any]:
     """The source of a capture as JSON values: its own files only."""
     source = capture.source
     read = [*capture.files, *(name for files in capture.tables.values() for name in files)]
-    every = dict.fromkeys([*read, *capture.known, *(name for name, _ in capture.beside)])
-    titles = {name: source.title(name) for name in every}
+    names = dict.fromkeys([*read, *capture.known, *(name for name, _ in capture.beside)])
+    titles = {name: source.title(name) for name in names}
     return {
         "label": source.label,
         "lone": source.lone,
-        "files": {name: source.size(name) if name in read else 0 for name in every},
+        "files": {name: source.size(name) if name in read else 0 for name in names},
         "titles": {n: title for n, title in titles.items() if title != f"{source.label}/{n}"},
     }
 
@@ -358,16 +360,22 @@ def capture_of(record: Mapping[str, Any], source: Source | None = None) -> Captu
     Raises:
         KeyError, TypeError, ValueError: it is no such thing.
     """
-    of = record["source"]
+    recorded_source = record["source"]
     plain = {name: msgspec.convert(record[name], _CAPTURE_TYPES[name]) for name in _PLAIN}
     return Capture(
-        source=source or RecordedSource(of["label"], of["files"], of["titles"], of["lone"]),
+        source=source
+        or RecordedSource(
+            recorded_source["label"],
+            recorded_source["files"],
+            recorded_source["titles"],
+            recorded_source["lone"],
+        ),
         clock=msgspec.convert(record["clock"], Anchor | None),
         tables=msgspec.convert(record["tables"], dict[str, tuple[str, ...]]),
         uses=msgspec.convert(record["uses"], dict[str, str]),
         traits=msgspec.convert(record["traits"], dict[str, int | str]),
         placement=msgspec.convert(record["placement"], Placement),
-        parts=tuple(capture_of(part) for part in record["parts"]),
+        parts=tuple(capture_of(window) for window in record["parts"]),
         **plain,
     )
 
@@ -384,7 +392,7 @@ _CAPTURE_TYPES: dict[str, Any] = {
 }
 
 
-def _columns(trace: Trace, known: CollectiveRecords) -> Iterator[tuple[str, Any]]:
+def _columns(trace: Trace, records: CollectiveRecords) -> Iterator[tuple[str, Any]]:
     """The columns but for those of arguments, and those of collectives."""
     for table in TABLES:
         for name, column in getattr(trace, table).columns().items():
@@ -396,7 +404,7 @@ def _columns(trace: Trace, known: CollectiveRecords) -> Iterator[tuple[str, Any]
     yield "args.bytes", trace.args.length
     yield "present.graphs", trace.present.graphs
     yield "present.steps", trace.present.steps
-    for name, value in msgspec.structs.asdict(known).items():
+    for name, value in msgspec.structs.asdict(records).items():
         if isinstance(value, np.ndarray):
             yield _COLLECTIVES + name, value
 
@@ -406,12 +414,12 @@ def _put_blob(out: _Output, args: Args, number: int, alone: bool) -> list[Any]:
     blob = args.blobs[number]
     if not alone and isinstance(blob, MappedFile) and blob.lasts():
         return [blob.path, len(blob), blob.mtime_ns]
-    mine = args.address >> BLOB_BITS == number
-    used = bool(mine.any())
-    at = out.at()
+    is_in_blob = args.address >> BLOB_BITS == number
+    used = bool(is_in_blob.any())
+    offset = out.at()
     if used:
         out.write(blob)
-    return [at, len(blob) if used else 0]
+    return [offset, len(blob) if used else 0]
 
 
 class _Opened:
@@ -421,25 +429,25 @@ class _Opened:
         at, size: the segment of the file that it is in; None for the rest of the file.
     """
 
-    def __init__(self, path: Path, at: int = 0, size: int | None = None) -> None:
-        self.path, self.start = path, at
+    def __init__(self, path: Path, offset: int = 0, size: int | None = None) -> None:
+        self.path, self.start = path, offset
         try:
             with path.open("rb") as file:
                 self.mapped = ReadMapping(file.fileno())
         except (OSError, ValueError) as e:
             raise SourceError(f"{path}: cannot be read: {e}") from e
-        self.end = len(self.mapped) if size is None else at + size
+        self.end = len(self.mapped) if size is None else offset + size
         end = self.end - 24
-        if end < at or self.mapped[end + 16 : self.end] != MAGIC:
+        if end < offset or self.mapped[end + 16 : self.end] != MAGIC:
             raise self.broken("not a complete file of a rank")
-        whole, stored = (
+        size_unpacked, stored = (
             int.from_bytes(self.mapped[end + i : end + i + 8], "little") for i in (0, 8)
         )
         try:
-            text = self.mapped[max(end - stored, at) : end]
-            if whole > blocks.MOST_TIMES * len(text):
+            text = self.mapped[max(end - stored, offset) : end]
+            if size_unpacked > blocks.MOST_TIMES * len(text):
                 raise ValueError("it unpacks to too much")
-            text = text if whole == stored else blocks.unpack(text, whole)
+            text = text if size_unpacked == stored else blocks.unpack(text, size_unpacked)
             self.described: dict[str, Any] = json.loads(text)
             version = self.described["version"]
         except (ValueError, TypeError, KeyError, RecursionError) as e:
@@ -453,46 +461,46 @@ class _Opened:
 
     def column(self, name: str) -> Any:
         """A column; a view of the file if it is not packed."""
-        at, rows, kind, *packed = self.described["columns"][name]
+        offset, rows, kind, *packed = self.described["columns"][name]
         dtype = np.dtype(kind)
         if dtype.kind not in "iuf" or dtype != _TYPES.get(name, dtype):
             raise ValueError(f"{name} is of type {kind}")
         if packed:
-            data, sizes = self._blocks(at, rows, dtype, packed[0])
+            data, sizes = self._blocks(offset, rows, dtype, packed[0])
             return blocks.unpacked(data, sizes, dtype, rows)
-        return np.frombuffer(self._within(at, rows * dtype.itemsize), dtype)
+        return np.frombuffer(self._within(offset, rows * dtype.itemsize), dtype)
 
     def some(self, name: str, rows: I32) -> Any:
         """Some rows of a packed column, ascending: only the blocks with them are read."""
-        at, whole, kind, sizes = self.described["columns"][name]
+        offset, row_count, kind, sizes = self.described["columns"][name]
         dtype = np.dtype(kind)
         if dtype != _TYPES[name]:
             raise ValueError(f"{name} is of type {kind}")
-        data, sizes = self._blocks(at, whole, dtype, sizes)
-        ends, each = np.cumsum([0, *sizes]), blocks.rows_of(dtype)
-        found = np.empty(len(rows), dtype)
-        of_block = rows // each
+        data, sizes = self._blocks(offset, row_count, dtype, sizes)
+        ends, per_block = np.cumsum([0, *sizes]), blocks.rows_of(dtype)
+        values = np.empty(len(rows), dtype)
+        of_block = rows // per_block
         for number in np.unique(of_block).tolist():
-            first, after = np.searchsorted(of_block, [number, number + 1])
+            begin, after = np.searchsorted(of_block, [number, number + 1])
             block = data[ends[number] : ends[number + 1]]
-            content = blocks.unpacked(block, [len(block)], dtype, whole, number)
-            found[first:after] = content[rows[first:after] - number * each]
-        return found
+            content = blocks.unpacked(block, [len(block)], dtype, row_count, number)
+            values[begin:after] = content[rows[begin:after] - number * per_block]
+        return values
 
-    def _within(self, at: int, size: int) -> memoryview:
+    def _within(self, offset: int, size: int) -> memoryview:
         """Bytes of the segment."""
-        begin = self.start + at
-        if not 0 <= at <= begin + size <= self.end or size < 0:
+        begin = self.start + offset
+        if not 0 <= offset <= begin + size <= self.end or size < 0:
             raise ValueError("a column is beyond the file")
         return memoryview(self.mapped)[begin : begin + size]
 
     def _blocks(
-        self, at: int, rows: int, dtype: np.dtype[Any], sizes: list[int]
+        self, offset: int, rows: int, dtype: np.dtype[Any], sizes: list[int]
     ) -> tuple[memoryview, list[int]]:
         """The blocks of a column, end to end, and the bytes of each."""
         if len(sizes) != -(-rows // blocks.rows_of(dtype)) or min(sizes, default=1) < 1:
             raise ValueError("the blocks of a column do not fit its rows")
-        return self._within(at, sum(sizes)), sizes
+        return self._within(offset, sum(sizes)), sizes
 
     def texts(self, name: str) -> list[str]:
         """The texts in a column of bytes."""
@@ -515,46 +523,46 @@ class _Opened:
             inner = tuple(map(self._blob, self.described["blobs"]))
             return Args(inner, self.column("args.address"), length)
         address = np.cumsum(length, dtype=np.int64) - length
-        at, size, kind, sizes = self.described["columns"]["args"]
-        data, sizes = self._blocks(at, size, np.dtype(kind), sizes)
-        each = np.full(len(sizes), blocks.BYTES)
-        each[-1:] = size - (len(sizes) - 1) * blocks.BYTES
+        offset, size, kind, sizes = self.described["columns"]["args"]
+        data, sizes = self._blocks(offset, size, np.dtype(kind), sizes)
+        block_sizes = np.full(len(sizes), blocks.BYTES)
+        block_sizes[-1:] = size - (len(sizes) - 1) * blocks.BYTES
         needed = np.ones(len(sizes), bool)
         if used is not None:
             ids = np.unique(used[used >= 0])
-            needed, address, length = _blocks_of(ids, address, length, each)
+            needed, address, length = _blocks_of(ids, address, length, block_sizes)
         content, ends = Spill(), np.cumsum([0, *sizes])
         for number in np.flatnonzero(needed).tolist():
             stored = data[ends[number] : ends[number + 1]]
-            content.append(blocks.unpack(stored, int(each[number])))
+            content.append(blocks.unpack(stored, int(block_sizes[number])))
         return Args((content.close(),), address, length)
 
-    def _blob(self, place: list[Any]) -> Any:
-        return mapped_again(*place) if isinstance(place[0], str) else self._within(*place)
+    def _blob(self, location: list[Any]) -> Any:
+        return mapped_again(*location) if isinstance(location[0], str) else self._within(*location)
 
     def side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
         """Its side tables. They are read when they are used; that may add issues to the trace."""
-        found = {}
-        for number, one in enumerate(self.described.get("side_tables", ())):
+        tables = {}
+        for number, described in enumerate(self.described.get("side_tables", ())):
             issues = Issues()
-            load = partial(self._side_columns, number, one, issues, of_trace)
-            table = SideTable(str(one["name"]), str(one["file"]), load, issues)
-            table.accounted = one["accounted"] is True
-            found[table.name] = table
-        return found
+            load = partial(self._side_columns, number, described, issues, of_trace)
+            table = SideTable(str(described["name"]), str(described["file"]), load, issues)
+            table.accounted = described["accounted"] is True
+            tables[table.name] = table
+        return tables
 
     def _side_columns(
-        self, number: int, one: dict[str, Any], issues: Issues, of_trace: Issues
+        self, number: int, described: dict[str, Any], issues: Issues, of_trace: Issues
     ) -> Columns:
         try:
-            of_trace.extend(issues_of(one["trace_issues"]))
+            of_trace.extend(issues_of(described["trace_issues"]))
             if not issues:  # as when it is read for the first time
-                issues.extend(issues_of(one["issues"]))
-            if "error" in one:
-                raise _error(*one["error"])
+                issues.extend(issues_of(described["issues"]))
+            if "error" in described:
+                raise _error(*described["error"])
             columns = {
-                str(heading): self._side_column(f"tables.{number}.{place}")
-                for place, heading in enumerate(one["headings"])
+                str(heading): self._side_column(f"tables.{number}.{position}")
+                for position, heading in enumerate(described["headings"])
             }
         except (ValueError, TypeError, KeyError, AttributeError) as e:
             raise self.broken(f"its side table does not fit: {e}") from e
@@ -580,35 +588,38 @@ def _blocks_of(
     Args:
         sizes: bytes of each block.
     """
-    first, last = address[ids] // blocks.BYTES, (address[ids] + length[ids] - 1) // blocks.BYTES
+    first_block, last_block = (
+        address[ids] // blocks.BYTES,
+        (address[ids] + length[ids] - 1) // blocks.BYTES,
+    )
     change = np.zeros(len(sizes) + 1, np.int64)
-    np.add.at(change, first, 1)
-    np.add.at(change, np.maximum(last, first) + 1, -1)
+    np.add.at(change, first_block, 1)
+    np.add.at(change, np.maximum(last_block, first_block) + 1, -1)
     needed = np.cumsum(change)[:-1] > 0
     begins = np.cumsum(sizes * needed) - sizes * needed
-    moved, kept = np.zeros_like(address), np.zeros_like(length)
-    moved[ids] = begins[first] + address[ids] % blocks.BYTES
-    kept[ids] = length[ids]
-    return needed, moved, kept
+    moved, new_length = np.zeros_like(address), np.zeros_like(length)
+    moved[ids] = begins[first_block] + address[ids] % blocks.BYTES
+    new_length[ids] = length[ids]
+    return needed, moved, new_length
 
 
 def _error(kind: str, *arguments: Any) -> TraceconvError:
     """The error that reading a side table ended with."""
-    known = getattr(errors, kind)
-    if not issubclass(known, TraceconvError):
+    error_class = getattr(errors, kind)
+    if not issubclass(error_class, TraceconvError):
         raise ValueError(f"{kind} is not an error of traceconv")
-    error: TraceconvError = known(*arguments)
+    error: TraceconvError = error_class(*arguments)
     return error
 
 
-def account(path: Path, at: int = 0, size: int | None = None) -> dict[str, Any]:
+def account(path: Path, offset: int = 0, size: int | None = None) -> dict[str, Any]:
     """The arguments of :class:`traceconv.run.spill.RankAccount`, from the file of a rank, or from a
     segment of it.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
-    opened = _Opened(path, at, size)
+    opened = _Opened(path, offset, size)
     try:
         return _account(opened)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
@@ -649,28 +660,30 @@ def _table(opened: _Opened, name: str) -> Any:
     return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
 
 
-def collective_records(path: Path, at: int = 0, size: int | None = None) -> CollectiveRecords:
+def collective_records(path: Path, offset: int = 0, size: int | None = None) -> CollectiveRecords:
     """The collectives of the rank in a file, or in a segment of it, copied into memory.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
-    opened = _Opened(path, at, size)
+    opened = _Opened(path, offset, size)
     try:
         plain = opened.described["collectives"]
-        known: dict[str, Any] = {
+        fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
         }
-        known["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
+        fields["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
         for name in opened.described["columns"]:
             if name.startswith(_COLLECTIVES):
-                known[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
-        return CollectiveRecords(**known)
+                fields[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
+        return CollectiveRecords(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise opened.broken(f"its collectives do not fit: {e}") from e
 
 
-def load(path: Path, at: int = 0, size: int | None = None) -> tuple[Trace, tuple[mmap.mmap, ...]]:
+def load(
+    path: Path, offset: int = 0, size: int | None = None
+) -> tuple[Trace, tuple[mmap.mmap, ...]]:
     """The trace of a rank on disk, and the mappings whose pages it uses.
 
     Args:
@@ -679,7 +692,7 @@ def load(path: Path, at: int = 0, size: int | None = None) -> tuple[Trace, tuple
     Raises:
         SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
     """
-    opened = _Opened(path, at, size)
+    opened = _Opened(path, offset, size)
     try:
         trace = _trace(opened)
         _check(trace)
@@ -689,14 +702,14 @@ def load(path: Path, at: int = 0, size: int | None = None) -> tuple[Trace, tuple
     return trace, (opened.mapped, *inputs)
 
 
-def block_bounds(path: Path, at: int = 0, size: int | None = None) -> tuple[I64, I64] | None:
+def block_bounds(path: Path, offset: int = 0, size: int | None = None) -> tuple[I64, I64] | None:
     """Earliest start and latest end, ns, of each :data:`ROWS` events of a packed rank; None if it
     is not packed.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
-    opened = _Opened(path, at, size)
+    opened = _Opened(path, offset, size)
     try:
         if "events.low_ns" not in opened.described["columns"]:
             return None
@@ -705,28 +718,28 @@ def block_bounds(path: Path, at: int = 0, size: int | None = None) -> tuple[I64,
         raise opened.broken(f"its columns do not fit: {e}") from e
 
 
-def load_blocks(path: Path, kept: Mask, at: int = 0, size: int | None = None) -> Trace:
+def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = None) -> Trace:
     """The trace of a packed rank with some of its events, the flows between these, and all samples.
 
     Args:
-        kept: per :data:`ROWS` events, whether they are loaded. The others are counted as left out
+        needed: per :data:`ROWS` events, whether they are loaded. The others are counted as left out
             by ``select-time``, and nothing of them is read.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
-    opened = _Opened(path, at, size)
+    opened = _Opened(path, offset, size)
     try:
-        whole = int(opened.described["columns"]["events.start_ns"][1])
-        if len(kept) != -(-whole // ROWS):
+        row_count = int(opened.described["columns"]["events.start_ns"][1])
+        if len(needed) != -(-row_count // ROWS):
             raise ValueError("bounds of blocks do not fit its rows")
-        rows = np.flatnonzero(np.repeat(kept, ROWS)[:whole]).astype(np.int32)
+        rows = np.flatnonzero(np.repeat(needed, ROWS)[:row_count]).astype(np.int32)
         trace = _trace(opened, rows)
         _check(trace)
         ledger = dict(trace.ledger)
         for kind, count in trace.counts().items():
-            if left := int(opened.described["counts"][kind]) - count:
-                ledger["select-time", kind] = -left
+            if left_out := int(opened.described["counts"][kind]) - count:
+                ledger["select-time", kind] = -left_out
         return replace(trace, ledger=ledger)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
         raise opened.broken(f"its columns do not fit: {e}") from e
@@ -744,13 +757,13 @@ def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:
             **{name: opened.some(f"events.{name}", rows) for name in EventTable.COLUMNS}
         )
         tables["flows"] = _flows_between(tables["flows"], rows)
-    known = _account(opened)
+    facts = _account(opened)
     return Trace(
         tracks=_tracks(opened),
         strings=Strings(opened.texts("strings")),
         args=opened.args(None if rows is None else tables["events"].args),
-        side_tables=opened.side_tables(known["issues"]),
-        **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
+        side_tables=opened.side_tables(facts["issues"]),
+        **{name: value for name, value in facts.items() if name not in _OF_ACCOUNT},
         **tables,
     )
 
@@ -760,11 +773,11 @@ def _flows_between(flows: FlowTable, rows: I32) -> FlowTable:
     if not len(rows):
         return FlowTable.empty()
     ends = [np.minimum(np.searchsorted(rows, end), len(rows) - 1) for end in (flows.src, flows.dst)]
-    there = (rows[ends[0]] == flows.src) & (rows[ends[1]] == flows.dst)
+    present = (rows[ends[0]] == flows.src) & (rows[ends[1]] == flows.dst)
     return FlowTable(
-        src=ends[0][there].astype(np.int32),
-        dst=ends[1][there].astype(np.int32),
-        name=flows.name[there],
+        src=ends[0][present].astype(np.int32),
+        dst=ends[1][present].astype(np.int32),
+        name=flows.name[present],
     )
 
 

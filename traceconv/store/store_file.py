@@ -92,12 +92,12 @@ class StoredSource(RecordedSource):
         self.refuse_patterns(comm_patterns)
         trace, _ = rank_file.load(self.store, self.at, self.segment)
         self.progress(sum(self._sizes.values()))
-        own = replace(
+        named_capture = replace(
             trace.capture,
             name=capture.name,
             border_operators=capture.border_operators,
         )
-        return replace(trace, capture=own)
+        return replace(trace, capture=named_capture)
 
     def refuse_patterns(self, comm_patterns: Sequence[str]) -> None:
         """Raise OptionError for other patterns than those that the rank was packed with."""
@@ -134,11 +134,11 @@ def write(
     """
     into.write(container.head(SIGN, VERSION))
     listed = []
-    for one in ranks:
-        at, size = _append(into, one.path)
-        views = {mode: _append(into, path) for mode, path in one.views.items()}
-        capture = rank_file.recorded(one.capture)
-        listed.append({"capture": capture, "at": at, "size": size, "views": views})
+    for rank in ranks:
+        offset, size = _append(into, rank.path)
+        views = {mode: _append(into, path) for mode, path in rank.views.items()}
+        capture = rank_file.recorded(rank.capture)
+        listed.append({"capture": capture, "at": offset, "size": size, "views": views})
     directory = {
         "version": VERSION,
         "traceconv": __version__,
@@ -152,10 +152,10 @@ def write(
 
 def _append(into: Destination, path: Path) -> tuple[int, int]:
     """Move the content of a file to a store: its first byte, and how many there are."""
-    at = into.size
+    offset = into.size
     into.append(path)
     path.unlink(missing_ok=True)
-    return at, into.size - at
+    return offset, into.size - offset
 
 
 def load(source: Source) -> Store:
@@ -174,7 +174,7 @@ def load(source: Source) -> Store:
         issues = Issues()
         issues.extend(rank_file.issues_of(directory["issues"]))
         words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
-        captures = tuple(_capture(one, path.absolute(), words) for one in directory["ranks"])
+        captures = tuple(_capture(record, path.absolute(), words) for record in directory["ranks"])
         if not captures:
             raise ValueError("it holds no ranks")
         return Store(captures, msgspec.convert(directory["unknown"], tuple[str, ...]), issues)
@@ -185,13 +185,13 @@ def load(source: Source) -> Store:
         raise MalformedInputError(label, "", why) from e
 
 
-def _capture(one: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:
-    at, size = int(one["at"]), int(one["size"])
-    record = one["capture"]
-    views = msgspec.convert(one["views"], dict[str, tuple[int, int]])
+def _capture(entry: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:
+    offset, size = int(entry["at"]), int(entry["size"])
+    record = entry["capture"]
+    views = msgspec.convert(entry["views"], dict[str, tuple[int, int]])
     borders = msgspec.convert(record["border_operators"], tuple[str, str])
-    source = StoredSource(record["source"], path, at, size, comm_patterns, borders, views)
+    source = StoredSource(record["source"], path, offset, size, comm_patterns, borders, views)
     capture = rank_file.capture_of(record, source)
-    if capture.rank is None or at < 0 or size < 0:
+    if capture.rank is None or offset < 0 or size < 0:
         raise ValueError("a rank without number or place")
     return capture

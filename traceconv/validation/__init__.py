@@ -86,32 +86,34 @@ def validate(
     tally, label = Tally(), redact_url(str(path))
     try:
         opened = open_trace(str(path))
-        found = _judged(opened, tally, progress)
+        contents = _judged(opened, tally, progress)
     except Refused as e:
         tally.add(e.rule, e.place)
         counts = {**_NOTHING, "bytes": stored_bytes(str(path))}
         return ValidationReport(label, e.format, tally.findings(), counts, refused=True)
-    formats = {one.format for one in found}
-    counts = _sum(found) | {"bytes": stored_bytes(str(path))}
+    formats = {content.format for content in contents}
+    counts = _sum(contents) | {"bytes": stored_bytes(str(path))}
     report = ValidationReport(label, formats.pop() if len(formats) == 1 else "archive", (), counts)
     if deep:
         from traceconv.validation.processor import compared
 
-        more = any(one.system_data for one in found)
-        report = replace(report, importer=compared(str(path), _rows(found), tally, at_least=more))
+        has_system_data = any(content.system_data for content in contents)
+        report = replace(
+            report, importer=compared(str(path), _rows(contents), tally, at_least=has_system_data)
+        )
     return replace(report, findings=tally.findings())
 
 
 def _judged(opened: Opened, tally: Tally, progress: Progress) -> list[Found]:
     """The content of each trace in a file."""
-    source, found = opened.source, list[Found]()
+    source, contents = opened.source, list[Found]()
     total = sum(source.size(member.name) for member in opened.members)
-    label, left = f"checking {PurePath(opened.path).name}", total
+    label, remaining = f"checking {PurePath(opened.path).name}", total
 
     def advance(n: int) -> None:
-        nonlocal left
-        n = min(n, left)
-        left -= n
+        nonlocal remaining
+        n = min(n, remaining)
+        remaining -= n
         progress(n, total, label)
 
     for name in opened.absent:
@@ -121,36 +123,36 @@ def _judged(opened: Opened, tally: Tally, progress: Progress) -> list[Found]:
         tally.prefix = "" if source.lone else f"{member.name}: "
         path = opened.path if source.lone else f"{opened.path}/{member.name}"
         try:
-            one = _JUDGES[member.format](source, member.name, path, tally)
+            content = _JUDGES[member.format](source, member.name, path, tally)
         except SourceError as e:
             if not isinstance(e.__cause__, DAMAGE):
                 raise
             raise Refused(path, "F-compression", "" if source.lone else member.name) from e
-        if one.first_ns is not None and one.first_ns + member.shift_ns < 0:
+        if content.first_ns is not None and content.first_ns + member.shift_ns < 0:
             tally.add("P07-negative", f"shifted by {member.shift_ns} ns")
         for kind in ("slice", "instant", "counter", "flow"):
-            wrote, there = one.recorded.get(kind), one.counts[f"{kind}s"]
-            if isinstance(wrote, int) and wrote != there:
-                tally.add("P24-counts", f"{kind}: {wrote} written, {there} found")
-        found.append(one)
+            wrote, counted = content.recorded.get(kind), content.counts[f"{kind}s"]
+            if isinstance(wrote, int) and wrote != counted:
+                tally.add("P24-counts", f"{kind}: {wrote} written, {counted} found")
+        contents.append(content)
     tally.prefix = ""
-    progress(left, total, label)
-    return found
+    progress(remaining, total, label)
+    return contents
 
 
-def _sum(found: list[Found]) -> dict[str, int]:
+def _sum(contents: list[Found]) -> dict[str, int]:
     counts: Counter[str] = Counter(_NOTHING)
-    for one in found:
-        counts.update(one.counts)
+    for content in contents:
+        counts.update(content.counts)
     return dict(counts)
 
 
-def _rows(found: list[Found]) -> dict[str, int]:
+def _rows(contents: list[Found]) -> dict[str, int]:
     """Expected row counts of the importer's tables, where instants are slices."""
-    counts = _sum(found)
+    counts = _sum(contents)
     return {
         "slices": counts["slices"] + counts["instants"],
-        "busy_ns": sum(one.busy_ns for one in found),
+        "busy_ns": sum(content.busy_ns for content in contents),
         "counters": counts["counters"],
         "flows": counts["flows"],
     }

@@ -59,9 +59,9 @@ class _Real(float):
     text: str
 
     def __new__(cls, text: str) -> _Real:
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 class _Event(NamedTuple):
@@ -94,8 +94,8 @@ def judge(source: Source, name: str, label: str, tally: Tally) -> Found:
     """
     records = _Records(label, tally)
     metadata = _read(source, name, records, label, tally)
-    own = metadata.get("traceconv") if isinstance(metadata, dict) else None
-    counts = own.get("counts") if isinstance(own, dict) else None
+    own_metadata = metadata.get("traceconv") if isinstance(metadata, dict) else None
+    counts = own_metadata.get("counts") if isinstance(own_metadata, dict) else None
     stacks = _Stacks(tally)
     for event in sorted(records.events):
         stacks.take(event)
@@ -203,14 +203,14 @@ class _Records:
             event = self._repaired(text, place)
         if _SURROGATE.search(record):
             outer = [event[key] for key in event if key != "args"]
-            if any(isinstance(one, str) and _UNPAIRED.search(one) for one in (*event, *outer)):
+            if any(isinstance(leaf, str) and _UNPAIRED.search(leaf) for leaf in (*event, *outer)):
                 raise Refused(self._label, "J16-syntax", f"{place}: a surrogate escape")
             self._tally.add("J16-args", place)
         return event
 
     def _repaired(self, text: str, place: str) -> dict[str, Any]:
         try:
-            found = _LOOSE(text)
+            members = _LOOSE(text)
             self._tally.add("J16-control", place)
         except ValueError:
             done = mended(text.encode(), text_args=True)
@@ -218,9 +218,9 @@ class _Records:
                 raise Refused(self._label, "J16-syntax", place) from None
             event = msgspec.structs.asdict(done[0])
             event |= event.pop("more")
-            found = {key: _LOOSE(bytes(raw)) for key, raw in event.items() if bytes(raw)}
+            members = {key: _LOOSE(bytes(raw)) for key, raw in event.items() if bytes(raw)}
             self._tally.add("J16-args", place)
-        return dict(found)
+        return dict(members)
 
     def _event(self, event: dict[str, Any], phase: str, place: str) -> None:
         outer = {key: value for key, value in event.items() if key != "args"}
@@ -334,21 +334,24 @@ class _Records:
     ) -> Hashable | None:
         """What asynchronous events of one operation share."""
         nested = event.get("id2")
-        of = nested if isinstance(nested, dict) else {}
-        for kind, raw in (("", event.get("id")), *((k, of.get(k)) for k in ("global", "local"))):
+        scopes = nested if isinstance(nested, dict) else {}
+        for kind, raw in (
+            ("", event.get("id")),
+            *((k, scopes.get(k)) for k in ("global", "local")),
+        ):
             self._judge_id(raw, place)
             if isinstance(raw, str) or (type(raw) is int and -_INT64 <= raw < _INT64):
                 return (kind, category, raw, pid if kind == "local" else None)
         return None
 
     def _metadata(self, event: dict[str, Any], place: str) -> None:
-        of, _, what = str(event.get("name")).partition("_")
+        owner, _, field = str(event.get("name")).partition("_")
         args = event.get("args")
-        if of not in ("process", "thread") or not isinstance(args, dict) or what not in args:
+        if owner not in ("process", "thread") or not isinstance(args, dict) or field not in args:
             return
-        kinds: Any = {"name": str, "sort_index": (int, float)}.get(what)
-        if kinds and (not isinstance(args[what], kinds) or args[what] == ""):
-            self._bad(place, f"no {what}")
+        kinds: Any = {"name": str, "sort_index": (int, float)}.get(field)
+        if kinds and (not isinstance(args[field], kinds) or args[field] == ""):
+            self._bad(place, f"no {field}")
 
     def _counter(self, event: dict[str, Any], pid: Hashable, place: str) -> None:
         args = event.get("args")
@@ -391,13 +394,13 @@ def _leaves(value: Any) -> Iterator[Any]:
     """Yield everything in a value that is neither an object nor an array."""
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            pending.extend(one.values())
-        elif isinstance(one, list):
-            pending.extend(one)
+        current = pending.pop()
+        if isinstance(current, dict):
+            pending.extend(current.values())
+        elif isinstance(current, list):
+            pending.extend(current)
         else:
-            yield one
+            yield current
 
 
 def _fits(leaf: Any) -> bool:
@@ -464,18 +467,18 @@ class _Stacks:
     def _end(self, stack: list[_Slice], event: _Event, where: str) -> None:
         """Close the innermost open slice whose name and category agree."""
         name, category = event.name, event.category
-        for at in range(len(stack) - 1, -1, -1):
-            one = stack[at]
+        for depth in range(len(stack) - 1, -1, -1):
+            open_slice = stack[depth]
             if (
-                one.end is None
-                and category in ("", one.category)
-                and (name in ("", one.name) or not one.name)
+                open_slice.end is None
+                and category in ("", open_slice.category)
+                and (name in ("", open_slice.name) or not open_slice.name)
             ):
-                one.end = event.ts
-                self.busy_ns += event.ts - one.start
-                if at == len(stack) - 1:
+                open_slice.end = event.ts
+                self.busy_ns += event.ts - open_slice.start
+                if depth == len(stack) - 1:
                     stack.pop()
-                elif any(inner.end is None for inner in stack[at + 1 :]):
+                elif any(inner.end is None for inner in stack[depth + 1 :]):
                     self._tally.add("P17-crossing", where)
                 return
         self._tally.add("P16-end", where)
@@ -483,20 +486,22 @@ class _Stacks:
     def _over(self, stack: list[_Slice], ts: int, dur: int | None, where: str) -> bool:
         """Take slices off that are over; False if a new one of that length would cross another."""
         inner = False
-        for at in range(len(stack) - 1, -1, -1):
-            one = stack[at]
-            if one.end is None:
+        for depth in range(len(stack) - 1, -1, -1):
+            open_slice = stack[depth]
+            if open_slice.end is None:
                 inner = True
             elif inner:
-                if ts > one.end:
-                    inside = [slice_ for slice_ in stack[at + 1 :] if slice_.end is None]
-                    self.busy_ns += sum(one.end - slice_.start for slice_ in inside)
-                    del stack[at:]
+                if ts > open_slice.end:
+                    inside = [slice_ for slice_ in stack[depth + 1 :] if slice_.end is None]
+                    self.busy_ns += sum(open_slice.end - slice_.start for slice_ in inside)
+                    del stack[depth:]
                     self._tally.add("P17-misplaced", where)
                     inner = False
-            elif one.end < ts or (one.end == ts and not (one.start == ts and dur == 0)):
+            elif open_slice.end < ts or (
+                open_slice.end == ts and not (open_slice.start == ts and dur == 0)
+            ):
                 stack.pop()
-            elif dur is not None and ts < one.end < ts + dur:
+            elif dur is not None and ts < open_slice.end < ts + dur:
                 return False
         return True
 
@@ -518,8 +523,8 @@ class _Stacks:
 
     def finish(self) -> None:
         """Count what never ended."""
-        for one in chain.from_iterable(self._open.values()):
-            if one.end is None:
-                self._tally.add("P16-open", f"{one.name} at {one.start}")
+        for open_slice in chain.from_iterable(self._open.values()):
+            if open_slice.end is None:
+                self._tally.add("P16-open", f"{open_slice.name} at {open_slice.start}")
         lonely = Counter(self._flows.values())[False] + sum(map(len, self._waiting.values()))
         self._tally.add("P20-unbound", "a flow with one end", lonely)

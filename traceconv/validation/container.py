@@ -60,10 +60,10 @@ def open_trace(path: str) -> Opened:
     """
     label = redact_url(path)
     try:
-        found = sources([path])
-        if len(found) != 1 or isinstance(found[0], FolderSource | RemoteFolder):
+        opened_sources = sources([path])
+        if len(opened_sources) != 1 or isinstance(opened_sources[0], FolderSource | RemoteFolder):
             raise SourceError(f"{label}: name one trace file")
-        source = found[0]
+        source = opened_sources[0]
         if isinstance(source, FileSource) and source.head(source.names()[0], 512)[257:262] == (
             b"ustar"
         ):
@@ -96,9 +96,9 @@ def stored_bytes(path: str) -> int:
     """
     if not is_url(path):
         return Path(path).stat().st_size
-    place = Storage(path)
-    with place.guarded(place.label):
-        return int(place.fs.info(place.path)["size"])
+    storage = Storage(path)
+    with storage.guarded(storage.label):
+        return int(storage.fs.info(storage.path)["size"])
 
 
 def sniff(head: bytes) -> str | None:
@@ -114,7 +114,9 @@ def _archive(source: Source, label: str) -> Opened:
     members: list[Member] = []
     placed: dict[str, perfetto_manifest.Placement] | None = None
     for name in source.names():
-        if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
+        if any(
+            segment.startswith(".") and segment not in (".", "..") for segment in name.split("/")
+        ):
             continue
         head = source.head(name, _HEAD_BYTES)
         if perfetto_manifest.is_manifest(head):

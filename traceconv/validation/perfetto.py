@@ -69,9 +69,9 @@ class _Judge:
 
     def read(self, source: Source, name: str) -> Found:
         """All packets, then what they come to."""
-        for some in packets(source, name, self._build, self._fault):
-            self._packets(some)
-            for timed in self._sequences.timed(some):
+        for block in packets(source, name, self._build, self._fault):
+            self._packets(block)
+            for timed in self._sequences.timed(block):
                 take_events(self._events, timed)
                 self._gpu.take(timed)
         for timed in self._sequences.late():
@@ -85,30 +85,34 @@ class _Judge:
         # names that are not UTF-8, and numbers that are not finite
         for table in (self._events.names, self._events.categories):
             texts = table.texts(self._sequences).values()
-            self._tally.add("P22-value", "a name", sum(not is_utf8(one or b"") for one in texts))
-        stated = marks.args[marks.args >= 0]
+            self._tally.add("P22-value", "a name", sum(not is_utf8(raw or b"") for raw in texts))
+        args_used = marks.args[marks.args >= 0]
         odd = sum(
             len(_NOT_FINITE.findall(_TEXT.sub(b"", raw)))
-            for raw in self._build.args_of(stated)
+            for raw in self._build.args_of(args_used)
             if _NOT_FINITE.search(raw)
         )
         self._tally.add("P22-value", "a number in an argument", odd)
         bad = self._tracks(marks)
-        made = slices(marks)
-        kept = ~bad[marks.lane[made.mark]] & (marks.kind[made.mark] != STATE)
-        return self._found(marks, made.take(kept, ~bad[marks.lane[made.alone]]), bad)
+        all_slices = slices(marks)
+        is_kept = ~bad[marks.lane[all_slices.mark]] & (marks.kind[all_slices.mark] != STATE)
+        return self._result(
+            marks, all_slices.take(is_kept, ~bad[marks.lane[all_slices.alone]]), bad
+        )
 
-    def _packets(self, some: Packets) -> None:
+    def _packets(self, block: Packets) -> None:
         """Judge packets that are not events, and whether there is data of other sources."""
-        of = some.columns
-        early = of.integer(TracePacket.TIMESTAMP) < 0
-        early &= ~of.is_bytes(TracePacket.TRACK_EVENT)
+        fields = block.columns
+        early = fields.integer(TracePacket.TIMESTAMP) < 0
+        early &= ~fields.is_bytes(TracePacket.TRACK_EVENT)
         if early.any():
-            where = some.where(int(np.flatnonzero(early)[0]))
+            where = block.where(int(np.flatnonzero(early)[0]))
             self._fault("P07-negative", where, int(early.sum()))
         if not self._system_data:
-            others = columns(some.data, some.start, some.size, tuple(sorted(SYSTEM_DATA)))
-            self._system_data = any(others.has(n).any() for n in SYSTEM_DATA)
+            system_columns = columns(
+                block.data, block.start, block.size, tuple(sorted(SYSTEM_DATA))
+            )
+            self._system_data = any(system_columns.has(n).any() for n in SYSTEM_DATA)
 
     # -- tracks --------------------------------------------------------------------------------
 
@@ -122,44 +126,53 @@ class _Judge:
             self._tally.add("P22-value", "a counter", len(bad_values))
         bad = np.zeros(len(keys), bool)
         for lane, key in enumerate(keys):
-            known, title = descriptors.of(key), _title(key)
+            descriptor, title = descriptors.of(key), _title(key)
             if problem := descriptors.problem(key):
                 bad[lane] = True
                 rule = "P14-loop" if problem == LOOP else "P14-parent"
                 self._tally.add(rule, title, int(events[lane] + sampled[lane]) or 1)
-            elif known is None and key[0] == "track" and key[2] != ROOT:
+            elif descriptor is None and key[0] == "track" and key[2] != ROOT:
                 self._tally.add("P15-track", title, int(events[lane] > 0))
-            elif known is not None and known.counter is not None:
+            elif descriptor is not None and descriptor.counter is not None:
                 self._tally.add("P18-slice", title, int(events[lane]))
-            if known is None or known.counter is None:
+            if descriptor is None or descriptor.counter is None:
                 self._tally.add("P18-counter", title, int(sampled[lane]))
-        seen: dict[object, int] = {}
-        for (machine, uuid), one in descriptors.known.items():
-            first = seen.setdefault((machine, one.pid, one.tid), uuid)
-            if first != uuid and one.pid is not None:
-                self._tally.add("P13-twice", f"uuids {first} and {uuid}")
+        uuid_by_track: dict[object, int] = {}
+        for (machine, uuid), described in descriptors.known.items():
+            first_uuid = uuid_by_track.setdefault((machine, described.pid, described.tid), uuid)
+            if first_uuid != uuid and described.pid is not None:
+                self._tally.add("P13-twice", f"uuids {first_uuid} and {uuid}")
         self._counters = int(sampled[~bad & self._counter_lanes()].sum())
         self._used = int(((events > 0) | (sampled > 0) & self._counter_lanes())[~bad].sum())
         return bad
 
     def _counter_lanes(self) -> Any:
-        of = self._sequences.descriptors.of
-        found = [of(key) for key in self._events.lanes.keys]
-        return np.array([one is not None and one.counter is not None for one in found], bool)
+        descriptor_of = self._sequences.descriptors.of
+        descriptors = [descriptor_of(key) for key in self._events.lanes.keys]
+        return np.array(
+            [
+                descriptor is not None and descriptor.counter is not None
+                for descriptor in descriptors
+            ],
+            bool,
+        )
 
     # -- slices and flows ----------------------------------------------------------------------
 
-    def _found(self, marks: Marks, made: Slices, bad: Any) -> Found:
-        instant = marks.kind[made.mark] == INSTANT
-        for rule, at in (("P16-end", made.alone), ("P16-open", made.mark[made.open])):
-            for mark in at[:1].tolist():
+    def _result(self, marks: Marks, kept_slices: Slices, bad: Any) -> Found:
+        instant = marks.kind[kept_slices.mark] == INSTANT
+        for rule, ends in (
+            ("P16-end", kept_slices.alone),
+            ("P16-open", kept_slices.mark[kept_slices.open]),
+        ):
+            for mark in ends[:1].tolist():
                 where = f"{_title(self._events.lanes.keys[marks.lane[mark]])} at {marks.time[mark]}"
-                self._tally.add(rule, where, len(at))
-        self._tally.add("P17-crossing", "", made.crossed)
-        self._tally.add("P17-misplaced", "", made.cut)
+                self._tally.add(rule, where, len(ends))
+        self._tally.add("P17-crossing", "", kept_slices.crossed)
+        self._tally.add("P17-misplaced", "", kept_slices.cut)
         deep = self._too_deep(marks)
         self._tally.add("P16-depth", "", deep)
-        busy = made.dur[~instant & ~made.open].clip(0).sum()
+        busy = kept_slices.dur[~instant & ~kept_slices.open].clip(0).sum()
         samples = list(self._gpu.samples())
         return Found(
             "perfetto",
@@ -167,11 +180,11 @@ class _Judge:
                 "slices": int((~instant).sum()) - deep,
                 "instants": int(instant.sum()),
                 "counters": self._counters + sum(len(times) for _, _, times, _ in samples),
-                "flows": self._arrows(marks, made),
+                "flows": self._arrows(marks, kept_slices),
                 "tracks": self._used + len(samples),
             },
             int(busy),
-            int(marks.time[made.mark].min()) if len(made.mark) else None,
+            int(marks.time[kept_slices.mark].min()) if len(kept_slices.mark) else None,
             self._recorded(),
             self._system_data,
         )
@@ -187,27 +200,27 @@ class _Judge:
         depth -= np.repeat(before, np.diff(np.append(new, len(pairs))))
         return int((begins & (depth > MAX_DEPTH)).sum())
 
-    def _arrows(self, marks: Marks, made: Slices) -> int:
-        row = touched(marks, made)
-        start, events = marks.time[made.mark], self._events
+    def _arrows(self, marks: Marks, kept_slices: Slices) -> int:
+        row = touched(marks, kept_slices)
+        start, events = marks.time[kept_slices.mark], self._events
         drawn = [
             arrows(events.flows(), row, marks, start),
             old_arrows(events.legacy_flows, row, marks, start),
         ]
-        single = sum(len(one.single) for one in drawn)
+        single = sum(len(flows.single) for flows in drawn)
         if single:
-            where = f"at {marks.time[int(np.concatenate([one.single for one in drawn])[0])]}"
+            where = f"at {marks.time[int(np.concatenate([flows.single for flows in drawn])[0])]}"
             self._tally.add("P20-unbound", where, single)
-        return sum(len(one.src) for one in (*drawn, self._gpu.arrows(row)))
+        return sum(len(flows.src) for flows in (*drawn, self._gpu.arrows(row)))
 
     def _recorded(self) -> dict[str, Any]:
         """The counts that the writer of the file recorded."""
         text = self._sequences.attributes.get("traceconv.counts")
         try:
-            found = json.loads(text) if isinstance(text, str) else {}
+            decoded = json.loads(text) if isinstance(text, str) else {}
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return decoded if isinstance(decoded, dict) else {}
 
 
 def _title(key: Key) -> str:

@@ -61,15 +61,17 @@ def program() -> str:
     Raises:
         MissingExtraError: there is none; the message says how one is named.
     """
-    named = os.environ.get(VARIABLE, "")
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise MissingExtraError(f"{VARIABLE}: {named!r} is not a program that can be run here")
-        return found
-    found = shutil.which(PROGRAM)
-    if found is not None:
-        return found
+    requested = os.environ.get(VARIABLE, "")
+    if requested:
+        path = shutil.which(requested)
+        if path is None:
+            raise MissingExtraError(
+                f"{VARIABLE}: {requested!r} is not a program that can be run here"
+            )
+        return path
+    path = shutil.which(PROGRAM)
+    if path is not None:
+        return path
     raise MissingExtraError(
         f"Perfetto's trace processor is not here: put {PROGRAM} on the path, or name it "
         f"in {VARIABLE}; it is in the releases of Perfetto, and is never fetched by itself"
@@ -92,16 +94,16 @@ class Processor:
             OptionError: the processor does not understand it; the message is its own.
         """
         try:
-            found = self._client.query(sql)
-            names, cells = list(found.column_names), list(found.cells)
+            answer = self._client.query(sql)
+            names, cells = list(answer.column_names), list(answer.cells)
         except self._failures as e:
             raise OptionError(str(e).strip() or "the trace processor gives no answer", "sql") from e
-        seen: Counter[str] = Counter()
+        repeats: Counter[str] = Counter()
         columns = {}
-        for place, name in enumerate(names):
-            seen[name] += 1
-            heading = name if seen[name] == 1 else f"{name} ({seen[name]})"
-            columns[heading] = _column(cells[place :: len(names)])
+        for position, name in enumerate(names):
+            repeats[name] += 1
+            heading = name if repeats[name] == 1 else f"{name} ({repeats[name]})"
+            columns[heading] = _column(cells[position :: len(names)])
         return DataTable("query", columns, dict.fromkeys(columns, ""))
 
 
