@@ -132,6 +132,12 @@ def _cells(most: int, begin: F64, end: F64, total: F64, ns: F64) -> int:
         begin, end, total: per part, its runs among all those of its kernel in the step.
     """
     least = _MAINLY * ns.sum()
+    key = np.zeros(len(ns), np.int64)  # many parts are the same runs of other kernels
+    for column in (begin, end, total):
+        key = key * (int(total.max()) + 1) + column.astype(np.int64)
+    _, first, alike = np.unique(key, return_index=True, return_inverse=True)
+    begin, end, total = begin[first], end[first], total[first]
+    ns = np.bincount(alike, ns).astype(np.float64)
     for cells in range(min(most, _MOST_CELLS), 1, -1):
         if ns[begin * cells // total == (end * cells - 1) // total].sum() >= least:
             return cells
@@ -143,11 +149,11 @@ def _usual(
 ) -> F64:
     """(parts,): what each usually takes: the mean of the same runs of its kernel, of all ranks with
     its role and all steps in which it runs equally often. In some steps several are one part."""
-    alike = np.unique(np.stack((role, name, total)), axis=1, return_inverse=True)[1].reshape(-1)
-    first = np.unique(alike, return_index=True)[1]
+    key = (role * (int(name.max()) + 1) + name) * (int(total.max()) + 1) + total.astype(np.int64)
+    _, first, alike = np.unique(key, return_index=True, return_inverse=True)
     size = total[first].astype(np.int64) + 1
     offset = np.cumsum(size) - size
-    times = np.bincount(alike[np.unique(run, return_index=True)[1]])
+    times = np.bincount(alike[np.flatnonzero(np.diff(run, prepend=-1))])
     low, high = offset[alike] + begin.astype(np.int64), offset[alike] + end.astype(np.int64)
     each = ns / (end - begin) / times[alike]
     cells = int(size.sum())
