@@ -29,6 +29,18 @@ def test_a_folder_lists_files_relative_and_sorted(tmp_path):
     assert _one(tmp_path).names() == ("a.json", "b/x.json")
 
 
+def test_names_that_are_shown_alike_stay_apart(tmp_path):
+    """A line end in a name is shown as two characters, which another name may have."""
+    for name in ("a\nb.json", "a\\nb.json", "c\n.json"):
+        (tmp_path / name).write_text(name)
+    source = _one(tmp_path)
+    names = source.names()
+    assert names == ("a\\nb (2).json", "a\\nb.json", "c\\n.json")
+    assert [source.path(name).read_text() for name in names] == [
+        "a\nb.json", "a\\nb.json", "c\n.json",
+    ]  # fmt: skip
+
+
 def test_a_link_loop_ends(tmp_path):
     """A folder that contains itself is read once."""
     (tmp_path / "f").write_bytes(b"1")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from traceconv.core.errors import SourceError
@@ -233,3 +233,13 @@ def printable(name: str) -> str:
     """A name as text of one line; ends of lines, and bytes that are not UTF-8, become escapes."""
     line = name.translate(_LINE_ENDS)
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
+
+
+def unused_name(name: str, used: Container[str]) -> str:
+    """``name``, or "name (2).end" if that name is used."""
+    path, number, candidate = PurePosixPath(name), 1, name
+    stem, dot, end = path.name.partition(".")
+    while candidate in used:
+        number += 1
+        candidate = str(path.with_name(f"{stem} ({number}){dot}{end}"))
+    return candidate

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from traceconv.core.errors import SourceError
-from traceconv.core.source import Source, pieces, printable
+from traceconv.core.source import Source, pieces, printable, unused_name
 from traceconv.io.stored import StoredSource
 from traceconv.io.streams import (
     GZIP,
@@ -178,16 +178,6 @@ class TarSource(StoredSource):
 def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_ns: int) -> Source:
     """An archive in another process: its members are listed (or unpacked) once, not per rank."""
     return kind(path, label)
-
-
-def unused_name(name: str, used: Container[str]) -> str:
-    """``name``, or "name (2).end" if an archive has several members of one name."""
-    path, number, candidate = PurePosixPath(name), 1, name
-    stem, dot, end = path.name.partition(".")
-    while candidate in used:
-        number += 1
-        candidate = str(path.with_name(f"{stem} ({number}){dot}{end}"))
-    return candidate
 
 
 def safe_name(name: str, label: str) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from traceconv.core.choices import nearest
 from traceconv.core.errors import OutputError, SourceError
-from traceconv.core.source import Source, pieces, printable
+from traceconv.core.source import Source, pieces, printable, unused_name
 from traceconv.io.archives import TarSource, ZipSource
 from traceconv.io.atomic import is_incomplete
 from traceconv.io.run_files import read_from
@@ -74,7 +74,7 @@ class FolderSource(StoredSource):
         self._path = path
         self.archives: tuple[str, ...] = ()
         self._names: tuple[str, ...] | None = None
-        self._real: dict[str, str] = {}  # names on disk that are not UTF-8
+        self._real: dict[str, str] = {}  # names on disk that are not shown as they are
 
     def __reduce__(self) -> Any:
         return FolderSource, (self._path.absolute(), self.label)
@@ -84,8 +84,11 @@ class FolderSource(StoredSource):
             found = list(_walk(self._path, self.label))
             self.archives = tuple(sorted(name for name in found if name.endswith(TARS)))
             found = [name for name in found if not name.endswith(TARS)]
-            self._real = {printable(name): name for name in found if name != printable(name)}
-            self._names = tuple(sorted(map(printable, found)))
+            used = {name for name in found if name == printable(name)}
+            for name in (one for one in found if one not in used):
+                shown = unused_name(printable(name), self._real.keys() | used)
+                self._real[shown] = name
+            self._names = tuple(sorted((*used, *self._real)))
         return self._names
 
     def size(self, name: str) -> int:
