@@ -159,20 +159,11 @@ class TraceBuilder:
 
     def args_of(self, ids: NDArray[np.integer[Any]]) -> list[bytes]:
         """Registered JSON objects by their ids; ``b""`` for -1. They are read one by one."""
-        self._address, self._length = (
-            [_joined(self._address, np.int64)],
-            [_joined(self._length, np.int32)],
-        )
-        rows = np.maximum(ids, 0)
-        spans = zip(
-            ids.tolist(),
-            self._address[0][rows].tolist() if self._args else [0] * len(ids),
-            self._length[0][rows].tolist() if self._args else [0] * len(ids),
-            strict=True,
-        )
-        return [
-            self.stored(address, size) if number >= 0 else b"" for number, address, size in spans
-        ]
+        self._address = [_joined(self._address, np.int64)]
+        self._length = [_joined(self._length, np.int32)]
+        columns = (self._address[0], self._length[0])
+        address, length = (np.append(one, 0)[ids].tolist() for one in columns)  # -1: the last
+        return list(map(self.stored, address, length))
 
     def stored(self, address: int, length: int) -> bytes:
         """The bytes at an address of :meth:`attach` or :meth:`spill`."""
@@ -245,43 +236,25 @@ class TraceBuilder:
         return np.unique(_joined([t.start_ns[which(t)] for t in self._events], np.int64))
 
     def slice(
-        self,
-        track: int,
-        start_ns: int,
-        dur_ns: int,
-        name: str,
-        *,
-        op: OpClass = OpClass.OTHER,
-        graph: int = -1,
-        step: int = -1,
+        self, track: int, start_ns: int, dur_ns: int, name: str, *, kind: Kind = Kind.SLICE,
+        op: OpClass = OpClass.OTHER, graph: int = -1, step: int = -1,
         args: dict[str, Any] | None = None,
-    ) -> int:
-        """Add one slice; its row. For small inputs."""
-        return self._add_event(Kind.SLICE, track, start_ns, dur_ns, name, op, graph, step, args)
-
-    def instant(
-        self,
-        track: int,
-        start_ns: int,
-        name: str,
-        *,
-        op: OpClass = OpClass.OTHER,
-        graph: int = -1,
-        step: int = -1,
-        args: dict[str, Any] | None = None,
-    ) -> int:
-        """Add one instant; its row. For small inputs."""
-        return self._add_event(Kind.INSTANT, track, start_ns, 0, name, op, graph, step, args)
-
-    def _add_event(
-        self, kind: Kind, track: int, start_ns: int, dur_ns: int, name: str,
-        op: OpClass, graph: int, step: int, args: dict[str, Any] | None,
     ) -> int:  # fmt: skip
+        """Add one slice; its row. For small inputs."""
         self.seen("slice" if kind is Kind.SLICE else "instant")
         return self.extend(
             track=track, kind=kind, op=op, start_ns=np.array([start_ns], np.int64), dur_ns=dur_ns,
             name=self.string(name), graph=graph, step=step, args=self.args(args),
         )  # fmt: skip
+
+    def instant(
+        self, track: int, start_ns: int, name: str, *, op: OpClass = OpClass.OTHER,
+        graph: int = -1, step: int = -1, args: dict[str, Any] | None = None,
+    ) -> int:  # fmt: skip
+        """Add one instant; its row. For small inputs."""
+        return self.slice(
+            track, start_ns, 0, name, kind=Kind.INSTANT, op=op, graph=graph, step=step, args=args
+        )
 
     def counters(self, *, track: ArrayLike, start_ns: I64, value: ArrayLike) -> None:
         """Add many counter samples."""

@@ -259,12 +259,11 @@ class Places:
                 device_kind="GPU",
                 communicator=self._communicator(lane) if layer is Layer.COMM else "",
             )
-            return self._own(lane, track)
-        if lane.thread is not None:
+        elif lane.thread is not None and (sort is Sort.OTHER or name == _FAKE):
+            track = Track(Layer.OTHER, lane.name, self._process(lane))
+        elif lane.thread is not None:
             main = lane.process is not None and lane.process[1] == lane.thread
             layer = Layer.RUNTIME if sort is Sort.CALL else Layer.HOST
-            if sort is Sort.OTHER or name == _FAKE:
-                return self._own(lane, Track(Layer.OTHER, lane.name, self._process(lane)))
             track = Track(
                 layer,
                 lane.name,
@@ -273,11 +272,12 @@ class Places:
                 process=lane.process[1] if self._many and lane.process else -1,
                 thread=-1 if lane.process is None else lane.thread,
             )
-            return self._own(lane, track)
-        if sort is Sort.CALL or sort is Sort.RANGE:
+        elif sort is Sort.CALL or sort is Sort.RANGE:
             layer = Layer.RUNTIME if sort is Sort.CALL else Layer.HOST
-            return self._own(lane, Track(layer, lane.name, self._groups(lane), sort=1))
-        return self._own(lane, Track(Layer.OTHER, lane.name, self._groups(lane)))
+            track = Track(layer, lane.name, self._groups(lane), sort=1)
+        else:
+            track = Track(Layer.OTHER, lane.name, self._groups(lane))
+        return self._own(lane, track)
 
     def counter(self, lane: Lane, unit: str) -> Track:
         """The track of a counter."""
