@@ -29,9 +29,11 @@ def _json(path, text):
 
 
 def _csv(path, text):
-    """A further column."""
-    first, *rest = text.splitlines()
-    path.write_text("\n".join([f"{first},{NAME}", *(f"{line},7" for line in rest)]) + "\n")
+    """A further column; notices without columns may precede the header."""
+    lines = text.splitlines()
+    header = next((i for i, line in enumerate(lines) if line.count(",") > 1), 0)
+    rows = [f"{lines[header]},{NAME}", *(f"{line},7" for line in lines[header + 1 :])]
+    path.write_text("\n".join([*lines[:header], *rows]) + "\n")
 
 
 def _field(number, payload):
@@ -84,8 +86,6 @@ def _changed(path):
 _CHOSEN = {
     "event_log/decimal_commas": "commas are no separators there",
     "event_log/damaged": "its lines are damaged, the first too",
-    "event_log/nsys_stats": "a mapping says which columns are wanted",
-    "event_log/nvprof": "a mapping says which columns are wanted",
     "mindspore/display_and_tables": "its further columns are collectives",
     "mindspore/step_table": "its further columns are collectives",
     "perfetto/own_parts": "an output of ours has no packets of others",
