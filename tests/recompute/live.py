@@ -102,11 +102,24 @@ def live(hosts):
     for rank, host in hosts.items():
         by_device = defaultdict(list)
         for device, *block in list(_stated(host.fact.stated)) or _recorded(host):
-            by_device[device].append(block)
+            by_device[device].append(_bounded(block, host.rank.windows))
         for device, blocks in by_device.items():
             for (operator, module), row in _at_peak(blocks):
                 found[rank, device, operator, module] = row
     return found
+
+
+def _bounded(block, windows):
+    """A block whose begin or end is not recorded does not live in another window; and whether its
+    begin is."""
+    operator, module, size, begin, end, *totals = block
+    recorded = begin > -_FOREVER
+    at = sum(start <= (begin if recorded else end) for start, _ in windows) - 1
+    if not recorded and at > 0:
+        begin = windows[at - 1][1]
+    if end == _FOREVER and 0 <= at < len(windows) - 1:
+        end = windows[at + 1][0]
+    return [operator, module, size, begin, end, *totals, recorded]
 
 
 def _at_peak(blocks):
@@ -121,12 +134,12 @@ def _at_peak(blocks):
         if most is None or held > most:
             most, peak = held, at
     alive = [b for b in blocks if b[3] <= peak < b[4]]
-    begun = [b for b in alive if b[3] > -_FOREVER]
+    begun = [b for b in alive if b[-1]]
     rows = defaultdict(list)
     for operator, module, size, *_ in begun:
         rows[operator, module].append(size)
-    last = [b for b in blocks if b[3] == peak and peak > -_FOREVER]
-    allocated, reserved = last[-1][5:] if last else (None, None)
+    last = [b for b in blocks if b[3] == peak and b[-1]]
+    allocated, reserved = last[-1][5:7] if last else (None, None)
     known = sum(b[2] for b in begun)
     before = sum(b[2] for b in alive) - known if allocated is None else allocated - known
     unused = 0 if None in (allocated, reserved) else reserved - allocated

@@ -147,6 +147,21 @@ def test_dumps_beside_a_timeline_count_in_no_figure(tmp_path):
     assert {"nccl:all_reduce"} <= {trace.strings[i] for i in trace.events.name.tolist()}
 
 
+def test_a_block_that_is_never_released_lives_in_its_window_only(tmp_path):
+    """What the next window allocates is not added to it."""
+    for second in (2, 9):
+        marks = [
+            {"ph": "i", "s": "t", "name": "[memory]", "pid": 7, "tid": 7, "ts": second * SECOND + n,
+             "args": {"Bytes": 512, "Addr": 64 * n, "Device Type": 1, "Device Id": 0,
+                      "Total Allocated": 4096, "Total Reserved": 4096}}
+            for n in (1, 2)
+        ]  # fmt: skip
+        capture(tmp_path / f"{second}.json", [*slices(second * SECOND), *marks])
+    [live] = traceconv.stats(tmp_path, by="memory_live").results
+    rows = zip(*(live.data.columns[key].tolist() for key in ("Blocks", "Bytes")), strict=True)
+    assert (2, 1024) in rows
+
+
 def test_a_timeline_in_one_window_is_measured(tmp_path):
     """A rank is of tables only if all of its windows are."""
     capture(tmp_path / "a.json", slices(2 * SECOND))

@@ -25,7 +25,7 @@ from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import Nest, modules, operator_nest
 from traceconv.analysis.tables.memory import UNITS
 from traceconv.analysis.tables.texts import Texts
-from traceconv.core.columns import I64
+from traceconv.core.columns import I64, Mask
 from traceconv.core.model import Kind, Layer, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.passes.places import threads
@@ -48,6 +48,7 @@ _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class _Blocks(msgspec.Struct, frozen=True):
     """Allocations: a value per block; ``_FIRST`` and ``_LAST`` where begin or end is not recorded.
 
+    ``recorded`` is whether the begin is; windows may bound one that is not.
     ``allocated`` and ``reserved`` are totals of the device after the allocation, else ``ABSENT``.
     """
 
@@ -59,6 +60,7 @@ class _Blocks(msgspec.Struct, frozen=True):
     module: Texts
     allocated: I64
     reserved: I64
+    recorded: Mask
 
 
 def _of_records(trace: Trace) -> _Blocks | None:
@@ -111,9 +113,12 @@ def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks 
     else:
         nests = operator_nest(trace), Nest.of(trace, modules(trace))
         operator, module = (_around(trace, nest, *at) for nest in nests)
-    totals = (said[k][kept].whole(ABSENT) if k in said else np.full(len(kept), ABSENT, np.int64)
-              for k in (*keys[4:], "", "")[:2])  # fmt: skip
-    return _Blocks(device[kept], np.abs(size[kept]), start, end, operator, module, *totals)
+    unknown = np.full(len(kept), ABSENT, np.int64)
+    allocated, reserved = (
+        said[key][kept].whole(ABSENT) if key in said else unknown for key in (*keys[4:], "", "")[:2]
+    )
+    sizes, begun = np.abs(size[kept]), start > _FIRST
+    return _Blocks(device[kept], sizes, start, end, operator, module, allocated, reserved, begun)
 
 
 def _innermost(frames: str) -> str:
@@ -146,7 +151,7 @@ def _of_table(trace: Trace) -> _Blocks | None:
     return _Blocks(
         Texts.of(places), size,
         np.where(start == ABSENT, _FIRST, start), np.where(end == ABSENT, _LAST, end),
-        Texts.of(operator), Texts.same("", len(size)), allocated, reserved,
+        Texts.of(operator), Texts.same("", len(size)), allocated, reserved, start != ABSENT,
     )  # fmt: skip
 
 
@@ -154,9 +159,27 @@ def _facts(trace: Trace) -> Columns:
     blocks = _of_table(trace) or _of_records(trace)
     if blocks is None:
         return NOTHING
+    blocks = _within_windows(blocks, trace.windows)
     device = blocks.device.numbers()
     owns = [np.flatnonzero(device == one) for one in np.unique(device).tolist()]
     return joined([_live_at(blocks, own, _peak(blocks, own)) for own in owns])
+
+
+def _within_windows(blocks: _Blocks, windows: I64) -> _Blocks:
+    """Blocks whose begin or end is not recorded, bounded by the collection window of the other: a
+    block that one window does not release is not known to live in the next one."""
+    if len(windows) < 2:
+        return blocks
+    begins = np.append(windows[1:, 0], _LAST)  # of the window behind each
+    ends = np.append(_FIRST, windows[:-1, 1])  # of the window before each
+    start, end = blocks.start_ns, blocks.end_ns
+    known = np.where(start == _FIRST, end, start)
+    at = np.maximum(np.searchsorted(windows[:, 0], known, "right") - 1, 0)
+    return msgspec.structs.replace(
+        blocks,
+        start_ns=np.where(start == _FIRST, ends[at], start),
+        end_ns=np.where(end == _LAST, begins[at], end),
+    )
 
 
 def _peak(blocks: _Blocks, own: NDArray[np.intp]) -> int:
@@ -199,10 +222,10 @@ def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDA
     """Blocks of one device that live at an instant, by operator and module."""
     start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     live = (start <= peak) & (end > peak)
-    begun, made = own[live & (start > _FIRST)], own[start == peak][-1:]
+    begun, made = own[live & blocks.recorded[own]], own[(start == peak) & blocks.recorded[own]][-1:]
     groups = Groups.of(blocks.operator[begun].numbers(), blocks.module[begun].numbers())
     first = begun[groups.first]
-    totals = [int(of[made[0]]) if len(made) and peak > _FIRST else ABSENT
+    totals = [int(of[made[0]]) if len(made) else ABSENT
               for of in (blocks.allocated, blocks.reserved)]  # fmt: skip
     recorded = int(blocks.size[begun].sum())
     earlier = int(size[live].sum()) - recorded
