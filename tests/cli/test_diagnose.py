@@ -25,7 +25,7 @@ def test_findings_go_to_stdout(monkeypatch, capsys):
     assert headline.startswith(
         "Ranks 0-1: 6.44 ms per iteration (step 4.06 ms + gap 2.39 ms). Lost: "
     )
-    assert finding.split("  ", 3)[1:3] == ["1.60 ms", "Long gaps between steps: 37.1 %"]
+    assert finding.split("  ", 3)[1:3] == ["1.59 ms", "Long gaps between steps: 37.1 %"]
     assert finding.endswith("  rank 0, graph 1 +1 more")
     assert any("rank 1" in line for line in verdict)
     assert advice.strip().startswith("iteration-gap: Most often the device waits for data")

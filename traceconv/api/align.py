@@ -39,8 +39,12 @@ class Alignment:
         """The JSON document; as a file it is what ``align`` of :func:`traceconv.merge` reads."""
         return {"schema_version": ALIGN_VERSION, **self.plan.as_dict()}
 
-    def lines(self) -> list[str]:
-        """A table for people, one line per rank."""
+    def lines(self, every: bool = False) -> list[str]:
+        """A table for people, one line per rank.
+
+        Args:
+            every: also where a change of each clock would go unnoticed.
+        """
         rows = [("rank", "method", "offset (µs)", "drift (ppm)", "error (µs)", "matches", "from")]
         for rank, offset in self.plan.offsets.items():
             error = self.plan.error_ns(rank)
@@ -52,7 +56,7 @@ class Alignment:
                     f"{offset.drift_ppt / 1e6:.3f}" if offset.drift_ppt else "",
                     "unknown" if error is None else f"{error / 1e3:.1f}",
                     str(offset.matches or ""),
-                    offset.evidence,
+                    offset.evidence if every else offset.evidence.partition("; a clock change")[0],
                 )
             )
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -42,7 +42,7 @@ def align(
     if as_json:
         say.document(alignment.as_dict())
     else:
-        *table, clock = alignment.lines()
+        *table, clock = alignment.lines(verbose)
         lines = [clock, *table]
         for line in lines if verbose else screen.folded(lines):
             say.data(line)

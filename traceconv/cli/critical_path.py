@@ -81,8 +81,8 @@ def critical_path(
 
         brief = screen.folded(lines, 6)
         room = screen.RESULT + 2 - len(brief)
-        for line in (*brief, *table_text.screen(shown, say.width() if say.fits() else 100, room)):
-            say.data(line)
+        tables = table_text.screen(shown, say.width() if say.fits() else 100, room)
+        say.page("\n".join([*brief, *tables]))
     if as_json and target.path:
         say.document(path.as_dict())
     if not quiet and (target.path or form not in ("text", "md")):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import completion, options, say
+from traceconv.cli import completion, options, say, screen
 from traceconv.core.patterns import lazy_regex
 
 _LIKE_A_CHANGE = lazy_regex(r"[A-Za-z_]+\s*[:=](?!//).*")
@@ -60,7 +60,7 @@ def what_if(
     if as_json:
         say.document(report.as_dict())
     else:
-        for line in report.lines():
+        for line in screen.folded(report.lines()):
             say.data(line)
     for output_file in report.written if not quiet else ():
         say.message(f"wrote {output_file.path}")

@@ -225,7 +225,7 @@ def _doubt(path: Path) -> str:
     if not doubted:
         return ""
     known = [why for why, _ in doubted.most_common() if why]
-    return f", not where {known[0] if known else 'clocks do not tell which rank ended last'}"
+    return f"; uncertain where {known[0] if known else 'clocks do not tell which rank ended last'}"
 
 
 def document(path: Path) -> dict[str, Any]:

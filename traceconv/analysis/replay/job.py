@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.inferred_shape import job_shape
-from traceconv.analysis.rank_facts import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE, SORTS
+from traceconv.analysis.rank_facts import (
+    COMPUTING,
+    COPIES,
+    EXPOSED,
+    IDLE,
+    INPUT,
+    PAUSE,
+    SORTS,
+    Losses,
+)
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay import operations
 from traceconv.analysis.replay.balance import EvenWork, even_stages, even_work
@@ -325,6 +334,23 @@ class Replay:
         found: NDArray[np.bool_] = ((graph.before == n) | earlier).all(axis=1)
         return found
 
+    @cached_property
+    def gap_ns(self) -> F64:
+        """(operations,): the part of their delay that is a gap between steps. Where a rank knows
+        its gaps, they are no longer than these: idle time at the ends of steps is in the steps."""
+        graph = self.graph
+        rows = self.openings & (graph.step > 0)
+        host = np.where(rows, graph.delays_by_cause[:, HOST], 0.0)
+        for one in self.every:
+            known = one.losses.get(one.rank, Losses())
+            mine = rows & (np.array(graph.ranks)[graph.rank] == one.rank)
+            if mine.any() and known.knows(PAUSE):
+                first = np.full(len(graph.steps), np.inf)
+                np.minimum.at(first, graph.step[mine], host[mine])
+                usual = float(first[np.isfinite(first)].mean())
+                host[mine] *= min(known.per(PAUSE) / max(usual, 1.0), 1.0)
+        return host
+
     def saved(self, gone: Mapping[int, Mapping[str, float]]) -> F64 | None:
         """(steps,): how much shorter each step is without some time of ranks; None of one step,
         which does not show how long the device is idle at its end.
@@ -364,7 +390,7 @@ class Replay:
                 waits |= name == WAITS
         shares, chosen = cut[graph.rank], like_peers[graph.rank]
         delays -= idle * shares
-        delays[self.openings & (graph.step > 0) & no_gaps[graph.rank], HOST] = 0
+        delays[:, HOST] -= np.where(no_gaps[graph.rank], self.gap_ns, 0)
         # a transfer takes as long on all that are in it
         moved = np.repeat(np.maximum.reduceat(comm[graph.rank], graph.meets), graph.sizes)
         lengths = np.where(

@@ -224,9 +224,8 @@ class Changed:
         elif what == "comm":
             self._communication(change, how)
         elif what == "pause":
-            rows = self.replay.openings & (self.graph.step > 0)
-            self.delays[rows, HOST] *= self._factor(change, how)
-            if not rows.any():
+            self.delays[:, HOST] -= self.replay.gap_ns * (1 - self._factor(change, how))
+            if not (self.replay.openings & (self.graph.step > 0)).any():
                 self._not_recorded(what)
         else:
             sort, factor = _SORTS[what], self._factor(change, how)
