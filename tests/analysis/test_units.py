@@ -57,7 +57,9 @@ def _host(build, t):
                              op=OpClass.COMPUTE)  # fmt: skip
         build.flow(call, kernel, "launch")
         call = build.slice(calls, (start + 11) * t, 2 * t, "cudaGraphLaunch", op=OpClass.HOST)
-        node = {"operator": "aten::add", "module": "Net_0", "operator known by": "capture trace"}
+        node = {"operator": "aten::add", "module": "Net_0", "operator known by": "capture trace",
+                "aiv_time(us)": 2 * t / 1e3, "aiv_vec_time(us)": t / 1e3,
+                "Block Num": 8}  # fmt: skip
         kernel = build.slice(stream, (start + 40) * t, 2 * t, "add", op=OpClass.COMPUTE, args=node)
         build.flow(call, kernel, "launch")
         build.slice(stream, (start + 60) * t, 4 * t, "Memcpy HtoD", op=OpClass.COPY,
