@@ -23,10 +23,11 @@ _OF_JOB = (
     "dp=0",
     "group-by",
     "critical-path",
+    "what-if",
     "--steps 10-13",
 )
 _ELSEWHERE = re.compile(
-    r"://|SLURM|new-reader|tests/golden| open |--open|what-if|\.tar|own\.pftrace"
+    r"://|SLURM|new-reader|tests/golden| open |--open|\.tar|own\.pftrace"
     r"| query | watch | explore |part\?|node\(|node\$N|node\*"
 )
 """Commands that need a network, a scheduler, a browser or files that a page describes only."""

@@ -17,13 +17,14 @@ SAMPLES = [
     "gpu/kineto/hta_sampled_rank-0.json.gz",
     "field/gpu/vllm_with_async_llm",
 ]
-BRIEF = ("inspect", "stats", "diagnose", "stragglers", "merge")
+BRIEF = ("inspect", "stats", "diagnose", "stragglers", "what-if", "merge")
 VERBS = {
     "inspect": ["inspect"],
     "stats": ["stats"],
     "every table": ["stats", "--by", "all"],
     "diagnose": ["diagnose"],
     "stragglers": ["stragglers"],
+    "what-if": ["what-if"],
     "align": ["align"],
     "critical path": ["critical-path"],
     "merge": ["merge", "-o", "out.pftrace", "-f"],
