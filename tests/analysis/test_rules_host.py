@@ -247,6 +247,8 @@ def test_clocks_are_compared_with_ranks_and_over_time():
     assert found.case.value == pytest.approx(100 / 6)
     assert found.ms_per_step == pytest.approx(1 / 3)
     assert found.slices[0].name == "k1"
+    split = _only("frequency-drop", clocked(1800, 1200, groups=2))  # windows in two formats
+    assert split.case == _only("frequency-drop", clocked(1800, 1200)).case
     assert _only("frequency-drop", clocked(1800, 1200)).rank == 0
     assert not _judged("frequency-drop", clocked(*[1200] * 150, 1800)).findings
     assert not _judged("frequency-drop", clocked(1800, float("inf"), float("nan"), 1800)).findings

@@ -308,13 +308,13 @@ def sequences(*names, gap=2 * US, each=20, steps=3, length=5 * US):
     return [build]
 
 
-def clocked(*mhz, rank=0, name="AI Core Freq"):
-    """A millisecond of computing per sample of the clock."""
+def clocked(*mhz, rank=0, name="AI Core Freq", groups=1):
+    """A millisecond of computing per sample of the clock, on ``groups`` tracks in turn."""
     build = builder(rank)
-    lane = build.track(Layer.COUNTER, name, name, unit="MHz")
+    lanes = [build.track(Layer.COUNTER, name, f"{name} {n}", unit="MHz") for n in range(groups)]
     stream = build.track(Layer.DEVICE, "Stream 1")
     for at, value in enumerate(mhz):
-        build.counter(lane, at * MS, value)
+        build.counter(lanes[at % groups], at * MS, value)
         build.slice(stream, at * MS, MS, f"k{at}", op=OpClass.COMPUTE)
     return [build]
 

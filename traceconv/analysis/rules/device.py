@@ -290,7 +290,10 @@ def _clocks(trace: Trace) -> Known | None:
     """How long the rank computed at each frequency, by step; the time before the first sample of a
     counter is unknown."""
     steps = measured(trace.steps)
-    tracks = [i for i, t in enumerate(trace.tracks) if t.is_counter and _CLOCK.fullmatch(t.name)]
+    tracks: dict[str, list[int]] = {}  # windows in several formats have a track each
+    for i, track in enumerate(trace.tracks):
+        if track.is_counter and _CLOCK.fullmatch(track.name):
+            tracks.setdefault(track.name, []).append(i)
     devices = device_times(trace) if tracks and len(steps) else []
     if len(devices) != 1 or trace.hints.partial_device:  # of several, the device is not stated
         return None
@@ -299,9 +302,9 @@ def _clocks(trace: Trace) -> Known | None:
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
     rows = kernels(trace, OpClass.COMPUTE)
     found = {}
-    for track in tracks:
+    for name, of_name in tracks.items():
         value = trace.counters.value
-        usable = (trace.counters.track == track) & (value > 0) & np.isfinite(value)
+        usable = np.isin(trace.counters.track, of_name) & (value > 0) & np.isfinite(value)
         mine = np.flatnonzero(usable)
         mine = mine[np.argsort(trace.counters.start_ns[mine], kind="stable")]
         time, value = trace.counters.start_ns[mine], value[mine]
@@ -314,7 +317,7 @@ def _clocks(trace: Trace) -> Known | None:
         sampled = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
         lowest = rows[(sampled >= 0) & (value[sampled] == speeds[0])]
         known = of_step > 0
-        found[trace.tracks[track].name] = {
+        found[name] = {
             "speed": speeds.tolist(),
             "ns": np.bincount(which, length, len(speeds)).astype(np.int64).tolist(),
             "step": steps.step[known].tolist(),
