@@ -200,24 +200,13 @@ class TraceBuilder:
             The row of the first one, counted over all ``extend`` calls: what
             :meth:`flows` refers to. :meth:`finish` translates rows to the sorted table.
         """
-        first_row, n = self._rows, len(start_ns)
-        columns = {
-            "track": track,
-            "kind": kind,
-            "op": op,
-            "start_ns": start_ns,
-            "dur_ns": dur_ns,
-            "name": name,
-            "graph": graph,
-            "step": step,
-            "args": args,
-        }
-        full = {
-            key: np.full(n, value, EventTable.COLUMNS[key]) if np.ndim(value) == 0 else value
-            for key, value in columns.items()
-        }
-        self._events.append(EventTable(**full))  # type: ignore[arg-type]
-        self._rows += n
+        first_row = self._rows
+        table = EventTable.filled(
+            start_ns, dur_ns, track=track, name=name, kind=kind, op=op, graph=graph, step=step,
+            args=args,
+        )  # fmt: skip
+        self._events.append(table)
+        self._rows += len(table)
         return first_row
 
     def reclassify(self, which: Callable[[EventTable], Mask], op: OpClass) -> None:

@@ -28,7 +28,7 @@ from traceconv.core.kinds import Kind, OpClass
 from traceconv.core.ordering import in_lanes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 I8: TypeAlias = "NDArray[np.int8]"
 I32: TypeAlias = "NDArray[np.int32]"
@@ -380,6 +380,25 @@ class EventTable(Table):
     graph: I32
     step: I32
     args: I32
+
+    @classmethod
+    def filled(
+        cls, start_ns: ArrayLike, dur_ns: ArrayLike, *, track: ArrayLike, name: ArrayLike,
+        kind: ArrayLike = Kind.SLICE, op: ArrayLike = OpClass.OTHER, graph: ArrayLike = -1,
+        step: ArrayLike = -1, args: ArrayLike = -1,
+    ) -> EventTable:  # fmt: skip
+        """Rows at some times; one value of another column is that of all rows."""
+        columns = {
+            "start_ns": start_ns, "dur_ns": dur_ns, "track": track, "name": name, "kind": kind,
+            "op": op, "graph": graph, "step": step, "args": args,
+        }  # fmt: skip
+        n = len(np.asarray(start_ns))
+        return cls(
+            **{
+                key: np.full(n, value, cls.COLUMNS[key]) if np.ndim(value) == 0 else value
+                for key, value in columns.items()
+            }  # type: ignore[arg-type]
+        )
 
     @property
     def end_ns(self) -> I64:

@@ -24,7 +24,7 @@ from traceconv.analysis.rank_summary import NO_COLLECTIVES
 from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues
 from traceconv.core.intervals import holding
-from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no_windows
+from traceconv.core.model import Capture, Layer, Trace, Track, no_windows
 from traceconv.core.source import Progress
 from traceconv.merging.merge_ranks import Ranks, Target, finish
 from traceconv.merging.run_report import Report
@@ -100,19 +100,8 @@ def marked(trace: Trace, marks: Mapping[Key, str]) -> Trace:
         return trace
     trace = _with_argument(trace, row, [texts[i] for i in item.tolist()])
     names = [f"{texts[i]}: {where.keys[i][1]}" for i in item.tolist()]
-    number = {name: trace.strings.intern(name) for name in dict.fromkeys(names)}
-    none = np.full(len(item), -1, np.int32)
-    rows = EventTable(
-        track=np.zeros(len(item), np.int32),
-        kind=np.full(len(item), Kind.SLICE, np.int8),
-        op=np.full(len(item), OpClass.OTHER, np.int8),
-        start_ns=spans[:, 0],
-        dur_ns=spans[:, 1] - spans[:, 0],
-        name=np.array([number[name] for name in names], np.int32),
-        graph=none,
-        step=none,
-        args=none,
-    )
+    number = list(map(trace.strings.intern, names))
+    rows = EventTable.filled(spans[:, 0], spans[:, 1] - spans[:, 0], track=0, name=number)
     return trace.add_events("difference", [Track(Layer.STEP, LANE, title=TITLE)], rows)
 
 

@@ -96,18 +96,14 @@ def _rows(
 ) -> EventTable:
     n = len(placed)
     names = [trace.strings.intern(mark.name) for _, mark in placed]
-    none = np.full(n, -1, np.int32)
     dur_ns = np.array([mark.dur_ns for _, mark in placed], np.int64)
-    return EventTable(
-        track=np.array([lanes.index(mark.lane) for _, mark in placed], np.int32),
-        kind=np.where(dur_ns > 0, np.int8(Kind.SLICE), np.int8(Kind.INSTANT)).astype(np.int8),
-        op=np.full(n, OpClass.OTHER, np.int8),
-        start_ns=np.array([time for time, _ in placed], np.int64),
-        dur_ns=dur_ns,
-        name=np.array(names, np.int32),
-        graph=none,
-        step=none,
-        args=np.arange(first_args, first_args + n, dtype=np.int32),
+    return EventTable.filled(
+        [time for time, _ in placed],
+        dur_ns,
+        track=[lanes.index(mark.lane) for _, mark in placed],
+        name=names,
+        kind=np.where(dur_ns > 0, Kind.SLICE, Kind.INSTANT),
+        args=np.arange(first_args, first_args + n),
     )
 
 

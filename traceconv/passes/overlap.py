@@ -559,24 +559,15 @@ def _lane_slices(trace: Trace, result: Analysis, tracks: list[Track]) -> EventTa
     names = np.array([trace.strings.intern(LANES[op]) for op in lanes], np.int32)
     lane_of = np.repeat(np.arange(len(sets), dtype=np.int32), [*map(len, sets)])
     spans = np.concatenate(sets)
-    none = np.full(len(spans), -1, np.int32)
     first_track, device = np.int32(len(tracks)), result.work.device
     tracks += [
         Track(Layer.OVERLAP, LANES[op], device.heading, sort=i, device=device.number,
               device_kind=device.kind)
         for op, i in lanes.items()
     ]  # fmt: skip
-    return EventTable(
-        track=lane_of + first_track,
-        kind=np.zeros(len(spans), np.int8),
-        op=np.array(list(lanes), np.int8)[lane_of],
-        start_ns=spans[:, 0],
-        dur_ns=spans[:, 1] - spans[:, 0],
-        name=names[lane_of],
-        graph=none,
-        step=none,
-        args=none,
-    )
+    op = np.array(list(lanes), np.int8)[lane_of]
+    start, length = spans[:, 0], spans[:, 1] - spans[:, 0]
+    return EventTable.filled(start, length, track=lane_of + first_track, name=names[lane_of], op=op)
 
 
 def _sums_of(analyses: Sequence[Analysis], bounds: Bounds) -> OverlapSums:

@@ -136,16 +136,6 @@ def _path(name: str) -> Path:
 
 def _table(trace: Trace, scope_spans: Sequence[Span]) -> EventTable:
     depth, names, start, end = zip(*scope_spans, strict=True)
-    number = {name: trace.strings.intern(name) for name in dict.fromkeys(names)}
-    n, begin = len(scope_spans), np.array(start, np.int64)
-    return EventTable(
-        track=np.array(depth, np.int32),
-        kind=np.full(n, Kind.SLICE, np.int8),
-        op=np.full(n, OpClass.OTHER, np.int8),
-        start_ns=begin,
-        dur_ns=np.array(end, np.int64) - begin,
-        name=np.array([number[name] for name in names], np.int32),
-        graph=np.full(n, -1, np.int32),
-        step=np.full(n, -1, np.int32),
-        args=np.full(n, -1, np.int32),
-    )
+    begin, number = np.array(start, np.int64), list(map(trace.strings.intern, names))
+    length = np.array(end, np.int64) - begin
+    return EventTable.filled(begin, length, track=depth, name=number)

@@ -455,15 +455,6 @@ def _whole_range(trace: Trace) -> Trace:
     """One step, number 0, from the first start to the last end of all slices and instants."""
     trace = _with_step_source(trace, StepSource.WHOLE_RANGE, 1)
     start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
-    row = EventTable(
-        track=np.zeros(1, np.int32),
-        kind=np.zeros(1, np.int8),
-        op=np.array([OpClass.ITERATION], np.int8),
-        start_ns=np.array([start]),
-        dur_ns=np.array([end - start]),
-        name=np.array([trace.strings.intern(WHOLE_RANGE)], np.int32),
-        graph=np.array([-1], np.int32),
-        step=np.zeros(1, np.int32),
-        args=np.array([-1], np.int32),
-    )
+    name = trace.strings.intern(WHOLE_RANGE)
+    row = EventTable.filled([start], end - start, track=0, name=name, op=OpClass.ITERATION, step=0)
     return trace.add_events("steps", [MERGED], row)

@@ -99,13 +99,11 @@ class RankAccount(msgspec.Struct, frozen=True):
 
     def changed(self, change: Change) -> RankAccount:
         """The account of the rank after ``change``, which does nothing but move it in time."""
-        row = dict.fromkeys(EventTable.COLUMNS, np.zeros(1 if self.span else 0, np.int64))
-        if self.span:
-            row["start_ns"] = np.array([self.span[0]])
-            row["dur_ns"] = np.array([self.span[1] - self.span[0]])
+        spans = np.array([self.span] if self.span else [], np.int64).reshape(-1, 2)
+        low, high = spans.T
         outline = Trace(
             self.capture,
-            events=EventTable(**row),
+            events=EventTable.filled(low, high - low, track=0, name=0),
             windows=self.windows,
             steps=self.steps,
             coverage=self.coverage,
@@ -194,8 +192,7 @@ class SpilledRank:
 
     def _shifted(self, low: I64, high: I64) -> tuple[I64, I64]:
         """Spans of time as the changes move them."""
-        rows = dict.fromkeys(EventTable.COLUMNS, np.zeros(len(low), np.int64))
-        spans = EventTable(**{**rows, "start_ns": low, "dur_ns": high - low})
+        spans = EventTable.filled(low, high - low, track=0, name=0)
         moved = self._changed(Trace(self.account.capture, events=spans))
         return moved.events.start_ns, moved.events.end_ns
 

@@ -251,16 +251,13 @@ def probe(trace: Trace) -> Trace:
     span = int(events.end_ns.max()) - int(events.start_ns.min())
     widest = max((run_args(len(events), span, name) for name in names), key=len)
     args, first = trace.args.extended([widest])
-    rows = EventTable(
+    rows = EventTable.filled(
+        np.full(n, events.end_ns.max()),
+        span,
         track=np.arange(n),
-        kind=np.full(n, Kind.SLICE),
-        op=np.full(n, OpClass.NOT_OVERLAPPED),  # the longest word
-        start_ns=np.full(n, events.end_ns.max()),
-        dur_ns=np.full(n, span),
-        name=np.full(n, trace.strings.intern(run_name(len(events)))),
-        graph=np.full(n, -1),
-        step=np.full(n, -1),
-        args=np.full(n, first),
+        name=trace.strings.intern(run_name(len(events))),
+        op=OpClass.NOT_OVERLAPPED,  # the longest word
+        args=first,
     )
     return replace(
         trace, events=rows, args=args, counters=CounterTable.empty(), flows=FlowTable.empty()
