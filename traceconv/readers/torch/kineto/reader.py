@@ -155,15 +155,15 @@ def _with_placement(capture: Capture, placement: perfetto_manifest.Placement | N
 
 
 def _without_merged(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
-    """The captures without the files that SGLang merged of others beside them: ``merged-<id>…`` of
-    ``<id>-TP-0…`` (sglang/srt/utils/profile_merger.py)."""
+    """The captures without files that SGLang merged from others in their folder: ``merged-<id>…``
+    from ``<id>-TP-0…`` (sglang/srt/utils/profile_merger.py)."""
     parts = [PurePosixPath(c.files[0]) for c in captures if "part" not in c.traits]
     copies: dict[str, str] = {}
     for name in {capture.files[0] for capture in captures if "part" in capture.traits}:
         path = PurePosixPath(name)
         match = _MERGED.match(path.name)
         if match and any(p.parent == path.parent and p.name.startswith(match[1]) for p in parts):
-            copies[name] = "merged of the files beside it"
+            copies[name] = "merged from other files in its folder"
     kept = [capture for capture in captures if capture.files[0] not in copies]
     for name in sorted(copies):
         issues.add("repeated-content", kept[0].source.title(name))
