@@ -18,6 +18,7 @@ from traceconv.analysis.tables.definition import (
     Keys,
     Ranked,
     Table,
+    joined,
     ordered,
     texts,
     timed,
@@ -94,7 +95,7 @@ def _phase_facts(trace: Trace) -> Columns:
     left_ns = ABSENT if ABSENT in device else max(2 * device[0] - sum(device), 0)
     rest = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
     parts.append(_phase("Others", rest, left_ns))
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    return joined(parts)
 
 
 def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:

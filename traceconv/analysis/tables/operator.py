@@ -16,6 +16,7 @@ from traceconv.analysis.tables.definition import (
     Keys,
     Ranked,
     Table,
+    joined,
     stacked,
     texts,
     timed,
@@ -112,7 +113,7 @@ def _op_facts(trace: Trace) -> Columns:
     parts = [part for part in (_device_ops(trace), _host_ops(trace)) if part]
     if not parts:
         return NOTHING
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def _device_ops(trace: Trace) -> Columns:
@@ -250,17 +251,13 @@ def _flops_facts(trace: Trace) -> Columns:
         parts.append(_flops_rows(single, _FLOPS, named(single, "full_kernel_name")))
     if not parts:
         return NOTHING
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def _flops_rows(
     table: SideTable, headings: Mapping[str, str], operator: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
     return {"Operator": operator, **{key: floats(table, h) for key, h in headings.items()}}
-
-
-def _flops(ranked: Ranked) -> Columns:
-    return stacked(ranked)
 
 
 TABLES: Sequence[Table] = (
@@ -332,7 +329,7 @@ TABLES: Sequence[Table] = (
             ),
         ),
         _flops_facts,
-        _flops,
+        stacked,
         capped=True,
         reads=("flops_summary", "flops"),
     ),

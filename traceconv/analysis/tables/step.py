@@ -16,6 +16,7 @@ from traceconv.analysis.tables.definition import (
     Ranked,
     Table,
     below,
+    joined,
     stacked,
     texts,
 )
@@ -504,8 +505,7 @@ def _vendor_facts(trace: Trace) -> Columns:
     else:
         number = found[0].number if found else trace.capture.device
         every = [_of_device(trace, alone, number, None)]
-    rows = {name: np.concatenate([one[name] for one in every]) for name in every[0]}
-    return with_steps_beside(trace, rows, stated_steps(trace))
+    return with_steps_beside(trace, joined(every), stated_steps(trace))
 
 
 def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
