@@ -160,15 +160,15 @@ class CollectiveRecords(msgspec.Struct, frozen=True):
     @property
     def messages(self) -> NDArray[np.bool_]:
         """Which operations are messages between two ranks."""
-        found: NDArray[np.bool_] = np.isin(
+        is_message: NDArray[np.bool_] = np.isin(
             self.kind, [i for i, kind in enumerate(self.kinds) if kind == P2P]
         )
-        return found
+        return is_message
 
     def of_group(self, index: int) -> slice:
         """The rows of one group."""
-        first, last = np.searchsorted(self.group, [index, index + 1])
-        return slice(int(first), int(last))
+        begin, end = np.searchsorted(self.group, [index, index + 1])
+        return slice(int(begin), int(end))
 
 
 def collective_records(trace: Trace) -> CollectiveRecords:
@@ -179,17 +179,17 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    named = _Named(trace.capture.placement)
-    blocks = [named.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
+    names = _Numbered(trace.capture.placement)
+    blocks = [names.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
     columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 7
-    group, kind, size, direction, peer, identity, kept = map(np.concatenate, columns)
-    rows = rows[kept.astype(bool)]
+    group, kind, size, direction, peer, identity, is_kept = map(np.concatenate, columns)
+    rows = rows[is_kept.astype(bool)]
     order = np.argsort(group, kind="stable")
-    messages = order if P2P in named.kinds else order[:0]
+    messages = order if P2P in names.kinds else order[:0]
     return CollectiveRecords(
         trace.rank,
-        tuple(named.largest.values()),
-        tuple(named.kinds),
+        tuple(names.largest.values()),
+        tuple(names.kinds),
         group[order],
         kind[order],
         size[order].astype(np.int64),
@@ -202,7 +202,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     )
 
 
-class _Named(msgspec.Struct):
+class _Numbered(msgspec.Struct):
     """Numbers for the kinds and groups of operations.
 
     Attributes:
@@ -226,50 +226,52 @@ class _Named(msgspec.Struct):
         these are."""
         events = trace.events
         numbers, identity = [], []
-        kept = np.ones(len(rows), bool)
+        is_kept = np.ones(len(rows), bool)
         facts = _facts(trace, events.args[rows].tolist())
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
-        for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
+        for row, (f, n, t) in enumerate(zip(*columns, strict=True)):
             name = _unnumbered(trace.strings[n])
             values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
             recorded = str(f.of_group) if f.of_group else None
             key = name, t, f.target, f.source, recorded, *values
-            found = self.known.of(key, self._numbers, f, name, trace.tracks[t])
-            if found is None:
-                kept[at] = False
+            record_codes = self.known.of(key, self._numbers, f, name, trace.tracks[t])
+            if record_codes is None:
+                is_kept[row] = False
                 continue
-            numbers.append(found)
+            numbers.append(record_codes)
             if f.run is not None:
                 identity.append(_identity(f, trace.strings[n]))
             else:  # PyTorch counts the operations of a process group; messages of each pair apart
-                collective = found[1] != self.kinds.get(P2P)
+                collective = record_codes[1] != self.kinds.get(P2P)
                 number = f.recorded if f.sequence is None else f.sequence
                 identity.append(_count(number) if collective else UNKNOWN)
         group, kind, size, direction, peer = np.array(numbers, np.int64).reshape(-1, 5).T
         codes = group.astype(np.int32), kind.astype(np.int32)
-        return *codes, size, direction, peer, np.array(identity, np.int64), kept
+        return *codes, size, direction, peer, np.array(identity, np.int64), is_kept
 
     def _numbers(
         self, f: _Arguments, name: str, track: Track
     ) -> tuple[int, int, int, int, int] | None:
         """Group, kind, size, direction and peer of an operation by its arguments, its name and its
         lane; None of permutations."""
-        stated = _text(f.name)
-        if _PERMUTE.search(stated or name):
+        recorded = _text(f.name)
+        if _PERMUTE.search(recorded or name):
             return None
         # its name says more where "coalesced" is stated
-        what = kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
-        kind = self.kinds.setdefault(what, len(self.kinds))
-        one = _group(f, name, track, self.lanes)
+        operation_kind = kind_of(
+            recorded if _KINDS.search(_letters(recorded)) else name or recorded
+        )
+        kind = self.kinds.setdefault(operation_kind, len(self.kinds))
+        group_facts = _group(f, name, track, self.lanes)
         if job := self.placement.job:
-            key = f"job of rank {job[0][1]} {one.key}"
-            members = self.placement.among_all(one.members)
-            one = msgspec.structs.replace(one, key=key, members=members)
-        group = self.groups.setdefault(one.key, len(self.groups))
-        if one.size > self.largest.setdefault(one.key, one).size:
-            self.largest[one.key] = one
-        direction = (_direction(stated) or _direction(name)) if what == P2P else 0
-        size = UNKNOWN if what in _UNEVEN else max(_count(f.n_bytes), _count(f.count))
+            key = f"job of rank {job[0][1]} {group_facts.key}"
+            members = self.placement.among_all(group_facts.members)
+            group_facts = msgspec.structs.replace(group_facts, key=key, members=members)
+        group = self.groups.setdefault(group_facts.key, len(self.groups))
+        if group_facts.size > self.largest.setdefault(group_facts.key, group_facts).size:
+            self.largest[group_facts.key] = group_facts
+        direction = (_direction(recorded) or _direction(name)) if operation_kind == P2P else 0
+        size = UNKNOWN if operation_kind in _UNEVEN else max(_count(f.n_bytes), _count(f.count))
         return group, kind, size, direction, _peer(f, name, direction)
 
 
@@ -279,9 +281,9 @@ def _unnumbered(name: str) -> str:
     Nothing but they tells its operations apart, and neither kind nor group depends on them:
     ``hcom_allReduce__586_12_1`` is an allreduce of group 586.
     """
-    before, _, last = name.rpartition("_")
+    before, _, index_in_step = name.rpartition("_")
     before, _, index = before.rpartition("_")
-    return f"{before}_0_0" if index.isdecimal() and last.isdecimal() else name
+    return f"{before}_0_0" if index.isdecimal() and index_in_step.isdecimal() else name
 
 
 def _letters(name: str) -> str:
@@ -310,28 +312,28 @@ def _direction(name: str) -> int:
 
 def _peer(facts: _Arguments, name: str, direction: int) -> int:
     """The other side as stated: by its place in the group or its rank; see :mod:`.messages`."""
-    place = _count(facts.target if direction == SEND else facts.source) if direction else UNKNOWN
-    match = _PEER.search(name) if direction and place < 0 else None
-    place = int(match[1]) if match else place
-    return place if place < 2**31 else UNKNOWN
+    peer = _count(facts.target if direction == SEND else facts.source) if direction else UNKNOWN
+    match = _PEER.search(name) if direction and peer < 0 else None
+    peer = int(match[1]) if match else peer
+    return peer if peer < 2**31 else UNKNOWN
 
 
-def _members(stated: Any) -> tuple[int, ...]:
+def _members(listed: Any) -> tuple[int, ...]:
     """Global ranks of a group: a list, or its text; () of any other value, and if it is cut."""
-    if isinstance(stated, str):
-        stated = re.findall(r"\d{1,9}", stated) if "..." not in stated else []
-    members = tuple(_count(one) for one in stated) if isinstance(stated, list) else ()
+    if isinstance(listed, str):
+        listed = re.findall(r"\d{1,9}", listed) if "..." not in listed else []
+    members = tuple(_count(number) for number in listed) if isinstance(listed, list) else ()
     return members if min(members, default=UNKNOWN) >= 0 else ()
 
 
 def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
-    found = []
+    decoded = []
     for number in ids:
         try:
-            found.append(_decode(trace.args.raw(number)) if number >= 0 else _NOTHING)
+            decoded.append(_decode(trace.args.raw(number)) if number >= 0 else _NOTHING)
         except NOT_JSON:
-            found.append(_NOTHING)
-    return found
+            decoded.append(_NOTHING)
+    return decoded
 
 
 def _group(facts: _Arguments, name: str, track: Track, lanes: dict[Track, Group]) -> Group:

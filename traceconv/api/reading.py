@@ -37,8 +37,8 @@ def opened(
 ) -> Iterator[Ranks]:
     """The captures of some ranks, with workers for as long as the context lasts."""
     captures = found_below(paths, source).ranks(ranks, run.allow_missing_ranks)
-    with analysed(captures.found, captures.issues, run) as every:
-        yield every
+    with analysed(captures.found, captures.issues, run) as ranks_below:
+        yield ranks_below
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Read:
 
 def read(
     paths: Sequence[Paths],
-    asked: Analysis,
+    options: Analysis,
     requested: SummaryRequest,
     align: str,
     max_error_ns: int | None = None,
@@ -73,53 +73,53 @@ def read(
         SelectionError: a graph or step is in none of the ranks, or no step lies in the window.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    kept = asked.view.selection
-    work = Summarizing(requested, asked.view)
-    with opened(paths, asked.input, asked.run, kept.ranks) as every:
-        every, work = within(every, work, align, kept.time)
-        captures, summaries = every.summaries(work)
-    refuse_missing(kept.numbers, found_numbers(summaries))
-    if kept.time is not None and not any(one.span_ns for one in summaries):
+    selection = options.view.selection
+    work = Summarizing(requested, options.view)
+    with opened(paths, options.input, options.run, selection.ranks) as ranks:
+        ranks, work = within(ranks, work, align, selection.time)
+        captures, summaries = ranks.summaries(work)
+    refuse_missing(selection.numbers, found_numbers(summaries))
+    if selection.time is not None and not any(summary.span_ns for summary in summaries):
         raise SelectionError("`time` contains no whole step; pass a longer window")
-    records = [one.collectives for one in summaries]
+    records = [summary.collectives for summary in summaries]
     groups = tuple(matched(records, stamped(captures)))
     spans = spans_of(summaries)
     plan = clocks.plan(captures, align, records, max_error_ns, groups, spans)
-    warn_of_disjoint_runs(captures, plan.aligned_spans(spans), every.issues)
-    every.issues.extend(plan.issues)
-    return Read(captures, summaries, groups, plan, every.issues)
+    warn_of_disjoint_runs(captures, plan.aligned_spans(spans), ranks.issues)
+    ranks.issues.extend(plan.issues)
+    return Read(captures, summaries, groups, plan, ranks.issues)
 
 
 def within(
-    every: Ranks, work: Summarizing, align: str, time: Window | None
+    ranks: Ranks, work: Summarizing, align: str, time: Window | None
 ) -> tuple[Ranks, Summarizing]:
     """The work on those steps only that lie in a window; and the ranks that are left."""
     if time is None:
-        return every, work
-    every, plan, base_ns = shared_clock(every, work, align)
-    return every, replace(
+        return ranks, work
+    ranks, plan, base_ns = shared_clock(ranks, work, align)
+    return ranks, replace(
         work, change=partial(_steps_within, plan=plan, time=time, base_ns=base_ns)
     )
 
 
 def shared_clock(
-    every: Ranks, work: Summarizing, align: str
+    ranks: Ranks, work: Summarizing, align: str
 ) -> tuple[Ranks, clocks.Plan, int | None]:
     """The ranks that can be read, their clocks, and the earliest event of all of them.
 
     Ranks are read for it only where several of them decide: on clocks by their collectives, on the
     start of a window by their earliest events. The time is None where each rank decides.
     """
-    if len(every.captures) == 1:
-        return every, clocks.plan(every.captures, align, None), None
+    if len(ranks.captures) == 1:
+        return ranks, clocks.plan(ranks.captures, align, None), None
     by_events = align in clocks.FROM_EVENTS
-    first = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
-    captures, summaries = every.summaries(first, "looking through")
+    first_work = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
+    captures, summaries = ranks.summaries(first_work, "looking through")
     spans = spans_of(summaries)
-    records = [one.collectives for one in summaries] if by_events else None
+    records = [summary.collectives for summary in summaries] if by_events else None
     plan = clocks.plan(captures, align, records, spans=spans)
     starts = [span[0] for span in plan.aligned_spans(spans).values() if span]
-    return replace(every, captures=captures), plan, min(starts, default=0)
+    return replace(ranks, captures=captures), plan, min(starts, default=0)
 
 
 def bounds(trace: Trace, time: Window, base_ns: int | None) -> Window:

@@ -46,7 +46,7 @@ class Rows(DataTable):
     issues: Issues
 
 
-def answer(captures: Sequence[Capture], issues: Issues, sql: str, asked: QueryOptions) -> Rows:
+def answer(captures: Sequence[Capture], issues: Issues, sql: str, options: QueryOptions) -> Rows:
     """What SQL finds in captures.
 
     Raises:
@@ -54,63 +54,65 @@ def answer(captures: Sequence[Capture], issues: Issues, sql: str, asked: QueryOp
         OptionError: the SQL is not understood, or does what is not allowed.
         TraceconvError: a rank cannot be read.
     """
-    engine = Engine(sql, asked.params or {}, asked.run.mem_limit, asked.timeout_ns)
-    wanted, issues = engine.named(KNOWN), issues.copy()
-    if of_events := wanted - set(STATS):
-        _add_events(engine, of_events, captures, issues, asked)
-    if of_stats := sorted(wanted & set(STATS)):
-        _add_stats(engine, of_stats, captures, issues, asked)
-    found = engine.answer(KNOWN)
-    rows = Rows(found.name, found.columns, found.units)
+    engine = Engine(sql, options.params or {}, options.run.mem_limit, options.timeout_ns)
+    table_names, issues = engine.named(KNOWN), issues.copy()
+    if of_events := table_names - set(STATS):
+        _add_events(engine, of_events, captures, issues, options)
+    if of_stats := sorted(table_names & set(STATS)):
+        _add_stats(engine, of_stats, captures, issues, options)
+    result = engine.answer(KNOWN)
+    rows = Rows(result.name, result.columns, result.units)
     rows.issues = issues
     return rows
 
 
 def _add_events(
     engine: Engine,
-    wanted: set[str],
+    table_names: set[str],
     captures: Sequence[Capture],
     issues: Issues,
-    asked: QueryOptions,
+    query_options: QueryOptions,
 ) -> None:
-    options, run = asked.merge_options, asked.run
+    options, run = query_options.merge_options, query_options.run
     options.passes()  # refuses early
-    shared = all(one.source.shared for one in captures)
-    with started(run, [stored(one) for one in captures], shared) as executor:
+    shared = all(capture.source.shared for capture in captures)
+    with started(run, [stored(capture) for capture in captures], shared) as executor:
         ranks = read_ranks(captures, options, executor, run, issues)
         done = settled(ranks, options, executor, run.progress)
         run.progress(0, 0, "making tables")
-        accounts = {one.rank: one.account for one in done.spilled}
-        own = known_issues(Issues(), done.clock, accounts)
-        issues.extend(own)
-        parts: dict[str, list[Any]] = {name: [] for name in wanted & set(EVENTS)}
+        accounts = {rank.rank: rank.account for rank in done.spilled}
+        rank_issues = known_issues(Issues(), done.clock, accounts)
+        issues.extend(rank_issues)
+        tables_by_name: dict[str, list[Any]] = {name: [] for name in table_names & set(EVENTS)}
         for trace in _loaded(done.spilled):
-            for name, some in parts.items():
-                some.append(arrow_table(trace, name))
-        for name, some in parts.items():
-            engine.add(name, frames.arrow_below(some))
-        if perfetto := wanted & set(PERFETTO):
-            pids = shown_pids({rank: one.capture.pid for rank, one in accounts.items()}, accounts)
+            for name, tables in tables_by_name.items():
+                tables.append(arrow_table(trace, name))
+        for name, tables in tables_by_name.items():
+            engine.add(name, frames.arrow_below(tables))
+        if perfetto := table_names & set(PERFETTO):
+            pids = shown_pids(
+                {rank: account.capture.pid for rank, account in accounts.items()}, accounts
+            )
             traces = _loaded(done.spilled)
             for name, table in perfetto_tables(traces, perfetto, done.base_ns, pids).items():
                 engine.add(name, table)
             for name in perfetto & set(VIEWS):
                 engine.add(name, VIEWS[name])
-        if "ranks" in wanted:
+        if "ranks" in table_names:
             engine.add("ranks", frames.to_arrow(_ranks(done)))
 
 
 def _loaded(spilled: Sequence[SpilledRank]) -> Iterator[Trace]:
     """The ranks, one at a time."""
-    for one in spilled:
-        yield one.load()
-        one.release_pages()
+    for rank in spilled:
+        yield rank.load()
+        rank.release_pages()
 
 
 def _ranks(done: Settled) -> frames.Frame:
     """One row per rank: where it ran, what was recorded, and its coordinates in the job."""
-    accounts = [one.account for one in done.spilled]
-    captures = [one.capture for one in accounts]
+    accounts = [rank.account for rank in done.spilled]
+    captures = [account.capture for account in accounts]
     shape = shape_of_captures(captures)
 
     def texts(values: Sequence[str]) -> Words:
@@ -119,22 +121,22 @@ def _ranks(done: Settled) -> frames.Frame:
     def numbers(values: Sequence[int]) -> Any:
         return or_absent(np.array(values, np.int64))
 
-    spans = [one.span or (ABSENT, ABSENT) for one in accounts]
+    spans = [account.span or (ABSENT, ABSENT) for account in accounts]
     return {
-        "rank": numbers([one.rank for one in done.spilled]),
-        "format": texts([one.reader for one in captures]),
-        "capture": texts([one.title for one in captures]),
-        "host": texts([one.host for one in captures]),
-        "device": numbers([one.device for one in captures]),
-        "pid": numbers([one.pid for one in captures]),
+        "rank": numbers([rank.rank for rank in done.spilled]),
+        "format": texts([capture.reader for capture in captures]),
+        "capture": texts([capture.title for capture in captures]),
+        "host": texts([capture.host for capture in captures]),
+        "device": numbers([capture.device for capture in captures]),
+        "pid": numbers([capture.pid for capture in captures]),
         "start_ns": np.array([start for start, _ in spans], np.int64),
         "end_ns": np.array([end for _, end in spans], np.int64),
         **{
-            kind + "s": numbers([one.counts[kind] for one in accounts])
+            kind + "s": numbers([account.counts[kind] for account in accounts])
             for kind in accounts[0].counts
         },
         **{
-            axis: numbers([shape.value(one.rank, axis) for one in done.spilled])
+            axis: numbers([shape.value(rank.rank, axis) for rank in done.spilled])
             for axis in shape.names
         },
     }
@@ -142,18 +144,19 @@ def _ranks(done: Settled) -> frames.Frame:
 
 def _add_stats(
     engine: Engine,
-    wanted: Sequence[str],
+    table_names: Sequence[str],
     captures: Sequence[Capture],
     issues: Issues,
-    asked: QueryOptions,
+    options: QueryOptions,
 ) -> None:
     """Tables of ``stats``, with headings as SQL writes names: ``total_time_ns``."""
     work = Summarizing(
-        SummaryRequest(tables=tuple(wanted)), replace(asked.merge_options.of_analysis, scope=True)
+        SummaryRequest(tables=tuple(table_names)),
+        replace(options.merge_options.of_analysis, scope=True),
     )
-    with analysed(captures, issues, asked.run) as every:
-        _, summaries = every.summaries(work)
-        issues.extend(every.issues)
+    with analysed(captures, issues, options.run) as ranks:
+        _, summaries = ranks.summaries(work)
+        issues.extend(ranks.issues)
     for result in catalog.tables(summaries):
         if not result.data.columns:
             why = f"no rank has data for it; it needs {result.table.needs}"

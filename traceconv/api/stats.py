@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @takes(StatsOptions)
-def stats(*paths: values.Paths, **given: Unpack[StatsArguments]) -> Statistics:
+def stats(*paths: values.Paths, **keywords: Unpack[StatsArguments]) -> Statistics:
     """Tables of the ranks found below ``paths``.
 
     Tables that repeat the profiler's own files (memory records, data pipeline, FLOPs) are always of
@@ -40,32 +40,36 @@ def stats(*paths: values.Paths, **given: Unpack[StatsArguments]) -> Statistics:
         SelectionError: a graph or step is in none of the ranks; nothing is known of an axis.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    asked = StatsOptions.of(given)
-    names, kept = tuple(tables.chosen(asked.by)), asked.view.selection
-    axes = tuple(word.lower() for word in asked.group_by)
-    arrangement = Arrangement.of(asked.columns, asked.sort, asked.filters, asked.top, names, axes)
-    view = replace(asked.view, scope=not {*names}.isdisjoint(tables.WITH_SCOPES))
+    options = StatsOptions.of(keywords)
+    names, selection = tuple(tables.chosen(options.by)), options.view.selection
+    axes = tuple(word.lower() for word in options.group_by)
+    arrangement = Arrangement.of(
+        options.columns, options.sort, options.filters, options.top, names, axes
+    )
+    view = replace(options.view, scope=not {*names}.isdisjoint(tables.WITH_SCOPES))
     work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), view)
-    with opened(paths, asked.input, asked.run, kept.ranks) as every:
-        if kept.time is not None or asked.align != "none":
-            every, plan, base_ns = shared_clock(every, work, asked.align)
-            every.issues.extend(plan.issues)
-            change = partial(_changed, plan=plan, time=kept.time, base_ns=base_ns)
+    with opened(paths, options.input, options.run, selection.ranks) as ranks:
+        if selection.time is not None or options.align != "none":
+            ranks, plan, base_ns = shared_clock(ranks, work, options.align)
+            ranks.issues.extend(plan.issues)
+            change = partial(_changed, plan=plan, time=selection.time, base_ns=base_ns)
             work = replace(work, change=change)
-        _, summaries = every.summaries(work)
-    asked.run.progress(0, 0, "making tables")
-    refuse_missing(kept.numbers, found_numbers(summaries))
-    shape, most = job_shape(summaries), None if arrangement.changes_rows else asked.top
+        _, summaries = ranks.summaries(work)
+    options.run.progress(0, 0, "making tables")
+    refuse_missing(selection.numbers, found_numbers(summaries))
+    shape, limit = job_shape(summaries), None if arrangement.changes_rows else options.top
     unmade: tuple[tuple[str, str], ...] = ()
     if axes:
         refuse_unknown_axes(axes, shape)
-        made, unmade = tables.grouped_tables(summaries, shape, axes, most)
+        made_tables, unmade = tables.grouped_tables(summaries, shape, axes, limit)
     else:
-        made = tables.tables(summaries, most)
-    results, left_out = arranged(made, arrangement)
-    numbers = tuple(one.rank for one in summaries)
-    known = {rank: text for one in summaries for rank, text in one.known_steps.items()}
-    return Statistics(results, numbers, every.issues, (*unmade, *left_out), known, shape)
+        made_tables = tables.tables(summaries, limit)
+    results, left_out = arranged(made_tables, arrangement)
+    numbers = tuple(summary.rank for summary in summaries)
+    known_steps = {
+        rank: text for summary in summaries for rank, text in summary.known_steps.items()
+    }
+    return Statistics(results, numbers, ranks.issues, (*unmade, *left_out), known_steps, shape)
 
 
 def _changed(trace: Trace, *, plan: clocks.Plan, time: Window | None, base_ns: int | None) -> Trace:

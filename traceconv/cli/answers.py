@@ -33,13 +33,13 @@ def answered(ctx: click.Context, work: Callable[[], Any]) -> None:
     from traceconv.store.cache import Kept
 
     screen = say.width(), say.fits(), sys.stdout is not None and sys.stdout.isatty()
-    environment = sorted(one for one in os.environ.items() if one[0].startswith("TRACECONV_"))
-    given = sorted(ctx.params.items())
-    question = [ctx.command.name, given, str(Path.cwd()), screen, environment]
-    kept = Kept.of_folders(question, folders)
-    found = next((content for _, content in kept.found()), None)
-    if found is not None:
-        code, spoken = msgspec.msgpack.decode(found, type=tuple[int, list[tuple[bool, str]]])
+    environment = sorted(item for item in os.environ.items() if item[0].startswith("TRACECONV_"))
+    parameters = sorted(ctx.params.items())
+    question = [ctx.command.name, parameters, str(Path.cwd()), screen, environment]
+    cached = Kept.of_folders(question, folders)
+    contents = next((content for _, content in cached.found()), None)
+    if contents is not None:
+        code, spoken = msgspec.msgpack.decode(contents, type=tuple[int, list[tuple[bool, str]]])
         for err, text in spoken:
             say.again(text, err)
         if ctx.params.get("verbose") and not ctx.params.get("quiet"):
@@ -52,7 +52,7 @@ def answered(ctx: click.Context, work: Callable[[], Any]) -> None:
         except click.exceptions.Exit as e:
             code = e.exit_code
     if sum(len(text) for _, text in spoken) <= _MOST:
-        kept.keep({0: msgspec.msgpack.encode((code, spoken))})
+        cached.keep({0: msgspec.msgpack.encode((code, spoken))})
     ctx.exit(code)
 
 
@@ -60,11 +60,11 @@ def _folders(params: Mapping[str, Any]) -> list[Path] | None:
     """The folders that a call reads; None if it writes a file, or reads one by name."""
     if params.get("output") or params.get("out"):
         return None
-    found = [path for path in map(Path, params["paths"]) if path.exists()] or [Path()]
-    others = {**params, "paths": ()}
-    if any(Path(text).exists() for text in _texts(others.values())):
+    folders = [path for path in map(Path, params["paths"]) if path.exists()] or [Path()]
+    other_params = {**params, "paths": ()}
+    if any(Path(text).exists() for text in _texts(other_params.values())):
         return None
-    return found if all(path.is_dir() for path in found) else None
+    return folders if all(path.is_dir() for path in folders) else None
 
 
 def _texts(values: Any) -> Iterator[str]:

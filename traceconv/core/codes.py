@@ -326,16 +326,18 @@ nested-deep: doubt
 
 def _codes(table: str) -> dict[str, Code]:
     """The codes of a table: ``name: severity``, and the advice in the indented lines below it."""
-    found: dict[str, list[str]] = {}
+    advice_by_heading: dict[str, list[str]] = {}
     heading = ""
     for line in table.splitlines():
         if line.startswith("    "):
-            found[heading].append(line.strip())
+            advice_by_heading[heading].append(line.strip())
         elif line and not line.startswith("--"):
             heading = line
-            found[heading] = []
-    named = ((heading.split(": "), " ".join(advice)) for heading, advice in found.items())
-    return {code: Code(Severity(severity), advice) for (code, severity), advice in named}
+            advice_by_heading[heading] = []
+    headings = (
+        (heading.split(": "), " ".join(advice)) for heading, advice in advice_by_heading.items()
+    )
+    return {code: Code(Severity(severity), advice) for (code, severity), advice in headings}
 
 
 CODES = _codes(_TABLE)

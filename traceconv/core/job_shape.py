@@ -180,8 +180,8 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
 
     def axis(self, name: str) -> Axis:
         """One axis; unknown where nothing is known of it."""
-        known = (axis for axis in self.axes if axis.name == name)
-        return next(known, Axis(name, lacking="nothing in the captures says which it is"))
+        matching = (axis for axis in self.axes if axis.name == name)
+        return next(matching, Axis(name, lacking="nothing in the captures says which it is"))
 
     def size(self, name: str) -> int:
         """Ranks per group of an axis, -1 if unknown."""
@@ -192,15 +192,15 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         return np.array(self._places(name), np.int32)
 
     def _places(self, name: str) -> tuple[int, ...]:
-        known = (i for i, axis in enumerate(self.axes) if axis.name == name)
-        at = next(known, None)
-        return (UNKNOWN,) * len(self.captured) if at is None else self.places[at]
+        matching = (i for i, axis in enumerate(self.axes) if axis.name == name)
+        column = next(matching, None)
+        return (UNKNOWN,) * len(self.captured) if column is None else self.places[column]
 
     def value(self, rank: int, name: str) -> int:
         """The coordinate of a rank on an axis; -1 if unknown, or if the rank has no capture."""
         row = bisect_left(self.captured, rank)
-        known = row < len(self.captured) and self.captured[row] == rank
-        return self._places(name)[row] if known else UNKNOWN
+        is_captured = row < len(self.captured) and self.captured[row] == rank
+        return self._places(name)[row] if is_captured else UNKNOWN
 
     def stage(self, rank: int) -> int:
         """The pipeline stage of a rank, -1 if unknown."""
@@ -213,7 +213,7 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         by_value: dict[int, list[int]] = {}
         for rank, value in zip(self.captured, self._places(name), strict=True):
             by_value.setdefault(value, []).append(rank)
-        return dict(sorted(by_value.items(), key=lambda one: (one[0] < 0, one[0])))
+        return dict(sorted(by_value.items(), key=lambda item: (item[0] < 0, item[0])))
 
     def coordinates(self, rank: int) -> tuple[Coordinate, ...]:
         """All coordinates of a rank, in the order of the axes."""
@@ -231,8 +231,16 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         out the host, and the two parts of data parallelism where ``dp`` itself is known.
         """
         left_out = (NODE, REPLICATE, SHARD) if self.value(rank, DATA) >= 0 else (NODE,)
-        known = (one for one in self.coordinates(rank) if one.value >= 0 and one.size != 1)
-        return " ".join(f"{one.axis}{one.value}" for one in known if one.axis not in left_out)
+        coordinates = (
+            coordinate
+            for coordinate in self.coordinates(rank)
+            if coordinate.value >= 0 and coordinate.size != 1
+        )
+        return " ".join(
+            f"{coordinate.axis}{coordinate.value}"
+            for coordinate in coordinates
+            if coordinate.axis not in left_out
+        )
 
     def called(self, rank: int) -> str:
         """How texts name a rank: see :func:`called`."""
@@ -265,16 +273,18 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         """The shape in one line, with its sources: ``dp 2 · pp 4 (recorded: ...)``; "" if nothing
         is known.
         """
-        said: dict[str, list[str]] = {}
+        axes_by_source: dict[str, list[str]] = {}
         for axis in self.axes:
             if axis.origin is not Origin.UNKNOWN:
                 size = f"{axis.size}" if axis.size >= 0 else "of unknown size"
                 missing = self._places(axis.name).count(UNKNOWN)
-                of = len(self.captured)
-                without = f" (unknown of {missing} of {of} ranks)" if missing else ""
+                captured = len(self.captured)
+                without = f" (unknown of {missing} of {captured} ranks)" if missing else ""
                 source = f"{axis.origin}: {axis.evidence}"
-                said.setdefault(source, []).append(f"{axis.name} {size}{without}")
-        return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
+                axes_by_source.setdefault(source, []).append(f"{axis.name} {size}{without}")
+        return "; ".join(
+            f"{' · '.join(axes)} ({source})" for source, axes in axes_by_source.items()
+        )
 
 
 NO_SHAPE = JobShape()
@@ -324,16 +334,18 @@ def parallel_groups(
         world_size: ranks of the job, -1 if unknown.
         place: where they are listed.
     """
-    found = []
+    groups = []
     for name, size, ranks in listed:
         if not axes_of(name) or not isinstance(ranks, list):
             continue
-        members = [one if type(one) is int and 0 <= one < 2**31 else UNKNOWN for one in ranks]
+        members = [
+            member if type(member) is int and 0 <= member < 2**31 else UNKNOWN for member in ranks
+        ]
         if not members and 0 < size == world_size <= _MOST:
             members = list(range(size))
         if members and min(members) >= 0 and size in (UNKNOWN, len(members)):
-            found.append(ParallelGroup(name, tuple(members), place))
-    return tuple(found)
+            groups.append(ParallelGroup(name, tuple(members), place))
+    return tuple(groups)
 
 
 def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]) -> JobShape:
@@ -348,11 +360,11 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
     """
     ranks = sorted(placements)
     columns = [_on_nodes(ranks, hosts)]
-    stated = {name: _on_axis(name, ranks, placements) for name in _stated_axes(placements)}
-    if REPLICATE in stated and SHARD in stated and _is_unsaid(DATA, placements):
-        stated[DATA] = _of_parts(ranks, stated[REPLICATE], stated[SHARD], placements)
-    columns += stated.values()
-    return shape_of(ranks, [one for one in columns if one is not None])
+    by_axis = {name: _on_axis(name, ranks, placements) for name in _stated_axes(placements)}
+    if REPLICATE in by_axis and SHARD in by_axis and _is_unsaid(DATA, placements):
+        by_axis[DATA] = _of_parts(ranks, by_axis[REPLICATE], by_axis[SHARD], placements)
+    columns += by_axis.values()
+    return shape_of(ranks, [column for column in columns if column is not None])
 
 
 def stated_stage(rank: int, placement: Placement) -> int:
@@ -362,18 +374,18 @@ def stated_stage(rank: int, placement: Placement) -> int:
 
 def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, Sequence[int]]]) -> JobShape:
     """The table of axes and their columns, in the order in which axes are shown."""
-    known = {name: i for i, name in enumerate(AXES)}
-    ordered = sorted(columns, key=lambda one: (known.get(one[0].name, len(AXES)), one[0].name))
+    order = {name: i for i, name in enumerate(AXES)}
+    ordered = sorted(columns, key=lambda item: (order.get(item[0].name, len(AXES)), item[0].name))
     places = tuple(tuple(column) for _, column in ordered)
     return JobShape(tuple(ranks), tuple(axis for axis, _ in ordered), places)
 
 
 def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
-    found: set[str] = set()
-    for one in placements.values():
-        found |= {axis for group in one.groups for axis in axes_of(group.name)}
-        found |= one.coordinates.keys() | one.sizes.keys()
-    return sorted(found - {NODE})
+    names: set[str] = set()
+    for placement in placements.values():
+        names |= {axis for group in placement.groups for axis in axes_of(group.name)}
+        names |= placement.coordinates.keys() | placement.sizes.keys()
+    return sorted(names - {NODE})
 
 
 def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, list[int]] | None:
@@ -395,9 +407,9 @@ def _on_axis(
     name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
 ) -> tuple[Axis, list[int]]:
     seats = _seats(_groups_by_rank(name, placements, _is_plain(placements)))
-    stated = _stated(name, placements)
-    disagree = len(stated) > 1
-    size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
+    sizes = _recorded_sizes(name, placements)
+    disagree = len(sizes) > 1
+    size = UNKNOWN if disagree else next(iter(sizes), UNKNOWN)
     column = [UNKNOWN] * len(ranks)
     lengths: set[int] = set()
     places: dict[str, None] = {}
@@ -421,13 +433,15 @@ def _on_axis(
 
 def _is_unsaid(name: str, placements: Mapping[int, Placement]) -> bool:
     """Whether nothing states an axis: no size, no coordinate, no group of it alone."""
-    stated = any(name in (*one.sizes, *one.coordinates) for one in placements.values())
-    return not stated and not _groups_by_rank(name, placements, _is_plain(placements))
+    is_recorded = any(
+        name in (*placement.sizes, *placement.coordinates) for placement in placements.values()
+    )
+    return not is_recorded and not _groups_by_rank(name, placements, _is_plain(placements))
 
 
 def _is_plain(placements: Mapping[int, Placement]) -> bool:
     """Whether nothing is context parallel, as captures state."""
-    return _stated("cp", placements) == {1}
+    return _recorded_sizes("cp", placements) == {1}
 
 
 def _of_parts(
@@ -445,10 +459,10 @@ def _of_parts(
     column = [UNKNOWN] * len(ranks)
     size = outer.size * inner.size if min(outer.size, inner.size) > 0 else UNKNOWN
     pairs = enumerate(zip(replicas, shards, strict=True))
-    known = [i for i, both in pairs if min(both) >= 0] if size > 0 else []
+    complete = [i for i, pair in pairs if min(pair) >= 0] if size > 0 else []
     plain = _is_plain(placements)
     groups = {name: _groups_by_rank(name, placements, plain) for name in (REPLICATE, SHARD)}
-    for i in known:
+    for i in complete:
         apart, beside = (next(iter(groups[name].get(ranks[i], {})), ()) for name in groups)
         steps = [after - before for before, after in pairwise(apart)]
         nested = min(steps, default=0) > max(beside, default=0) - min(beside, default=0)
@@ -462,8 +476,8 @@ def _of_parts(
     return Axis(DATA, size, Origin.RECORDED, evidence, lacking), column
 
 
-def _stated(name: str, placements: Mapping[int, Placement]) -> set[int]:
-    return {one.sizes[name] for one in placements.values() if name in one.sizes}
+def _recorded_sizes(name: str, placements: Mapping[int, Placement]) -> set[int]:
+    return {placement.sizes[name] for placement in placements.values() if name in placement.sizes}
 
 
 def _groups_by_rank(
@@ -474,18 +488,18 @@ def _groups_by_rank(
     Args:
         plain: nothing is context parallel, so that a group for data and context is one for data.
     """
-    found: dict[int, dict[tuple[int, ...], str]] = {}
-    wanted = {(name,), (name, "cp")} if plain and name in (DATA, SHARD) else {(name,)}
-    every = {
+    by_rank: dict[int, dict[tuple[int, ...], str]] = {}
+    axis_names = {(name,), (name, "cp")} if plain and name in (DATA, SHARD) else {(name,)}
+    places = {
         group.ranks: group.place
-        for one in placements.values()
-        for group in one.groups
-        if axes_of(group.name) in wanted
+        for placement in placements.values()
+        for group in placement.groups
+        if axes_of(group.name) in axis_names
     }
-    for members, place in every.items():
+    for members, place in places.items():
         for rank in members:
-            found.setdefault(rank, {})[members] = place
-    return found
+            by_rank.setdefault(rank, {})[members] = place
+    return by_rank
 
 
 class _Seat(NamedTuple):
@@ -518,19 +532,19 @@ def _seats(groups: Mapping[int, Mapping[tuple[int, ...], str]]) -> dict[int, _Se
 
 def _position(name: str, placement: Placement, in_group: _Seat | None, size: int) -> _Seat:
     """The place of a rank by its group, else by what it states; -1 with the reason if unknown."""
-    said = placement.coordinates.get(name, UNKNOWN)
+    recorded = placement.coordinates.get(name, UNKNOWN)
     if in_group is not None:
         if in_group.reason:
             return in_group
-        if said not in (UNKNOWN, in_group.position):
+        if recorded not in (UNKNOWN, in_group.position):
             return _unknown("the recorded coordinates contradict each other")
         if size >= 0 and size != in_group.length:
             return _unknown("its groups do not have the recorded size")
         return in_group
-    if said >= 0:
-        if 0 <= size <= said:
+    if recorded >= 0:
+        if 0 <= size <= recorded:
             return _unknown("the recorded coordinates contradict each other")
-        return _Seat(said, size, placement.place)
+        return _Seat(recorded, size, placement.place)
     if size == 1:
         return _Seat(0, 1, placement.place or "its size")
     return _unknown("no group of it is named")
@@ -549,13 +563,13 @@ class ByCoordinates(msgspec.Struct, frozen=True):
         return ",".join(f"{axis}={','.join(map(str, n))}" for axis, n in self.wanted.items())
 
 
-def where(shape: JobShape, wanted: Mapping[str, Iterable[int]]) -> tuple[Mask, Mask]:
+def where(shape: JobShape, coordinates: Mapping[str, Iterable[int]]) -> tuple[Mask, Mask]:
     """Which ranks have one of the wanted coordinates on every axis, and which ranks may have them:
     no known coordinate excludes the rank, but at least one requested coordinate is unknown.
     """
     sure = np.ones(len(shape.ranks), bool)
     possible = sure.copy()
-    for name, values in wanted.items():
+    for name, values in coordinates.items():
         column = shape.column(name)
         hit = np.isin(column, list(values))
         sure &= hit

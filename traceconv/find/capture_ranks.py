@@ -48,19 +48,19 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     for capture in ranked:
         if capture.rank is not None:
             groups.setdefault(capture.rank, []).append(capture)
-    found, problems = [], []
+    resolved, problems = [], []
     for _, group in sorted(groups.items()):
         try:
-            found.append(as_one(group) if len(group) > 1 else group[0])
+            resolved.append(as_one(group) if len(group) > 1 else group[0])
         except RankError as e:
             problems.append(str(e))
     if any(c.rank is None for c in ranked):
         problems.insert(0, _nameless_message(ranked, rule))
     if problems:
-        more = [f"... and {len(problems) - _TOLD} more of these"] * (len(problems) > _TOLD)
-        raise RankError("\nalso: ".join([*problems[:_TOLD], *more]))
+        note = [f"... and {len(problems) - _TOLD} more of these"] * (len(problems) > _TOLD)
+        raise RankError("\nalso: ".join([*problems[:_TOLD], *note]))
     warn_of_two_jobs(ranked, issues)
-    return tuple(found)
+    return tuple(resolved)
 
 
 def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:
@@ -70,10 +70,10 @@ def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[C
         rule: as of :func:`resolve`.
     """
     possible = list(captures)
-    for place, one in enumerate(captures):
-        if one.rank is not None and one.rank < 0:
-            issues.add("rank-conflict", one.title, f"{one.rank} is not a rank")
-            possible[place] = replace(one, rank=None, rank_from="")
+    for position, capture in enumerate(captures):
+        if capture.rank is not None and capture.rank < 0:
+            issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
+            possible[position] = replace(capture, rank=None, rank_from="")
     ranked = _needed(_ranked(possible, rule, issues), issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked = [replace(ranked[0], rank=0, rank_from="assumed")]
@@ -97,8 +97,10 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
         names = agreed([replace(c, rank=None) for c in captures])
         if names is not None:
             return with_names(captures, names)
-        named = [(c, rank_in_name(path_of(c))) for c in captures]
-        return [c if rank is None else replace(c, rank=rank, rank_from="name") for c, rank in named]
+        by_name = [(c, rank_in_name(path_of(c))) for c in captures]
+        return [
+            c if rank is None else replace(c, rank=rank, rank_from="name") for c, rank in by_name
+        ]
     if rule == "order":
         needed = [c for c in captures if not c.optional] or captures
         ordered = sorted(needed, key=lambda c: natural_order(shown(c)))
@@ -106,21 +108,29 @@ def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capt
         return with_jobs([c.rank for c in ordered], ranked)
     ranked = [
         replace(c, rank=None)
-        if found is None
-        else at_place(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
-        for c, found in zip(captures, by_pattern(captures, rule), strict=True)
+        if rank_and_place is None
+        else at_place(
+            replace(c, rank=rank_and_place[0], rank_from=f"pattern {rule}"),
+            rank_and_place[1],
+            _PATTERN,
+        )
+        for c, rank_and_place in zip(captures, by_pattern(captures, rule), strict=True)
     ]
     return with_jobs([c.rank for c in captures], ranked)
 
 
 def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
     nameless = [c for c in captures if c.rank is None]
-    some = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
-    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {some}. "
+    examples = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
+    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {examples}. "
     if rule == "meta":
-        named = sorted(c.rank for c in _ranked(captures, "name", Issues()) if c.rank is not None)
-        if len(set(named)) == len(captures) and named[-1] <= LARGEST_IN_NAME:
-            return f'{message}Names contain {named[:8]}: pass `rank_from="name"` to take these.'
+        named_ranks = sorted(
+            c.rank for c in _ranked(captures, "name", Issues()) if c.rank is not None
+        )
+        if len(set(named_ranks)) == len(captures) and named_ranks[-1] <= LARGEST_IN_NAME:
+            return (
+                f'{message}Names contain {named_ranks[:8]}: pass `rank_from="name"` to take these.'
+            )
     return message + NAME_THEM
 
 

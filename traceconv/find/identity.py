@@ -62,33 +62,38 @@ def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
 
     Issues: rank-derived, rank-assumed.
     """
-    needed = [one for one in captures if not one.optional]
-    rest = [one for one in captures if one.optional]
-    stated = all(one.rank is not None for one in needed)
-    named = needed
-    if not stated and (names := agreed(needed)) is not None:
-        named = with_names(needed, names)
-    if all(one.rank is not None for one in named) and not _repeated(_ranks(_processes(named))):
-        return [*named, *rest]
+    needed = [capture for capture in captures if not capture.optional]
+    optional = [capture for capture in captures if capture.optional]
+    all_recorded = all(capture.rank is not None for capture in needed)
+    with_ranks = needed
+    if not all_recorded and (names := agreed(needed)) is not None:
+        with_ranks = with_names(needed, names)
+    if all(capture.rank is not None for capture in with_ranks) and not _repeated(
+        _ranks(_processes(with_ranks))
+    ):
+        return [*with_ranks, *optional]
     processes = _processes(needed)
-    first = [process[0] for process in processes]
-    if len(first) == 1 and first[0].rank is None:
-        issues.add("rank-assumed", first[0].title, rank=0)
-        return [*(replace(one, rank=0, rank_from="assumed") for one in needed), *rest]
+    representatives = [process[0] for process in processes]
+    if len(representatives) == 1 and representatives[0].rank is None:
+        issues.add("rank-assumed", representatives[0].title, rank=0)
+        return [*(replace(capture, rank=0, rank_from="assumed") for capture in needed), *optional]
     for evidence, ranks_by in EVIDENCE:
-        ranks = ranks_by(first)
-        if ranks is None or _repeated(ranks) or _contradicted(ranks, first):
+        ranks = ranks_by(representatives)
+        if ranks is None or _repeated(ranks) or _contradicted(ranks, representatives):
             continue
-        hosts = {_host(one) for one in first}
+        hosts = {_host(capture) for capture in representatives}
         why = f"by {'host and ' if evidence in _ON_HOST and len(hosts) > 1 else ''}{evidence}"
         issues.add("rank-derived", f"ranks {format_ranges(ranks)}, {why}")
         size = max(ranks) + 1
         ranked = [
-            replace(one, rank=rank, rank_from=why, world_size=max(one.world_size, size))
+            replace(capture, rank=rank, rank_from=why, world_size=max(capture.world_size, size))
             for rank, process in zip(ranks, processes, strict=True)
-            for one in process
+            for capture in process
         ]
-        return [*with_jobs([one.rank for process in processes for one in process], ranked), *rest]
+        return [
+            *with_jobs([capture.rank for process in processes for capture in process], ranked),
+            *optional,
+        ]
     return list(captures)
 
 
@@ -134,16 +139,16 @@ def _in_job(placement: Placement, job: Mapping[int, int]) -> Placement:
 def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
     """Book that captures state different sizes of their job: they are of several jobs."""
     sizes: dict[int, list[Capture]] = {}
-    for one in captures:
-        if one.world_size > 0:
-            sizes.setdefault(one.world_size, []).append(one)
+    for capture in captures:
+        if capture.world_size > 0:
+            sizes.setdefault(capture.world_size, []).append(capture)
     if len(sizes) > 1:
-        told = "; ".join(
-            f"{size} ranks in {every[0].title}"
-            + (f" and {n} more" if (n := len(every) - 1) else "")
-            for size, every in sorted(sizes.items())
+        summary = "; ".join(
+            f"{size} ranks in {of_size[0].title}"
+            + (f" and {n} more" if (n := len(of_size) - 1) else "")
+            for size, of_size in sorted(sizes.items())
         )
-        issues.add("jobs-mixed", told)
+        issues.add("jobs-mixed", summary)
 
 
 def warn_of_disjoint_runs(
@@ -155,7 +160,9 @@ def warn_of_disjoint_runs(
         spans: of the ranks, after their clocks were aligned. Ranks whose stamps are not tied to
             Unix time are left out.
     """
-    tied = {one.rank for one in captures if one.clock is not None and one.clock.is_tied}
+    tied = {
+        capture.rank for capture in captures if capture.clock is not None and capture.clock.is_tied
+    }
     timed = sorted((span, rank) for rank, span in spans.items() if span and rank in tied)
     runs: list[list[int]] = []
     end_ns = 0
@@ -165,10 +172,12 @@ def warn_of_disjoint_runs(
         runs[-1].append(rank)
         end_ns = max(end_ns, last_ns)
     if len(runs) > 1:
-        first = {rank: utc_text(span[0])[:16] for span, rank in timed}
+        first_time = {rank: utc_text(span[0])[:16] for span, rank in timed}
         issues.add(
             "jobs-mixed",
-            where="; ".join(f"ranks {format_ranges(one)} from {first[one[0]]}" for one in runs),
+            where="; ".join(
+                f"ranks {format_ranges(ranks)} from {first_time[ranks[0]]}" for ranks in runs
+            ),
         )
 
 
@@ -177,14 +186,16 @@ def warn_of_disjoint_runs(
 
 def traits(capture: Capture) -> dict[str, object]:
     """The traits of its process that a capture states."""
-    known = {"host": capture.host, "pid": capture.pid, "device": capture.device}
-    return {k: v for k, v in {**known, **capture.traits}.items() if v not in ("", -1)}
+    identity = {"host": capture.host, "pid": capture.pid, "device": capture.device}
+    return {k: v for k, v in {**identity, **capture.traits}.items() if v not in ("", -1)}
 
 
 def differ(one: Capture, other: Capture) -> str:
     """A trait that both state and in which they differ; "" without any."""
-    mine, theirs = traits(one), traits(other)
-    return next((key for key in mine if theirs.get(key, mine[key]) != mine[key]), "")
+    own_traits, other_traits = traits(one), traits(other)
+    return next(
+        (key for key in own_traits if other_traits.get(key, own_traits[key]) != own_traits[key]), ""
+    )
 
 
 def _processes(captures: Sequence[Capture]) -> list[Process]:
@@ -192,30 +203,36 @@ def _processes(captures: Sequence[Capture]) -> list[Process]:
 
     Those of one folder are joined first: the later window of a replica is that of its own folder.
     """
-    claims = [_claim(one) for one in captures]
+    claims = [_claim(capture) for capture in captures]
     times = Counter(claims)
-    contested = [one for one, claim in zip(captures, claims, strict=True) if times[claim] > 1]
+    contested = [
+        capture for capture, claim in zip(captures, claims, strict=True) if times[claim] > 1
+    ]
     readable, spans = _bytes(contested) <= MOST_BYTES, dict[int, Span]()
     in_folders: dict[Hashable, list[Process]] = {}
-    for one in sorted(captures, key=lambda capture: capture.rank is None):
-        folder = _without_times(one).rpartition("/")[0]
-        _join([one], in_folders.setdefault((_claim(one), folder), []), readable, spans)
+    for capture in sorted(captures, key=lambda capture: capture.rank is None):
+        folder = _without_times(capture).rpartition("/")[0]
+        _join([capture], in_folders.setdefault((_claim(capture), folder), []), readable, spans)
     alike: dict[Hashable, list[Process]] = {}
     for processes in in_folders.values():
         for process in processes:
             among = alike.setdefault(_claim(process[0]), [])
             joined = _join(process, among, readable, spans)
-            stated = traits(process[0])
-            if joined is process and process[0].rank is not None and "pid" in stated:
+            recorded = traits(process[0])
+            if joined is process and process[0].rank is not None and "pid" in recorded:
                 # captures of it may state no rank
-                alike.setdefault((process[0].reader, stated["pid"]), []).append(process)
-    return list({id(process): process for found in alike.values() for process in found}.values())
+                alike.setdefault((process[0].reader, recorded["pid"]), []).append(process)
+    return list(
+        {id(process): process for processes in alike.values() for process in processes}.values()
+    )
 
 
 def _join(some: Process, among: list[Process], readable: bool, spans: dict[int, Span]) -> Process:
     """Add captures of one process to the first process that they may be of, else as another."""
     for process in among:
-        if not any(_apart(one, other, readable, spans) for one in process for other in some):
+        if not any(
+            _are_two_processes(one, other, readable, spans) for one in process for other in some
+        ):
             process += some
             return process
     among.append(some)
@@ -235,11 +252,13 @@ def _claim(capture: Capture) -> Hashable:
     without its times."""
     if capture.rank is not None:
         return capture.rank
-    stated = traits(capture)
-    return (capture.reader, stated.get("pid", _without_times(capture)))
+    recorded = traits(capture)
+    return (capture.reader, recorded.get("pid", _without_times(capture)))
 
 
-def _apart(one: Capture, other: Capture, readable: bool, spans: dict[int, Span]) -> bool:
+def _are_two_processes(
+    one: Capture, other: Capture, readable: bool, spans: dict[int, Span]
+) -> bool:
     """Whether two captures that may be of one process are of two.
 
     Args:
@@ -282,18 +301,18 @@ def contradiction(one: Capture, span: Span, other: Capture, another: Span) -> st
 
 
 def _bytes(captures: Sequence[Capture]) -> int:
-    return sum(one.source.size(name) for one in captures for name in one.files)
+    return sum(capture.source.size(name) for capture in captures for name in capture.files)
 
 
-def _together(captures: Sequence[Capture]) -> bool:
+def _recorded_together(captures: Sequence[Capture]) -> bool:
     """Whether captures were certainly recorded in one run: in one file, or at one time."""
-    files = {(id(one.source), one.files) for one in captures}
-    clocks = {one.clock.domain if one.clock else None for one in captures}
+    files = {(id(capture.source), capture.files) for capture in captures}
+    clocks = {capture.clock.domain if capture.clock else None for capture in captures}
     if len(files) == 1:
         return True
     if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}) or _bytes(captures) > MOST_BYTES:
         return False
-    spans = sorted(span for one in captures if (span := span_of(one)) is not None)
+    spans = sorted(span for capture in captures if (span := span_of(capture)) is not None)
     return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
 
 
@@ -301,7 +320,7 @@ def _together(captures: Sequence[Capture]) -> bool:
 
 
 def with_names(
-    captures: Sequence[Capture], found: Sequence[tuple[int, int, Place]]
+    captures: Sequence[Capture], names: Sequence[tuple[int, int, Place]]
 ) -> list[Capture]:
     """The captures with the ranks, sizes of the job and coordinates that their names give."""
     return [
@@ -312,7 +331,7 @@ def with_names(
             place,
             "names of the captures",
         )
-        for c, (rank, size, place) in zip(captures, found, strict=True)
+        for c, (rank, size, place) in zip(captures, names, strict=True)
     ]
 
 
@@ -344,22 +363,22 @@ def _repeated(values: Sequence[object]) -> bool:
 def _contradicted(ranks: Sequence[int], captures: Sequence[Capture]) -> bool:
     """Whether a capture states another rank. Ranks that several processes state count within a
     replica, a container or a host, and contradict nothing."""
-    stated = [one.rank for one in captures if one.rank is not None]
-    return not _repeated(stated) and any(
-        one.rank not in (None, rank) for one, rank in zip(captures, ranks, strict=True)
+    recorded = [capture.rank for capture in captures if capture.rank is not None]
+    return not _repeated(recorded) and any(
+        capture.rank not in (None, rank) for capture, rank in zip(captures, ranks, strict=True)
     )
 
 
 def _by_process(captures: Sequence[Capture]) -> list[int] | None:
     """The ranks that processes state, where some of their captures state none."""
-    ranks = [one.rank for one in captures if one.rank is not None]
+    ranks = [capture.rank for capture in captures if capture.rank is not None]
     return ranks if len(ranks) == len(captures) else None
 
 
 def _by_names(captures: Sequence[Capture]) -> list[int] | None:
     """Ranks by coordinates in names, where ranks that are stated are of replicas."""
-    found = agreed([replace(one, rank=None) for one in captures])
-    return None if found is None else [rank for rank, *_ in found]
+    names = agreed([replace(capture, rank=None) for capture in captures])
+    return None if names is None else [rank for rank, *_ in names]
 
 
 _NUMBER = lazy_regex(r"(\d+)")
@@ -374,21 +393,25 @@ _SPARSE = 8
 def _by_numbers(captures: Sequence[Capture]) -> list[int] | None:
     """Ranks by the one number in a folder or file name that differs between all processes, counts
     from 0 and is below :data:`_SPARSE` times their number: ``%rank%``, ``$SLURM_PROCID``."""
-    stated = [tuple(sorted(traits(one).items())) for one in captures]
-    if _repeated(stated) and not _together(captures):  # else they may be windows of one process
+    recorded = [tuple(sorted(traits(capture).items())) for capture in captures]
+    if _repeated(recorded) and not _recorded_together(
+        captures
+    ):  # else they may be windows of one process
         return None
-    paths = [path_of(one).replace(_host(one) or "/", "/").split("/") for one in captures]
-    found: set[tuple[int, ...]] = set()
+    paths = [
+        path_of(capture).replace(_host(capture) or "/", "/").split("/") for capture in captures
+    ]
+    candidates: set[tuple[int, ...]] = set()
     for names in zip(*paths, strict=True) if len({len(path) for path in paths}) == 1 else ():
         columns = list(zip(*map(_NUMBER.split, names), strict=False))
         if any(len(set(texts)) > 1 for texts in columns[::2]):
             continue
         for (word, *_), digits in zip(columns[::2], columns[1::2], strict=False):
-            numbers = tuple(int(one[:9]) for one in digits)
+            numbers = tuple(int(text[:9]) for text in digits)
             small = min(numbers) == 0 and max(numbers) < _SPARSE * len(numbers)
             if small and not _repeated(numbers) and not _NO_RANK.search(word):
-                found.add(numbers)
-    return list(found.pop()) if len(found) == 1 else None
+                candidates.add(numbers)
+    return list(candidates.pop()) if len(candidates) == 1 else None
 
 
 def _host(capture: Capture) -> str:
@@ -400,18 +423,18 @@ def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
     if hosts have different numbers of them, or if nothing shows that they are of one run."""
 
     def ranks_by(captures: Sequence[Capture]) -> list[int] | None:
-        hosts = [_host(one) for one in captures]
-        if "" in hosts and (len(set(hosts)) > 1 or not _together(captures)):
+        hosts = [_host(capture) for capture in captures]
+        if "" in hosts and (len(set(hosts)) > 1 or not _recorded_together(captures)):
             return None
         order = sorted(set(hosts), key=natural_order)
-        known = [{**traits(one), "rank": one.rank}.get(trait) for one in captures]
-        inner = [value for value in known if isinstance(value, int)]
+        values = [{**traits(capture), "rank": capture.rank}.get(trait) for capture in captures]
+        inner = [value for value in values if isinstance(value, int)]
         places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=False)]
         unequal = len({hosts.count(host) for host in order}) > 1
         if unequal or len(set(places)) < len(captures):
             return None
         on_hosts = [{n for at, n in places if at == host} for host in range(len(order))]
-        if trait == "pid" or any(one != on_hosts[0] for one in on_hosts):
+        if trait == "pid" or any(capture != on_hosts[0] for capture in on_hosts):
             return [sorted(places).index(place) for place in places]
         return [host * (max(inner) + 1) + n for host, n in places]
 

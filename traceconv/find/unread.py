@@ -120,9 +120,11 @@ def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
         (source, name, kind or _by_columns(source, name))
         for source, name, kind in kinds[:_LOOKED_INTO]
     ]
-    known = [(source, name, kind) for source, name, kind in kinds if kind is not None]
+    known_kinds = [(source, name, kind) for source, name, kind in kinds if kind is not None]
     lines = []
-    for source, name, kind in sorted(known, key=lambda item: item[2].code != _PROFILE)[:LISTED]:
+    for source, name, kind in sorted(known_kinds, key=lambda item: item[2].code != _PROFILE)[
+        :LISTED
+    ]:
         explanation = _tables(source, name) if kind is _DATABASE else kind
         reason = "; ".join(noted.get(source.title(name), ())) or explanation.what
         lines.append(f"{source.title(name)}: {reason}\n  {explanation.advice}")

@@ -37,18 +37,18 @@ def remote_sources(url: str) -> Iterator[Source]:
     """
     storage = Storage(url)
     with storage.guarded(storage.label):
-        there = storage.web or storage.fs.exists(storage.path)
-        place = urlsplit(storage.path).path if storage.web else storage.path  # not [::1]
-        patterned = any(c in place for c in ("*[" if storage.web else "*?["))
-        if patterned and not (there and not storage.web):
+        exists = storage.web or storage.fs.exists(storage.path)
+        pattern = urlsplit(storage.path).path if storage.web else storage.path  # not [::1]
+        patterned = any(c in pattern for c in ("*[" if storage.web else "*?["))
+        if patterned and not (exists and not storage.web):
             paths = sorted(storage.fs.glob(storage.path))
-        elif there:
+        elif exists:
             paths = [storage.path]
         else:
             paths = []
     if not paths or len(paths) > MAX_FILES:
-        what = "no file matches" if patterned else "no such file or folder"
-        raise SourceError(f"{storage.label}: {'too many files match' if paths else what}")
+        reason = "no file matches" if patterned else "no such file or folder"
+        raise SourceError(f"{storage.label}: {'too many files match' if paths else reason}")
     for path in paths:
         label = storage.label
         if path != storage.path:
@@ -93,16 +93,16 @@ class Ranged(io.RawIOBase):
     """
 
     def __init__(
-        self, storage: Storage, path: str, whole: int, first: int = 0, size: int | None = None
+        self, storage: Storage, path: str, file_size: int, begin: int = 0, size: int | None = None
     ) -> None:
         """
         Args:
-            whole: bytes of the file.
+            file_size: bytes of the file.
             first, size: of the range; the whole file if they are left out.
         """
         super().__init__()
-        self._storage, self._path, self._whole = storage, path, whole
-        self._first, self.size = first, whole if size is None else size
+        self._storage, self._path, self._whole = storage, path, file_size
+        self._first, self.size = begin, file_size if size is None else size
         self._at, self._ahead, self._due = 0, 1, -1
 
     def readable(self) -> bool:
@@ -116,18 +116,18 @@ class Ranged(io.RawIOBase):
         if want <= 0:
             return 0
         number, start = divmod(self._first + self._at, BLOCK_BYTES)
-        part = self._block(number)[start : start + want]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        piece = self._block(number)[start : start + want]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
 
     def _block(self, number: int) -> bytes:
         held = self._storage.blocks.get(self._path, number)
         if held is not None:
             return held
         self._ahead = min(4 * self._ahead, AHEAD_BLOCKS) if number == self._due else 1
-        last = (self._first + self.size - 1) // BLOCK_BYTES
-        count = min(self._ahead, last + 1 - number)
+        last_block = (self._first + self.size - 1) // BLOCK_BYTES
+        count = min(self._ahead, last_block + 1 - number)
         self._due = number + count
         return self._storage.blocks.load(self._path, number, count, self._whole)
 
@@ -209,9 +209,9 @@ class RemoteFolder(StoredSource):
             return
         sizes, alike = self._listed(), self._kinds.setdefault(_kind(name), [])
         if not alike:
-            alike += [other for other in sizes if _kind(other) == _kind(name)]
-        at = bisect_left(alike, name)
-        heads = {self._full(n): sizes[n] for n in alike[at : at + AT_ONCE] if sizes[n]}
+            alike += [listed for listed in sizes if _kind(listed) == _kind(name)]
+        position = bisect_left(alike, name)
+        heads = {self._full(n): sizes[n] for n in alike[position : position + AT_ONCE] if sizes[n]}
         if heads:
             self._storage.fetch_heads(heads)
 
@@ -221,11 +221,13 @@ class RemoteFolder(StoredSource):
     def _listed(self) -> dict[str, int]:
         if self._sizes is None:
             with self._storage.guarded(self.label):
-                found = {name: size for name, size in self._found() if isinstance(size, int)}
-            self._sizes = dict(sorted(found.items()))
+                sizes = {
+                    name: size for name, size in self._names_and_sizes() if isinstance(size, int)
+                }
+            self._sizes = dict(sorted(sizes.items()))
         return self._sizes
 
-    def _found(self) -> Iterator[tuple[str, Any]]:
+    def _names_and_sizes(self) -> Iterator[tuple[str, Any]]:
         """Names and sizes. Stores that know no folders list everything at once."""
         above = f"{self._path.rstrip('/')}/"
         fs = self._storage.fs
@@ -314,5 +316,5 @@ class RemoteTar(StoredSource):
 @lru_cache(maxsize=8)
 def _again(kind: Any, url: str, path: str, label: str, *size: int) -> Source:
     """A source in another process: it is listed once, not per rank."""
-    found: Source = kind(cached_storage(url), path, label, *size)
-    return found
+    source: Source = kind(cached_storage(url), path, label, *size)
+    return source

@@ -41,38 +41,38 @@ def attribution(trace: Trace) -> Trace:
     steps = trace.steps if len(trace.steps) else step_table(trace, step_source(trace))
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
     todo = device & (trace.events.step < 0)
-    at = _as_recorded(trace, steps, device & ~todo)
+    step_of = _as_recorded(trace, steps, device & ~todo)
     graphs = np.unique(steps.graph).tolist()  # -1, the framework's own steps, comes first
     for graph in graphs:
-        mine = np.flatnonzero(steps.graph == graph)
-        own = steps.take(mine)
-        if (own.source == StepSource.WHOLE_RANGE).any():
-            at[todo] = mine[0]
+        of_graph = np.flatnonzero(steps.graph == graph)
+        graph_steps = steps.take(of_graph)
+        if (graph_steps.source == StepSource.WHOLE_RANGE).any():
+            step_of[todo] = of_graph[0]
         elif graph < 0:
-            _by_launch(trace, own, mine, todo, at)
+            _by_launch(trace, graph_steps, of_graph, todo, step_of)
             if trace.hints.partial_device or trace.hints.steps_told:
                 continue  # the other rows belong to no step, or to an unknown one
-            spans = _work_spans(trace, steps, at)[mine]
+            spans = _work_spans(trace, steps, step_of)[of_graph]
         else:
-            spans = np.stack((own.start_ns, own.end_ns), axis=1)
-        rows = np.flatnonzero(todo & (at < 0) & _may_belong(trace, graph, graphs))
+            spans = np.stack((graph_steps.start_ns, graph_steps.end_ns), axis=1)
+        rows = np.flatnonzero(todo & (step_of < 0) & _may_belong(trace, graph, graphs))
         if len(rows):
-            found = holding(spans, trace.events.start_ns[rows])
-            at[rows[found >= 0]] = mine[found[found >= 0]]
+            nearest = holding(spans, trace.events.start_ns[rows])
+            step_of[rows[nearest >= 0]] = of_graph[nearest[nearest >= 0]]
     step = trace.events.step.copy()
-    new = todo & (at >= 0)
-    step[new] = steps.step[at[new]]
+    new = todo & (step_of >= 0)
+    step[new] = steps.step[step_of[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
     present = msgspec.structs.replace(
         trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps)
     )
-    steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
+    steps = _with_coverage(trace, _with_device_time(trace, steps, step_of), step_of)
     layers = dict.fromkeys(track.layer for track in trace.tracks if not track.is_counter)
     covered = {layer: _spans(trace, trace.rows_of(layer)) for layer in layers}
     coverage = Coverage(
         steps=len(steps),
         recorded=int(np.count_nonzero(steps.covered == Covered.TIMELINE)),
-        layers={layer: found for layer, found in covered.items() if found},
+        layers={layer: span for layer, span in covered.items() if span},
     )
     return replace(trace, steps=steps, present=present, coverage=coverage)
 
@@ -99,19 +99,19 @@ def step_table(trace: Trace, source: StepSource) -> StepTable:
     """
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.ITERATION) & (events.step >= 0))
-    own = events.take(rows[np.argsort(events.start_ns[rows], kind="stable")])
+    iterations = events.take(rows[np.argsort(events.start_ns[rows], kind="stable")])
     return StepTable(
-        graph=own.graph,
-        step=own.step,
-        window=_windows(trace, own),
-        source=np.full(len(own), source, np.int8),
-        covered=np.zeros(len(own), np.int8),
-        start_ns=own.start_ns,
-        dur_ns=own.dur_ns,
-        device_start_ns=own.start_ns,
-        device_dur_ns=own.dur_ns,
-        work_start_ns=own.start_ns,
-        **{name: np.full(len(own), UNKNOWN, np.int64) for name in StepTable.LENGTHS},
+        graph=iterations.graph,
+        step=iterations.step,
+        window=_windows(trace, iterations),
+        source=np.full(len(iterations), source, np.int8),
+        covered=np.zeros(len(iterations), np.int8),
+        start_ns=iterations.start_ns,
+        dur_ns=iterations.dur_ns,
+        device_start_ns=iterations.start_ns,
+        device_dur_ns=iterations.dur_ns,
+        work_start_ns=iterations.start_ns,
+        **{name: np.full(len(iterations), UNKNOWN, np.int64) for name in StepTable.LENGTHS},
     )
 
 
@@ -123,11 +123,11 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     """
     window = np.maximum(np.searchsorted(trace.windows[:, 0], steps.start_ns, "right"), 1)
     for graph in np.unique(steps.graph).tolist():
-        own = np.flatnonzero(steps.graph == graph)
-        key = window[own] * (np.int64(1) << 32) + steps.step[own]
+        of_graph = np.flatnonzero(steps.graph == graph)
+        key = window[of_graph] * (np.int64(1) << 32) + steps.step[of_graph]
         # (window, number) must ascend: where it does not, numbers started over
         again = np.diff(key, prepend=key[:1] - 1) <= 0
-        window[own] += np.cumsum(again)
+        window[of_graph] += np.cumsum(again)
     return window.astype(np.int32)
 
 
@@ -138,15 +138,17 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
         rows: the device and communication rows that have a number.
     """
     events = trace.events
-    at = np.full(len(events), -1, np.int32)
+    step_of = np.full(len(events), -1, np.int32)
     graphs = np.unique(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
     for graph in graphs:
-        mine = np.flatnonzero(steps.graph == graph)
+        of_graph = np.flatnonzero(steps.graph == graph)
         loose = graph < 0 or len(graphs) == 1
-        own = np.flatnonzero(rows & (at < 0) & ((events.graph == graph) | loose))
-        found = occurrence(steps.take(mine), events.step[own], events.start_ns[own])
-        at[own[found >= 0]] = mine[found[found >= 0]]
-    return at
+        candidates = np.flatnonzero(rows & (step_of < 0) & ((events.graph == graph) | loose))
+        matched = occurrence(
+            steps.take(of_graph), events.step[candidates], events.start_ns[candidates]
+        )
+        step_of[candidates[matched >= 0]] = of_graph[matched[matched >= 0]]
+    return step_of
 
 
 def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
@@ -162,13 +164,13 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     # (number, position) as one sorted integer: the last step of a number among those that had begun
     # is the largest key below (number, how many had begun)
     room = len(steps) + 1
-    numbers, which = np.unique(steps.step, return_inverse=True)
-    keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
+    numbers, number_of = np.unique(steps.step, return_inverse=True)
+    keys = np.sort(number_of * room + np.arange(len(steps)))  # by number, then by start
     rank = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
     begun = np.searchsorted(steps.start_ns, time, "right")
-    last = np.searchsorted(keys, rank * room + begun) - 1
-    found = np.maximum(last, np.searchsorted(keys, rank * room))
-    return np.where(numbers[rank] == number, keys[found] - rank * room, -1)
+    last_begun = np.searchsorted(keys, rank * room + begun) - 1
+    chosen = np.maximum(last_begun, np.searchsorted(keys, rank * room))
+    return np.where(numbers[rank] == number, keys[chosen] - rank * room, -1)
 
 
 def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
@@ -181,65 +183,67 @@ def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
     return may
 
 
-def _by_launch(trace: Trace, own: StepTable, mine: NDArray[np.intp], todo: Mask, at: I32) -> None:
-    """Fill ``at`` for rows with a flow from the host; operators take precedence over calls.
+def _by_launch(
+    trace: Trace, host_steps: StepTable, positions: NDArray[np.intp], todo: Mask, step_of: I32
+) -> None:
+    """Fill ``step_of`` for rows with a flow from the host; operators take precedence over calls.
 
     Args:
-        own:  host steps; ``mine`` are their positions in the table of all steps.
+        host_steps:  host steps; ``positions`` are their positions in the table of all steps.
         todo: the rows that need a step.
     """
     flows, events = trace.flows, trace.events
-    spans = np.stack((own.start_ns, own.end_ns), axis=1)
+    spans = np.stack((host_steps.start_ns, host_steps.end_ns), axis=1)
     for layer in (Layer.RUNTIME, Layer.HOST):  # the later assignment wins
         arrows = flows.take(trace.rows_of(layer)[flows.src] & todo[flows.dst])
-        found = holding(spans, events.start_ns[arrows.src])
-        at[arrows.dst[found >= 0]] = mine[found[found >= 0]]
+        launched_in = holding(spans, events.start_ns[arrows.src])
+        step_of[arrows.dst[launched_in >= 0]] = positions[launched_in[launched_in >= 0]]
 
 
 _NEVER = np.iinfo(np.int64).max
 
 
-def _reach(trace: Trace, steps: StepTable, at: I32) -> tuple[I64, I64]:
+def _reach(trace: Trace, steps: StepTable, step_of: I32) -> tuple[I64, I64]:
     """First start and last end of the device rows of each step; :data:`_NEVER` and its negative
     without rows."""
-    rows = np.flatnonzero(at >= 0)
+    rows = np.flatnonzero(step_of >= 0)
     low, high = np.full(len(steps), _NEVER), np.full(len(steps), -_NEVER)
-    np.minimum.at(low, at[rows], trace.events.start_ns[rows])
-    np.maximum.at(high, at[rows], trace.events.ends(rows))
+    np.minimum.at(low, step_of[rows], trace.events.start_ns[rows])
+    np.maximum.at(high, step_of[rows], trace.events.ends(rows))
     return low, high
 
 
-def _work_spans(trace: Trace, steps: StepTable, at: I32) -> I64:
+def _work_spans(trace: Trace, steps: StepTable, step_of: I32) -> I64:
     """(n, 2): from the first device row of each step to its last, or to the step's own end.
 
     Steps without device rows keep their own span. Starts ascend as those of ``steps`` do.
     """
-    low, high = _reach(trace, steps, at)
+    low, high = _reach(trace, steps, step_of)
     # launches may overtake each other: no device time begins before that of the step before
     start = np.maximum.accumulate(np.where(low < _NEVER, low, steps.start_ns))
     return np.stack((start, np.maximum(high, steps.end_ns)), axis=1)
 
 
-def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
+def _with_device_time(trace: Trace, steps: StepTable, step_of: I32) -> StepTable:
     """``steps`` with their device windows, see :class:`StepTable`; those of graphs stay."""
     marked = np.flatnonzero(steps.graph < 0)
     if not len(marked):
         return steps
-    low, high = (column[marked] for column in _reach(trace, steps, at))
-    own = steps.take(marked)
-    start, work = own.start_ns, _work_spans(trace, steps, at)[marked, 0]
+    low, high = (column[marked] for column in _reach(trace, steps, step_of))
+    host_steps = steps.take(marked)
+    start, work = host_steps.start_ns, _work_spans(trace, steps, step_of)[marked, 0]
     # a whole range is its work: it ends with that, not with the host
-    whole = (own.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
-    start = np.where(whole, low, start)
-    high = np.where(whole, high, np.maximum(high, own.end_ns))
+    is_whole = (host_steps.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
+    start = np.where(is_whole, low, start)
+    high = np.where(is_whole, high, np.maximum(high, host_steps.end_ns))
     # windows tile time: none begins before the one before it has ended
     end = np.maximum.accumulate(high)
     start = np.maximum(start, np.concatenate((start[:1], end[:-1])))
     if trace.hints.made_steps == "passes":
         # before its first work a device may still be at that of a pass that was not recorded
-        first = np.flatnonzero(np.diff(own.window, prepend=0))
-        first = first[low[first] < _NEVER]
-        start[first] = np.maximum(start[first], low[first])
+        first_steps = np.flatnonzero(np.diff(host_steps.window, prepend=0))
+        first_steps = first_steps[low[first_steps] < _NEVER]
+        start[first_steps] = np.maximum(start[first_steps], low[first_steps])
     columns = {"device_start_ns": start, "device_dur_ns": end - start, "work_start_ns": work}
     changed = {name: getattr(steps, name).copy() for name in columns}
     for name, column in columns.items():
@@ -254,7 +258,7 @@ _LAUNCHING = NameTest(lambda name: _LAUNCH.search(name))
 """Calls of a runtime that give the device work to do."""
 
 
-def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
+def _with_coverage(trace: Trace, steps: StepTable, step_of: I32) -> StepTable:
     """``steps``, marked where device work was recorded.
 
     A step without device rows is not covered if it is an iteration of a graph, lies outside of
@@ -262,13 +266,13 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
     device had nothing to do in it. Nor are steps covered whose computing was not recorded,
     whatever else was, or was in part.
     """
-    seen = np.bincount(at[at >= 0], minlength=len(steps)) > 0
+    has_work = np.bincount(step_of[step_of >= 0], minlength=len(steps)) > 0
     rows = np.flatnonzero(trace.rows_of(Layer.DEVICE, Layer.COMM))
     quiet = np.zeros(len(steps), bool)
-    if len(rows) and not seen.all():
+    if len(rows) and not has_work.all():
         spans, events = steps.device_spans, trace.events
-        first, last = events.start_ns[rows].min(), events.ends(rows).max()
-        quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
+        first_ns, last_ns = events.start_ns[rows].min(), events.ends(rows).max()
+        quiet = (steps.graph < 0) & (spans[:, 1] > first_ns) & (spans[:, 0] < last_ns)
         calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & rows_named(trace, _LAUNCHING))
         launching = holding(
             np.stack((steps.start_ns, steps.end_ns), axis=1), events.start_ns[calls]
@@ -276,11 +280,11 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         quiet &= np.bincount(launching[launching >= 0], minlength=len(steps)) == 0
     kernels = trace.rows_of(Layer.DEVICE)
     kernels &= np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
-    covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
+    covered = (has_work | quiet) & _computing_recorded(trace, steps, kernels)
     for graph in np.unique(steps.graph).tolist():
-        mine = np.flatnonzero(steps.graph == graph)
-        count = np.bincount(at[kernels & (at >= 0)], minlength=len(steps))[mine]
-        covered[mine] &= ~_cut(covered[mine], count)
+        of_graph = np.flatnonzero(steps.graph == graph)
+        count = np.bincount(step_of[kernels & (step_of >= 0)], minlength=len(steps))[of_graph]
+        covered[of_graph] &= ~_cut(covered[of_graph], count)
     return steps.with_columns(covered=np.where(covered, Covered.TIMELINE, Covered.NOT))
 
 
@@ -298,8 +302,8 @@ def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
         return recorded
     if trace.hints.vendor != "ascend":
         return np.full(len(steps), bool(kernels.any()))
-    for first, last in _spans(trace, kernels):
-        recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
+    for begin, end in _spans(trace, kernels):
+        recorded |= (spans[:, 1] > begin) & (spans[:, 0] < end)
     return recorded
 
 
@@ -313,12 +317,12 @@ def _cut(covered: Mask, kernels: I64) -> Mask:
     """
     outside = np.concatenate(([True], covered, [True]))
     worked = covered & (kernels > 0)
-    found = worked & ~(outside[:-2] & outside[2:])
-    for i in np.flatnonzero(found).tolist():
-        others = np.delete(kernels, i)[np.delete(worked, i)]
-        few = kernels[i] * (2 if len(others) == 1 else 1)
-        found[i] = len(others) > 0 and few < others.min()
-    return found
+    is_cut = worked & ~(outside[:-2] & outside[2:])
+    for i in np.flatnonzero(is_cut).tolist():
+        other_counts = np.delete(kernels, i)[np.delete(worked, i)]
+        few = kernels[i] * (2 if len(other_counts) == 1 else 1)
+        is_cut[i] = len(other_counts) > 0 and few < other_counts.min()
+    return is_cut
 
 
 def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:

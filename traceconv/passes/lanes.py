@@ -38,16 +38,16 @@ def lanes(trace: Trace) -> Trace:
         )
     rows = _suspects(trace)
     if len(rows):
-        placed, deep = _placed(*_on_one_line(trace, rows))
-        trace = _moved(trace.with_issue("nested-deep", count=deep), rows, placed)
+        placed, deep = _lanes_of(*_on_one_line(trace, rows))
+        trace = _on_own_lanes(trace.with_issue("nested-deep", count=deep), rows, placed)
     return _without_empty(trace)
 
 
 def _suspects(trace: Trace) -> NDArray[np.intp]:
     """All rows of the tracks on which some slice begins before the one above it has ended."""
     events = trace.events
-    same = events.track[1:] == events.track[:-1]
-    early = same & (events.start_ns[1:] < events.end_ns[:-1])
+    same_track = events.track[1:] == events.track[:-1]
+    early = same_track & (events.start_ns[1:] < events.end_ns[:-1])
     if not early.any():
         return np.empty(0, np.intp)
     suspect = np.zeros(len(trace.tracks), bool)
@@ -76,7 +76,7 @@ def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
     return line[0], line[1]
 
 
-def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
+def _lanes_of(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
     """The lane of each row, and how many rows are too deep for the lane they would fit.
 
     Rows are sorted by (start, -end).
@@ -120,7 +120,7 @@ def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]
     return places, deep
 
 
-def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Trace:
+def _on_own_lanes(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Trace:
     """Move the rows with a lane other than 0 to separate tracks."""
     moving = rows[lane > 0]
     if not len(moving):
@@ -128,12 +128,12 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     old = trace.events.track
     lanes = int(lane.max()) + 1
     key = old[moving] * np.int64(lanes) + lane[lane > 0]  # one number per (track, lane)
-    needed, which = np.unique(key, return_inverse=True)
+    needed, lane_of = np.unique(key, return_inverse=True)
     extra: list[Track] = [
         msgspec.structs.replace(trace.tracks[k // lanes], lane=k % lanes) for k in needed.tolist()
     ]
     track = old.copy()
-    track[moving] = len(trace.tracks) + which.astype(np.int32)
+    track[moving] = len(trace.tracks) + lane_of.astype(np.int32)
     events = trace.events.with_columns(track=track)
     return arranged(replace(trace, tracks=(*trace.tracks, *extra), events=events), in_time=True)
 

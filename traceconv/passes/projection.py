@@ -69,7 +69,7 @@ def projection(trace: Trace) -> Trace:
     launches = _launches(trace, thread) if len(ranges) else {}
     grouped = {Device.of(t) for t in trace.tracks if t.layer is Layer.DEVICE and t.group}
     tracks: list[Track] = []
-    found: list[EventTable] = []
+    projected: list[EventTable] = []
     values: list[bytes] = []
     for (of_thread, device), launched in launches.items():
         for host, numbers in _by_heading(trace, thread == of_thread).items():
@@ -79,13 +79,13 @@ def projection(trace: Trace) -> Trace:
                 number = np.full(len(table), len(tracks), np.int32)
                 ids = np.arange(len(values), len(values) + len(arguments), dtype=np.int32)
                 tracks.append(_track(host, device, device in grouped))
-                found.append(table.with_columns(track=number, args=ids))
+                projected.append(table.with_columns(track=number, args=ids))
                 values += arguments
     if not tracks:
         return trace
-    args, first = trace.args.extended(values)
-    table = EventTable.concat(found)
-    table = table.with_columns(args=table.args + np.int32(first))
+    args, first_id = trace.args.extended(values)
+    table = EventTable.concat(projected)
+    table = table.with_columns(args=table.args + np.int32(first_id))
     return trace.add_events("projection", tracks, table, args)
 
 
@@ -117,27 +117,29 @@ def _launches(trace: Trace, thread: I64) -> dict[Lane, Launched]:
     # by device row, flows from operators first: the first of each row is the one that counts
     order = np.lexsort((calls[flows.src], flows.dst))
     src, dst = flows.src[order].astype(np.int64), flows.dst[order].astype(np.int64)
-    first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]
-    src, dst = src[first], dst[first]
+    is_first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]
+    src, dst = src[is_first], dst[is_first]
     pairs = events.track[src].astype(np.int64) * len(trace.tracks) + events.track[dst]
     lanes: dict[Lane, list[I64]] = {}
     for pair in np.unique(pairs).tolist():
         source, target = divmod(pair, len(trace.tracks))
-        at = np.flatnonzero(pairs == pair)
+        launched = np.flatnonzero(pairs == pair)
         lane = int(thread[source]), Device.of(trace.tracks[target])
-        lanes.setdefault(lane, []).append(at)
-    found = {}
-    for lane, parts in lanes.items():
-        at = np.concatenate(parts)
-        at = at[np.argsort(events.start_ns[src[at]], kind="stable")]
-        found[lane] = Launched(events.start_ns[src[at]], events.ends(src[at]), dst[at])
-    return found
+        lanes.setdefault(lane, []).append(launched)
+    by_lane = {}
+    for lane, rows_by_track in lanes.items():
+        launched = np.concatenate(rows_by_track)
+        launched = launched[np.argsort(events.start_ns[src[launched]], kind="stable")]
+        by_lane[lane] = Launched(
+            events.start_ns[src[launched]], events.ends(src[launched]), dst[launched]
+        )
+    return by_lane
 
 
-def _by_heading(trace: Trace, mine: NDArray[np.bool_]) -> dict[Track, list[int]]:
+def _by_heading(trace: Trace, selected: NDArray[np.bool_]) -> dict[Track, list[int]]:
     """The host lanes among some tracks, by the first one that has their heading."""
     lanes: dict[str, tuple[Track, list[int]]] = {}
-    for number in np.flatnonzero(mine).tolist():
+    for number in np.flatnonzero(selected).tolist():
         track = trace.tracks[number]
         if track.layer is Layer.HOST:
             lanes.setdefault(track.heading, (track, []))[1].append(number)
@@ -204,17 +206,19 @@ def work_of_threads(trace: Trace, rows: NDArray[np.intp]) -> Work | None:
         together.setdefault(of_thread, []).append(launched)
     if not together:
         return None
-    ranges, own = trace.events.take(rows), thread[trace.events.track[rows]]
+    ranges, thread_of = trace.events.take(rows), thread[trace.events.track[rows]]
     work = Work(*(np.zeros(len(rows), np.int64) for _ in Work.__struct_fields__))
-    for of_thread, parts in together.items():
-        at = np.flatnonzero(own == of_thread)
-        columns = [np.concatenate(column) for column in zip(
-            *((one.start_ns, one.end_ns, one.row) for one in parts), strict=True)]  # fmt: skip
+    for of_thread, launches in together.items():
+        of_ranges = np.flatnonzero(thread_of == of_thread)
+        facts = ((launch.start_ns, launch.end_ns, launch.row) for launch in launches)
+        columns = [np.concatenate(column) for column in zip(*facts, strict=True)]
         by_time = np.argsort(columns[0], kind="stable")
-        order = at[np.lexsort((-ranges.dur_ns[at], ranges.start_ns[at]))]
-        found = work_within(trace, ranges, order, Launched(*(one[by_time] for one in columns)))
+        order = of_ranges[np.lexsort((-ranges.dur_ns[of_ranges], ranges.start_ns[of_ranges]))]
+        done = work_within(
+            trace, ranges, order, Launched(*(column_values[by_time] for column_values in columns))
+        )
         for name in Work.__struct_fields__:
-            getattr(work, name)[at] = getattr(found, name)[at]
+            getattr(work, name)[of_ranges] = getattr(done, name)[of_ranges]
     return work
 
 
@@ -228,19 +232,19 @@ def work_within(
     """
     done = Work(*(np.zeros(len(ranges), np.int64) for _ in Work.__struct_fields__))
     for level in _levels(ranges, order):
-        which, task = _contained(ranges, level, launched)
-        if not len(which):
+        range_of, task = _contained(ranges, level, launched)
+        if not len(range_of):
             continue
         # pairs of one range are consecutive: reduce them to one figure
-        first = np.flatnonzero(np.diff(which, prepend=-1))
-        of = which[first]
+        first_pairs = np.flatnonzero(np.diff(range_of, prepend=-1))
+        range_ids = range_of[first_pairs]
         begun, ended = trace.events.start_ns[task], trace.events.ends(task)
-        done.tasks[of] = np.diff(first, append=len(which))
-        done.first[of] = task[first]
-        done.start_ns[of] = np.minimum.reduceat(begun, first)
-        done.end_ns[of] = np.maximum.reduceat(ended, first)
-        group = np.repeat(np.arange(len(of)), done.tasks[of])
-        done.busy_ns[of] = _union_lengths(begun, ended, group, len(of))
+        done.tasks[range_ids] = np.diff(first_pairs, append=len(range_of))
+        done.first[range_ids] = task[first_pairs]
+        done.start_ns[range_ids] = np.minimum.reduceat(begun, first_pairs)
+        done.end_ns[range_ids] = np.maximum.reduceat(ended, first_pairs)
+        group = np.repeat(np.arange(len(range_ids)), done.tasks[range_ids])
+        done.busy_ns[range_ids] = _union_lengths(begun, ended, group, len(range_ids))
     return done
 
 
@@ -264,10 +268,10 @@ def _contained(
     high = np.searchsorted(launched.start_ns, ranges.end_ns[level], "right")
     # low[i] .. high[i] of every range, written out one after the other
     size = np.maximum(high - low, 0)
-    which = np.repeat(level, size)
-    at = np.repeat(low - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
-    inside = launched.end_ns[at] <= ranges.end_ns[which]
-    return which[inside], launched.row[at[inside]]
+    range_of = np.repeat(level, size)
+    positions = np.repeat(low - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
+    inside = launched.end_ns[positions] <= ranges.end_ns[range_of]
+    return range_of[inside], launched.row[positions[inside]]
 
 
 def _union_lengths(start: I64, end: I64, group: NDArray[np.intp], groups: int) -> I64:
@@ -277,11 +281,11 @@ def _union_lengths(start: I64, end: I64, group: NDArray[np.intp], groups: int) -
     """
     low = int(start.min())
     length = int(end.max()) - low + 1
-    some = max(2**62 // length, 1)
-    found = np.zeros(groups, np.int64)
-    for first in range(0, groups, some):
-        a, b = np.searchsorted(group, [first, first + some]).tolist()
-        shift = (group[a:b] - first) * length - low
+    per_round = max(2**62 // length, 1)
+    lengths = np.zeros(groups, np.int64)
+    for begin in range(0, groups, per_round):
+        a, b = np.searchsorted(group, [begin, begin + per_round]).tolist()
+        shift = (group[a:b] - begin) * length - low
         merged = union(start[a:b] + shift, end[a:b] + shift)
-        np.add.at(found, first + merged[:, 0] // length, merged[:, 1] - merged[:, 0])
-    return found
+        np.add.at(lengths, begin + merged[:, 0] // length, merged[:, 1] - merged[:, 0])
+    return lengths

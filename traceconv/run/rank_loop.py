@@ -42,11 +42,11 @@ def map_ranks(
         TraceconvError: a rank cannot be read and ``run.allow_missing_ranks`` is off; or none can,
             and ``failed`` is not given.
     """
-    first: TraceconvError | None = None
-    kept = 0
+    first_error: TraceconvError | None = None
+    successes = 0
     for capture, done in _outcomes(work, captures, executor, run, what):
         if done.error is None:
-            kept += 1
+            successes += 1
             yield capture, done.value
             continue
         if not run.allow_missing_ranks:
@@ -54,12 +54,12 @@ def map_ranks(
                 advice = f"pass `allow_missing_ranks=True` to go on without rank {capture.rank}"
                 done.error.args = (f"{done.error}; {advice}",)
             raise done.error
-        first = first or done.error
+        first_error = first_error or done.error
         book_failure(issues, capture.rank, capture.title, str(done.error))
         if failed is not None:
             failed(capture, done.error)
-    if first is not None and not kept and failed is None:
-        raise first
+    if first_error is not None and not successes and failed is None:
+        raise first_error
 
 
 def _outcomes(

@@ -53,8 +53,8 @@ class Summarizing:
     @property
     def of_any_rank(self) -> Summarizing:
         """The same of all ranks and parts: what decides on the summary of each."""
-        kept = dataclasses.replace(self.view.selection, ranks=None)
-        view = dataclasses.replace(self.view, selection=kept)
+        selection = dataclasses.replace(self.view.selection, ranks=None)
+        view = dataclasses.replace(self.view, selection=selection)
         return dataclasses.replace(self, requested=NO_PARTS, view=view)
 
     def __call__(self, capture: Capture, advance: Progress) -> bytes:
@@ -101,18 +101,18 @@ class Ranks:
             EmptyResultError: not one of them holds events or tables.
             TraceconvError: see :func:`traceconv.run.rank_loop.map_ranks`.
         """
-        made = self._made(work, what)
-        read = [one for one in self.captures if one.rank in made]
-        found = [made[r] for one in read if (r := one.rank) is not None]
-        for summary in found:
+        encoded = self._encoded(work, what)
+        read = [capture for capture in self.captures if capture.rank in encoded]
+        decoded = [encoded[r] for capture in read if (r := capture.rank) is not None]
+        for summary in decoded:
             summary.add_issues(self.issues)
-        if found and all(one.holds_nothing for one in found):
+        if decoded and all(summary.holds_nothing for summary in decoded):
             raise nothing_read(read, lost=unread(self.issues))
-        return tuple(read), found
+        return tuple(read), decoded
 
-    def _made(self, work: Summarizing, what: str) -> dict[int, RankSummary]:
+    def _encoded(self, work: Summarizing, what: str) -> dict[int, RankSummary]:
         """The summaries: those that are kept, and those of ranks that are read now."""
-        kept = Kept(self.captures, work.of_any_rank, self.run.cache)
+        cached = Kept(self.captures, work.of_any_rank, self.run.cache)
         found: dict[int, RankSummary] = {}
 
         def take(rank: int, content: bytes) -> None:
@@ -121,16 +121,18 @@ class Ranks:
                 summary = decode(body, f"summary of rank {rank}")
                 found[rank] = part(summary, work.requested) if parts.divisible else summary
 
-        for rank, content in kept.found():
+        for rank, content in cached.found():
             take(rank, content)
-        missing = [one for one in self.captures if one.rank not in found]
+        missing = [capture for capture in self.captures if capture.rank not in found]
         reading = work
-        if kept.active and not work.collectives:
+        if cached.active and not work.collectives:
             reading = dataclasses.replace(work, spare=spare_parts(work.requested))
-        every = map_ranks(reading, missing, self.executor, self.run, self.issues, what=what)
-        made = {one.rank: content for one, content in every if one.rank is not None}
-        kept.keep(made)
-        for rank, content in made.items():
+        results = map_ranks(reading, missing, self.executor, self.run, self.issues, what=what)
+        encoded = {
+            capture.rank: content for capture, content in results if capture.rank is not None
+        }
+        cached.keep(encoded)
+        for rank, content in encoded.items():
             take(rank, content)
         return found
 
@@ -142,19 +144,19 @@ def analysed(captures: Sequence[Capture], issues: Issues, run: RunOptions) -> It
     Args:
         issues: what finding them noted.
     """
-    shared = all(one.source.shared for one in captures)
-    with started(run, [stored(one) for one in captures], shared) as executor:
+    shared = all(capture.source.shared for capture in captures)
+    with started(run, [stored(capture) for capture in captures], shared) as executor:
         yield Ranks(tuple(captures), executor, run, issues.copy())
 
 
 def spans_of(summaries: Sequence[RankSummary]) -> dict[int, tuple[int, int] | None]:
     """Earliest start and latest end by rank, for :func:`traceconv.alignment.plan.plan`."""
-    return {one.rank: one.span_ns for one in summaries}
+    return {summary.rank: summary.span_ns for summary in summaries}
 
 
 def found_numbers(summaries: Sequence[RankSummary]) -> dict[str, set[int]]:
     """Graphs and steps of all ranks, for :func:`traceconv.find.rank_selection.refuse_missing`."""
     return {
-        "graph": {n for one in summaries for n in one.graphs},
-        "step": {n for one in summaries for n in one.steps},
+        "graph": {n for summary in summaries for n in summary.graphs},
+        "step": {n for summary in summaries for n in summary.steps},
     }

@@ -73,18 +73,18 @@ class Kept:
 
     Args:
         work: makes the summary of a rank.
-        wanted: False neither finds nor keeps anything.
+        enabled: False neither finds nor keeps anything.
     """
 
-    def __init__(self, captures: Sequence[Capture], work: object, wanted: bool) -> None:
+    def __init__(self, captures: Sequence[Capture], work: object, enabled: bool) -> None:
         self._folder: Path | None = None
         self._keys: dict[int, str] = {}
-        sizes = sum(one.source.size(name) for one in captures for name in one.files)
-        place = folder() if wanted and sizes >= SMALL_BYTES and not announced() else None
-        if place is None:
+        sizes = sum(capture.source.size(name) for capture in captures for name in capture.files)
+        cache_folder = folder() if enabled and sizes >= SMALL_BYTES and not announced() else None
+        if cache_folder is None:
             return
         try:
-            self._folder = place / _digest(type(work).__qualname__, work, _program())
+            self._folder = cache_folder / _digest(type(work).__qualname__, work, _program())
             self._keys = _keys(captures)
         except (OSError, TypeError, ValueError, TraceconvError):
             self._folder = None  # no key
@@ -96,16 +96,16 @@ class Kept:
         Args:
             question: everything besides these files that it depends on.
         """
-        kept, place = cls((), question, wanted=False), folder()
-        if place is None or announced():
-            return kept
+        answers, cache_folder = cls((), question, enabled=False), folder()
+        if cache_folder is None or announced():
+            return answers
         with suppress(OSError, TypeError, ValueError):
             files = [*_below(folders)]
-            told = [_identity(path) for path in files]
-            if None not in told and sum(path.stat().st_size for path in files) >= SMALL_BYTES:
-                kept._folder = place / _digest("answer", question, _program())
-                kept._keys = {0: _digest(told)}
-        return kept
+            identities = [_identity(path) for path in files]
+            if None not in identities and sum(path.stat().st_size for path in files) >= SMALL_BYTES:
+                answers._folder = cache_folder / _digest("answer", question, _program())
+                answers._keys = {0: _digest(identities)}
+        return answers
 
     @property
     def active(self) -> bool:
@@ -114,18 +114,20 @@ class Kept:
 
     def found(self) -> Iterator[tuple[int, bytes]]:
         """The kept summaries and their ranks; several of a rank where they have other parts."""
-        wanted = {key: rank for rank, key in self._keys.items()}
+        rank_by_key = {key: rank for rank, key in self._keys.items()}
         for path in _files(self._folder):
             with suppress(OSError):
                 try:
-                    yield from _read(path, wanted).items()
+                    yield from _read(path, rank_by_key).items()
                 except (ValueError, TypeError, KeyError):
                     path.unlink()
 
-    def keep(self, made: Mapping[int, bytes]) -> None:
+    def keep(self, summaries: Mapping[int, bytes]) -> None:
         """Keep the summaries of these ranks; it never fails."""
-        kept = {self._keys[rank]: content for rank, content in made.items() if rank in self._keys}
-        if self._folder is None or not kept:
+        by_key = {
+            self._keys[rank]: content for rank, content in summaries.items() if rank in self._keys
+        }
+        if self._folder is None or not by_key:
             return
         with suppress(OSError, TraceconvError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -133,7 +135,7 @@ class Kept:
             with replacing(path) as file:
                 file.write(container.head(SIGN, VERSION))
                 index = {}
-                for key, content in kept.items():
+                for key, content in by_key.items():
                     stream = blocks.pack(content)
                     index[key] = [file.tell(), len(stream), len(content)]
                     file.write(stream)
@@ -141,20 +143,20 @@ class Kept:
             shrink()
 
 
-def _read(path: Path, wanted: Mapping[str, int]) -> dict[int, bytes]:
+def _read(path: Path, rank_by_key: Mapping[str, int]) -> dict[int, bytes]:
     """The summaries in a file that are wanted, by rank."""
-    found = {}
+    summaries = {}
     with path.open("rb") as file:
         index = container.directory(file, SIGN, VERSION)
-        for key in index.keys() & wanted.keys():
-            at, stored, whole = index[key]
-            if whole > min(_MOST, blocks.MOST_TIMES * stored):
+        for key in index.keys() & rank_by_key.keys():
+            offset, stored, size = index[key]
+            if size > min(_MOST, blocks.MOST_TIMES * stored):
                 raise ValueError("a summary is too large")
-            file.seek(at)
-            found[wanted[key]] = blocks.unpack(file.read(stored), whole)
-    if found:
+            file.seek(offset)
+            summaries[rank_by_key[key]] = blocks.unpack(file.read(stored), size)
+    if summaries:
         os.utime(path)  # it was used
-    return found
+    return summaries
 
 
 # -- keys ---------------------------------------------------------------------------------
@@ -167,20 +169,20 @@ def _keys(captures: Sequence[Capture]) -> dict[int, str]:
         OSError: a file cannot be read.
         TypeError: what a reader keeps of a rank cannot be encoded.
     """
-    known: dict[Path, list[Any] | None] = {}  # several ranks may be read from one file
-    found = {}
-    for one in captures:
-        tables = (name for files in one.tables.values() for name in files)
-        names = dict.fromkeys([*one.files, *one.known, *tables])
-        paths = [one.source.origin(name) for name in names]
+    identities: dict[Path, list[Any] | None] = {}  # several ranks may be read from one file
+    keys = {}
+    for capture in captures:
+        tables = (name for files in capture.tables.values() for name in files)
+        names = dict.fromkeys([*capture.files, *capture.known, *tables])
+        paths = [capture.source.origin(name) for name in names]
         for path in paths:
-            if path is not None and path not in known:
-                known[path] = _identity(path)
-        files = [None if path is None else known[path] for path in dict.fromkeys(paths)]
-        if one.rank is not None and files and None not in files:
-            told = [one.detail, *(part.detail for part in one.parts)]
-            found[one.rank] = _digest(rank_file.recorded(one), told, files)
-    return found
+            if path is not None and path not in identities:
+                identities[path] = _identity(path)
+        files = [None if path is None else identities[path] for path in dict.fromkeys(paths)]
+        if capture.rank is not None and files and None not in files:
+            details = [capture.detail, *(window.detail for window in capture.parts)]
+            keys[capture.rank] = _digest(rank_file.recorded(capture), details, files)
+    return keys
 
 
 def _below(folders: Sequence[Path]) -> Iterator[Path]:
@@ -191,36 +193,36 @@ def _below(folders: Sequence[Path]) -> Iterator[Path]:
     """
     count = 0
     for top in folders:
-        for place, inner, names in os.walk(top):
+        for current, inner, names in os.walk(top):
             count += len(names)
-            if count > _MOST_FILES or any(Path(place, name).is_symlink() for name in inner):
+            if count > _MOST_FILES or any(Path(current, name).is_symlink() for name in inner):
                 raise ValueError("looking through these folders would take long")
             inner.sort()
-            yield from (Path(place, name) for name in sorted(names))
+            yield from (Path(current, name) for name in sorted(names))
 
 
 def _identity(path: Path) -> list[Any] | None:
     """The identity of a file; None if it was changed a moment ago."""
-    found: list[Any] = [str(path.absolute())]
+    parts: list[Any] = [str(path.absolute())]
     beside = path.with_name(f"{path.name}-wal")  # of a database
-    for one in (path, beside) if beside.exists() else (path,):
-        about = one.stat()
+    for file_path in (path, beside) if beside.exists() else (path,):
+        about = file_path.stat()
         if time.time_ns() - about.st_mtime_ns < SETTLED_NS:
             return None
-        found += [about.st_size, about.st_mtime_ns, about.st_ino, about.st_dev]
-        with one.open("rb", buffering=0) as file:
-            for at in (0, about.st_size // 2, max(about.st_size - _SAMPLE, 0)):
-                file.seek(at)
-                found.append(hashlib.sha256(file.read(_SAMPLE)).digest())
-    return found
+        parts += [about.st_size, about.st_mtime_ns, about.st_ino, about.st_dev]
+        with file_path.open("rb", buffering=0) as file:
+            for offset in (0, about.st_size // 2, max(about.st_size - _SAMPLE, 0)):
+                file.seek(offset)
+                parts.append(hashlib.sha256(file.read(_SAMPLE)).digest())
+    return parts
 
 
 def _digest(*values: Any) -> str:
     try:  # sets in one order
-        told = msgspec.msgpack.encode(values, enc_hook=_encodable, order="deterministic")
+        encoded = msgspec.msgpack.encode(values, enc_hook=_encodable, order="deterministic")
     except TypeError:  # a dictionary by numbers or tuples
-        told = msgspec.msgpack.encode(values, enc_hook=_encodable)
-    return hashlib.sha256(told).hexdigest()[:40]
+        encoded = msgspec.msgpack.encode(values, enc_hook=_encodable)
+    return hashlib.sha256(encoded).hexdigest()[:40]
 
 
 def _encodable(value: object) -> Any:
@@ -239,41 +241,41 @@ def _encodable(value: object) -> Any:
 def _program() -> str:
     """The identity of the package: paths, sizes and times of its files."""
     files = sorted(Path(__file__).parents[1].rglob("*.[pst][yo]*"))
-    about = [(str(one), one.stat()) for one in files if one.suffix in (".py", ".so", ".toml")]
+    about = [(str(file), file.stat()) for file in files if file.suffix in (".py", ".so", ".toml")]
     return _digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in about])
 
 
 # -- the folder ---------------------------------------------------------------------------
 
 
-def _files(place: Path | None) -> Iterator[Path]:
+def _files(folder_path: Path | None) -> Iterator[Path]:
     """The kept files below a folder."""
-    if place is not None:
-        yield from sorted(place.rglob(f"*{SUFFIX}"))
+    if folder_path is not None:
+        yield from sorted(folder_path.rglob(f"*{SUFFIX}"))
 
 
 def limit() -> int:
     """Bytes that all files may take; see :func:`set_limit`."""
-    place = folder()
-    if place is not None:
+    cache_folder = folder()
+    if cache_folder is not None:
         with suppress(OSError, ValueError):
-            return int((place / "limit").read_text())
+            return int((cache_folder / "limit").read_text())
     return LIMIT
 
 
-def set_limit(most: int) -> None:
+def set_limit(limit_bytes: int) -> None:
     """Change the bytes that all files may take.
 
     Raises:
         SourceError: the cache is off.
         OutputError: the folder cannot be written.
     """
-    place = folder()
-    if place is None:
+    cache_folder = folder()
+    if cache_folder is None:
         raise SourceError("the cache is off; unset TRACECONV_CACHE, or name a folder with it")
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with replacing(place / "limit") as file:
-        file.write(b"%d\n" % most)
+    cache_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with replacing(cache_folder / "limit") as file:
+        file.write(b"%d\n" % limit_bytes)
     shrink()
 
 
@@ -294,44 +296,46 @@ class Contents(msgspec.Struct, frozen=True):
 
 def contents() -> Contents:
     """The size of the cache."""
-    place = folder()
-    sizes = [size for _, size, _ in _aged(place)]
-    return Contents("" if place is None else str(place), len(sizes), sum(sizes), limit())
+    cache_folder = folder()
+    sizes = [size for _, size, _ in _aged(cache_folder)]
+    return Contents(
+        "" if cache_folder is None else str(cache_folder), len(sizes), sum(sizes), limit()
+    )
 
 
-def shrink(most: int | None = None) -> int:
-    """Remove the least recently used files until ``most`` bytes are left (None: the limit), and
+def shrink(limit_bytes: int | None = None) -> int:
+    """Remove the least recently used files until ``limit_bytes`` are left (None: the limit), and
     incomplete files of killed runs. Returns how many were removed.
     """
-    place = folder()
-    left = limit() if most is None else most
-    aged = sorted(_aged(place), key=lambda one: -one[2])
+    cache_folder = folder()
+    remaining = limit() if limit_bytes is None else limit_bytes
+    aged = sorted(_aged(cache_folder), key=lambda entry: -entry[2])
     removed = 0
     for path, size, _ in aged:
-        left -= size
-        if left < 0:
+        remaining -= size
+        if remaining < 0:
             with suppress(OSError):
                 path.unlink()
                 removed += 1
-    if place is not None and removed:
-        for one in place.iterdir():
+    if cache_folder is not None and removed:
+        for inner in cache_folder.iterdir():
             with suppress(OSError):
-                one.rmdir()  # if it is empty
+                inner.rmdir()  # if it is empty
     return removed
 
 
-def _aged(place: Path | None) -> list[tuple[Path, int, int]]:
+def _aged(cache_folder: Path | None) -> list[tuple[Path, int, int]]:
     """Path, size and last use of the files; removes incomplete ones of killed runs."""
-    found = []
-    if place is not None and place.is_dir():
-        for path in place.glob("*/*"):
+    listed = []
+    if cache_folder is not None and cache_folder.is_dir():
+        for path in cache_folder.glob("*/*"):
             with suppress(OSError):
                 about = path.stat()
                 if path.suffix == SUFFIX:
-                    found.append((path, about.st_size, about.st_mtime_ns))
+                    listed.append((path, about.st_size, about.st_mtime_ns))
                 elif time.time() - about.st_mtime > _LEFT_S:
                     path.unlink()
-    return found
+    return listed
 
 
 _LEFT_S = 3600

@@ -183,16 +183,16 @@ def _read(text: bytes, is_unix: bool | None) -> Header:
     )
 
 
-def _completed(found: Header, tail: bytes) -> Header:
+def _completed(head: Header, tail: bytes) -> Header:
     """Completed by the end of the file, where the beginning says nothing."""
-    after = _read(tail, found.is_unix)
+    after = _read(tail, head.is_unix)
     return msgspec.structs.replace(
-        found,
-        rank=after.rank if found.rank is None else found.rank,
-        world_size=max(found.world_size, after.world_size),
-        host=found.host or after.host,
-        base_ns=after.base_ns if found.base_ns is None else found.base_ns,
-        placement=found.placement if found.placement.groups else after.placement,
+        head,
+        rank=after.rank if head.rank is None else head.rank,
+        world_size=max(head.world_size, after.world_size),
+        host=head.host or after.host,
+        base_ns=after.base_ns if head.base_ns is None else head.base_ns,
+        placement=head.placement if head.placement.groups else after.placement,
     )
 
 
